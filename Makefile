@@ -1,0 +1,102 @@
+# Everything runs in .venv, which the first target that needs it makes. `make` alone lists the targets.
+# PYTHON=/path/to/python picks the interpreter; WORKERS=8 the number of test processes. For `make bench` on Linux,
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu saves the download of CUDA.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BENCH_VENV := .venv-bench
+BIN := $(VENV)/bin
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --timeout 600
+FUZZ_CASES ?= 20000
+
+# The first interpreter that is new enough and can make environments. Expanded only when an environment is made.
+CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
+USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+FIND_PYTHON = for python in $(CANDIDATES); do \
+	if "$$python" -c '$(USABLE)' >/dev/null 2>&1; then echo "$$python"; break; fi; done
+PYTHON ?= $(shell $(FIND_PYTHON))
+
+PIP_FLAGS := --quiet --disable-pip-version-check
+
+define make_venv
+@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 with venv found; install one or set PYTHON=/path/to/python" >&2; exit 1; }
+@echo "making $(1) with $(PYTHON)"
+@"$(PYTHON)" -m venv --clear $(1)
+@touch $@
+endef
+
+.PHONY: help
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+$(VENV)/.made:
+	$(call make_venv,$(VENV))
+
+$(VENV)/.base: pyproject.toml | $(VENV)/.made
+	@echo "installing mezzo"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.made
+	@echo "installing mezzo and what its tests need"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[test]'
+	@touch $@ $(VENV)/.base
+
+$(BENCH_VENV)/.made:
+	$(call make_venv,$(BENCH_VENV))
+
+$(BENCH_VENV)/.bench: pyproject.toml | $(BENCH_VENV)/.made
+	@echo "installing mezzo and the tools it is measured against (torch is large)"
+	@$(BENCH_VENV)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[bench]'
+	@touch $@
+
+.PHONY: .venv
+.venv: $(VENV)/.base  ## make the environment and install mezzo
+
+.PHONY: demo
+demo: $(VENV)/.base  ## convert a trained digit classifier to FP16 and BF16 and judge the results
+	@$(BIN)/python examples/digits/demo.py
+
+.PHONY: test
+test: lint types  ## lint, types and every test
+	@$(PYTEST)
+
+.PHONY: check
+check: lint types  ## what must pass at every commit: lint, types and the quick tests
+	@$(PYTEST) -m "not slow"
+
+.PHONY: lint
+lint: $(VENV)/.test  ## ruff: rules and format
+	@$(BIN)/python -m ruff check --quiet
+	@$(BIN)/python -m ruff format --quiet --check
+
+.PHONY: format
+format: $(VENV)/.test  ## repair what ruff can repair
+	@$(BIN)/python -m ruff check --quiet --fix-only
+	@$(BIN)/python -m ruff format
+
+.PHONY: types
+types: $(VENV)/.test  ## mypy, strict
+	@$(BIN)/python -m mypy
+
+.PHONY: fuzz
+fuzz: $(VENV)/.test  ## convert mutated models: no crash, no hang, no leftover file (FUZZ_CASES=20000)
+	@$(BIN)/python benchmarks/fuzz.py --cases $(FUZZ_CASES)
+
+.PHONY: conformance
+conformance: $(VENV)/.test  ## convert the ONNX project's own operator test models and judge the answers
+	@$(BIN)/python benchmarks/conformance.py
+
+.PHONY: bench
+bench: $(BENCH_VENV)/.bench  ## casts, time and memory beside other converters, in an environment of its own
+	@$(BENCH_VENV)/bin/python benchmarks/bench.py
+
+.PHONY: clean
+clean:  ## remove the environments, results and caches
+	@rm -rf $(VENV) $(BENCH_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

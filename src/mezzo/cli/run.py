@@ -1,0 +1,69 @@
+"""Runs one command and turns what went wrong into one line and an exit code."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import typer
+
+from mezzo.cli.app import make_app
+from mezzo.cli.console import print_error
+from mezzo.cli.usage import explain_usage
+from mezzo.errors import ContractError, MezzoError
+
+REFUSED = 1
+BAD_INPUT = 2
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
+
+# The base of all errors of a command's options: typer exports one child of it, and moved the class between versions.
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input."""
+    for stream in (sys.stdout, sys.stderr):
+        if reconfigure := getattr(stream, "reconfigure", None):
+            reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is still shown
+    command = typer.main.get_command(make_app())
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with _unwinding_on_termination():
+            code = command.main(args=words, prog_name="mezzo", standalone_mode=False)
+        sys.stdout.flush()
+    except _USAGE_ERROR as error:
+        return explain_usage(error)
+    except MezzoError as error:
+        print_error(str(error))
+        return REFUSED if isinstance(error, ContractError) else BAD_INPUT
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet too
+        return BROKEN_PIPE
+    except OSError as error:
+        where = "" if error.filename is None else f"{error.filename}: "
+        print_error(f"{where}{error.strerror or error}; nothing was written")
+        return BAD_INPUT
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _unwinding_on_termination() -> Iterator[None]:
+    """Let a termination signal unwind the stack, so that files being written are removed."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not the main thread, which alone may set handlers
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,91 @@
+"""The element types mezzo knows, and what each floating format can hold."""
+
+import enum
+from dataclasses import dataclass
+
+
+class DType(enum.Enum):
+    """Element type of a value, spelled as ONNX spells it. The value is the short name of dumps."""
+
+    FLOAT64 = "f64"
+    FLOAT32 = "f32"
+    FLOAT16 = "f16"
+    BFLOAT16 = "bf16"
+    FLOAT8E4M3FN = "f8e4m3fn"
+    FLOAT8E4M3FNUZ = "f8e4m3fnuz"
+    FLOAT8E5M2 = "f8e5m2"
+    FLOAT8E5M2FNUZ = "f8e5m2fnuz"
+    FLOAT8E8M0 = "f8e8m0"
+    FLOAT6E2M3 = "f6e2m3"
+    FLOAT6E3M2 = "f6e3m2"
+    FLOAT4E2M1 = "f4e2m1"
+    INT64 = "i64"
+    INT32 = "i32"
+    INT16 = "i16"
+    INT8 = "i8"
+    INT4 = "i4"
+    INT2 = "i2"
+    UINT64 = "u64"
+    UINT32 = "u32"
+    UINT16 = "u16"
+    UINT8 = "u8"
+    UINT4 = "u4"
+    UINT2 = "u2"
+    BOOL = "bool"
+    STRING = "str"
+    COMPLEX64 = "c64"
+    COMPLEX128 = "c128"
+
+    # Enum's own hash walks the name on every call; identity is as good and ten times faster in the planner's dicts.
+    __hash__ = object.__hash__
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What a floating format can hold. `eps` is the gap after 1.0."""
+
+    dtype: DType
+    size_bytes: int
+    max_finite: float
+    smallest_normal: float
+    smallest_subnormal: float
+    eps: float
+
+    @property
+    def largest_exact_integer(self) -> int:
+        """Largest n such that every integer of magnitude up to n is exact. f16: 2048."""
+        return int(2 / self.eps)
+
+    @property
+    def overflow_from(self) -> float:
+        """Smallest magnitude that rounds to nearest even as infinity. f16: 65520.0."""
+        return self.max_finite * (1 + self.eps / 2 / (2 - self.eps))
+
+
+# IEEE 754-2019 (f64, f32, f16); bf16: f32 cut to 16 bits.
+FORMATS: dict[DType, Format] = {
+    DType.FLOAT64: Format(DType.FLOAT64, 8, 1.7976931348623157e308, 2.0**-1022, 2.0**-1074, 2.0**-52),
+    DType.FLOAT32: Format(DType.FLOAT32, 4, 3.4028234663852886e38, 2.0**-126, 2.0**-149, 2.0**-23),
+    DType.FLOAT16: Format(DType.FLOAT16, 2, 65504.0, 2.0**-14, 2.0**-24, 2.0**-10),
+    DType.BFLOAT16: Format(DType.BFLOAT16, 2, 3.3895313892515355e38, 2.0**-126, 2.0**-133, 2.0**-7),
+}
+
+HIGH = DType.FLOAT32
+LOW_DTYPES: dict[str, DType] = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
+FLOATING = frozenset({DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
+
+_BITS = {
+    DType.FLOAT64: 64, DType.INT64: 64, DType.UINT64: 64, DType.COMPLEX64: 64, DType.COMPLEX128: 128,
+    DType.FLOAT32: 32, DType.INT32: 32, DType.UINT32: 32,
+    DType.FLOAT16: 16, DType.BFLOAT16: 16, DType.INT16: 16, DType.UINT16: 16,
+    DType.INT4: 4, DType.UINT4: 4, DType.FLOAT4E2M1: 4, DType.INT2: 2, DType.UINT2: 2,
+    DType.FLOAT6E2M3: 6, DType.FLOAT6E3M2: 6,
+}  # fmt: skip
+
+
+def size_bits(dtype: DType) -> int:
+    """Bits of one element in memory. Strings count as 64, a pointer."""
+    return 64 if dtype is DType.STRING else _BITS.get(dtype, 8)

@@ -1,0 +1,17 @@
+"""Errors a caller can cause. Each is one line: where, what was found, what was wanted, what to do."""
+
+
+class MezzoError(Exception):
+    """Base of every error mezzo raises on purpose."""
+
+
+class InputError(MezzoError):
+    """The input is at fault: a file, an option, a pattern or a plan. The command line exits with 2."""
+
+
+class ModelError(InputError):
+    """The model cannot be read: truncated, corrupt, cyclic, hostile or not ONNX."""
+
+
+class ContractError(MezzoError):
+    """A result would break a promise, or a contract that the caller set refuses it. The command line exits with 1."""

@@ -1,0 +1,377 @@
+"""Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change is an edit's."""
+
+from collections.abc import Sequence
+
+import onnx
+import onnx.helper
+
+from mezzo.dtypes import DType
+from mezzo.frontends.onnx.attributes import constant_tensor, find
+from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.functions import replace_functions
+from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace
+from mezzo.frontends.onnx.names import Names
+from mezzo.frontends.onnx.special import SPECIAL
+from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
+from mezzo.graph import Graph, Kind, Node, Use
+from mezzo.plan import AddCast, AddCopy, Edit, Retype, Rewire
+
+_Form = tuple[int, DType]
+
+
+def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs, *, is_clamped: bool) -> None:
+    """Change the model in place. Graph and handles are spent afterwards."""
+    applier = _Applier(graph, handles, blobs, is_clamped)
+    applier.note(edits)
+    for edit in edits:
+        match edit:
+            case Retype(value, dtype):
+                applier.retype(value, dtype)
+            case AddCast(value, dtype):
+                applier.add_cast(value, dtype)
+            case AddCopy(value, dtype):
+                applier.add_copy(value, dtype)
+            case Rewire(node, operand, value, dtype):
+                applier.rewire(node, operand, value, dtype)
+    applier.finish()
+
+
+class _Applier:
+    def __init__(self, graph: Graph, handles: Handles, blobs: Blobs, is_clamped: bool) -> None:
+        self.graph, self.handles, self.blobs, self.is_clamped = graph, handles, blobs, is_clamped
+        self.names = Names()
+        self.native: dict[int, DType] = {}  # where it differs from the value's own
+        self.renamed: dict[int, str] = {}  # native names that gave way to a graph output's
+        self.forms: dict[_Form, str] = dict(handles.forms)
+        self.wanted: set[_Form] = set()  # forms that some Rewire reads
+        self.rewired: dict[Use, _Form] = {}
+        self.added: dict[int, list[tuple[int | None, onnx.NodeProto]]] = {}  # by scope: (producer or None, node)
+        self.public: dict[int, tuple[str, _Form]] = {}  # by OUTPUT node: the name it must keep, the form it shows
+
+    # -- names ----------------------------------------------------------------------------------------------------
+
+    def container(self, value: int) -> Container:
+        return self.handles.containers[self.graph.values[value].scope]
+
+    def native_dtype(self, value: int) -> DType | None:
+        return self.native.get(value, self.graph.values[value].dtype)
+
+    def native_name(self, value: int) -> str:
+        return self.renamed.get(value, self.graph.values[value].name)
+
+    def form_name(self, form: _Form) -> str:
+        """Name of a value in a dtype; made up on first use where the form is new."""
+        value, dtype = form
+        if dtype is self.native_dtype(value):
+            return self.native_name(value)
+        if form not in self.forms:
+            self.forms[form] = self.names.fresh(self.container(value), f"{self.graph.values[value].name}_{dtype}")
+        return self.forms[form]
+
+    def note(self, edits: Sequence[Edit]) -> None:
+        """Learn the native dtypes, which forms are read, and who keeps a graph output's name."""
+        for edit in edits:
+            if isinstance(edit, Retype):
+                self.native[edit.value] = edit.dtype
+            elif isinstance(edit, Rewire):
+                self.wanted.add((edit.value, edit.dtype))
+                self.rewired[Use(edit.node, edit.operand)] = (edit.value, edit.dtype)
+        for node in self.graph.nodes:
+            if node.kind is Kind.OUTPUT and node.inputs[0] is not None:
+                self._settle_output(node, node.inputs[0])
+
+    def _settle_output(self, node: Node, value: int) -> None:
+        """A graph output keeps its name: whatever it shows takes that name, and who had it gives way."""
+        held = self.native_dtype(value)
+        form = self.rewired.get(Use(node.id, 0), (value, held))
+        if held is None or form[1] is None:
+            return
+        shown, dtype = form
+        place = self.handles.places[Use(node.id, 0)]
+        assert not isinstance(place, OperandPlace), "a graph output stands in the graph's outputs"
+        public = place.owner.output[place.index].name  # type: ignore[union-attr]  # the main graph
+        is_native = dtype is self.native_dtype(shown)
+        if not is_native:
+            if self.graph.values[shown].name == public:
+                self.renamed[shown] = self.names.fresh(self.container(shown), f"{public}_{self.native_dtype(shown)}")
+            if (shown, dtype) not in self.forms:
+                self.forms[shown, dtype] = public
+        elif self.graph.values[shown].name != public:
+            self._free_name(public, shown)
+            producer = self.graph.nodes[self.graph.values[shown].producer]
+            names = {place[0] for place in self.public.values()}
+            is_movable = producer.kind in (Kind.OP, Kind.TIE) and shown not in self.renamed
+            if is_movable and self.graph.values[shown].name not in names | self._output_names():
+                self.renamed[shown] = public
+        self.public[node.id] = (public, (shown, dtype))
+
+    def _output_names(self) -> set[str]:
+        return {info.name for info in self.handles.model.graph.output}
+
+    def _free_name(self, public: str, shown: int) -> None:
+        """An existing Cast that made this output in another dtype keeps working under another name."""
+        for form, name in list(self.forms.items()):
+            if name == public and form[1] is not self.native_dtype(form[0]):
+                self.forms[form] = self.names.fresh(self.container(form[0]), f"{public}_{form[1]}")
+
+    # -- edits ----------------------------------------------------------------------------------------------------
+
+    def retype(self, value: int, dtype: DType) -> None:
+        producer = self.graph.nodes[self.graph.values[value].producer]
+        for info in self.handles.declared.get(value, ()):
+            retype_proto(info.type, dtype)
+        tensor = self.handles.tensors.get(value)
+        proto = self.handles.protos[producer.id]
+        if tensor is not None:
+            self.blobs.retarget(self._own_tensor(proto, tensor), dtype, is_clamped=self.is_clamped)
+        elif proto is not None and producer.kind is Kind.SOURCE:
+            _set_int(proto, "to", TO_ONNX[dtype])
+        elif proto is not None and producer.kind is Kind.OP:
+            self._set_dtype_attribute(producer, proto, dtype)
+
+    def _own_tensor(self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto) -> onnx.TensorProto:
+        """The tensor itself; a Constant that holds plain numbers gets a tensor in their place."""
+        if proto is None or proto.attribute[0].name in ("value", "sparse_value") and not proto.attribute[0].ref_attr_name:
+            return tensor
+        del proto.attribute[:]
+        attribute = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
+        attribute.t.CopyFrom(tensor)
+        return attribute.t
+
+    def _set_dtype_attribute(self, node: Node, proto: onnx.NodeProto, dtype: DType) -> None:
+        row = SPECIAL.get((proto.domain if proto.domain != "ai.onnx" else "", proto.op_type))
+        if row is None or row.dtype_attribute is None or row.fixed_outputs:
+            return
+        attribute = find(proto, row.dtype_attribute)
+        if row.dtype_attribute == "value":  # ConstantOfShape
+            if attribute is None:
+                attribute = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
+                attribute.t.CopyFrom(onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.0]))
+            self.blobs.retarget(attribute.t, dtype, is_clamped=self.is_clamped)
+        elif attribute is not None or not _follows_operands(node):
+            _set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
+
+    def add_cast(self, value: int, dtype: DType) -> None:
+        producer = self.graph.values[value].producer
+        name = self.form_name((value, dtype))
+        cast = onnx.helper.make_node("Cast", [self.native_name(value)], [name], name=self._node_name(value, name), to=TO_ONNX[dtype])
+        is_body_input = self.graph.nodes[producer].kind is Kind.INPUT or (
+            self.graph.nodes[producer].scope != self.graph.values[value].scope
+        )
+        self.added.setdefault(self.graph.values[value].scope, []).append((None if is_body_input else producer, cast))
+
+    def _node_name(self, value: int, name: str) -> str:
+        return self.names.fresh_node(self.container(value), f"{name}_cast" if not name.endswith("cast") else name)
+
+    def add_copy(self, value: int, dtype: DType) -> None:
+        name = self.form_name((value, dtype))
+        scope = self.graph.values[value].scope
+        producer = self.graph.values[value].producer
+        proto, tensor = self.handles.protos[producer], self.handles.tensors.get(value)
+        if proto is None:
+            assert tensor is not None, "a source without a node is a weight"
+            owner = self.handles.owners[scope]
+            assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
+            copy = owner.initializer.add()
+            copy.CopyFrom(tensor)
+            copy.name = name
+            self.blobs.retarget(copy, dtype, is_clamped=self.is_clamped)
+            if value in self.handles.declared:  # IR 3 lists weights among the inputs
+                info = owner.input.add()
+                info.CopyFrom(self.handles.declared[value][0])
+                info.name = name
+                retype_proto(info.type, dtype)
+            return
+        node = onnx.NodeProto()
+        node.CopyFrom(proto)
+        node.output[0] = name
+        node.name = self._node_name(value, name)
+        if tensor is None:
+            _set_int(node, "to", TO_ONNX[dtype])
+        else:
+            held = constant_tensor(node.attribute[0])
+            assert held is not None, "a source with a tensor is a Constant"
+            if node.attribute[0].ref_attr_name:
+                held = tensor
+            self.blobs.retarget(self._own_tensor(node, held), dtype, is_clamped=self.is_clamped)
+        self.added.setdefault(scope, []).append((producer, node))
+
+    def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:
+        if self.graph.nodes[node].kind is not Kind.OUTPUT:
+            self._write_use(Use(node, operand), self.form_name((value, dtype)))
+
+    def _write_use(self, use: Use, name: str) -> None:
+        place = self.handles.places.get(use)
+        if place is None:
+            proto = self.handles.protos[use.node]
+            assert proto is not None, "an operator has a node"
+            proto.input[use.operand] = name
+        elif isinstance(place, OperandPlace):
+            place.proto.input[place.index] = name
+        elif isinstance(place.owner, onnx.FunctionProto):
+            place.owner.output[place.index] = name
+        else:
+            place.owner.output[place.index].name = name
+
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        self._show_outputs()
+        self._rename_natives()
+        dropped = self._drop_casts()
+        self._write_explicit_dtypes()
+        self._retype_infos()
+        self._rebuild(dropped)
+        replace_functions(self.handles)
+
+    def _show_outputs(self) -> None:
+        for number, (public, form) in self.public.items():
+            if self.form_name(form) == public:
+                continue
+            if self.forms.get(form) == public:  # a Cast that changes nothing, and only keeps the name
+                self.wanted.add(form)
+                continue
+            node = onnx.helper.make_node(
+                "Identity", [self.form_name(form)], [public], name=self.names.fresh_node(self.container(form[0]), f"{public}_identity")
+            )
+            self.added.setdefault(self.graph.nodes[number].scope, []).append((self.graph.values[form[0]].producer, node))
+
+    def _rename_natives(self) -> None:
+        for value, name in self.renamed.items():
+            number = self.graph.values[value].producer
+            producer = self.graph.nodes[number]
+            proto = self.handles.protos[number]
+            if producer.kind is Kind.TIE:
+                proto = self._control_proto(number, self.graph.values[value].name)
+            assert proto is not None, "inputs and weights keep their names"
+            for index, output in enumerate(proto.output):
+                if output == self.graph.values[value].name:
+                    proto.output[index] = name
+            for use in self.graph.uses[value]:
+                if use not in self.rewired and self.graph.nodes[use.node].kind is not Kind.OUTPUT:
+                    self._write_use(use, name)
+
+    def _control_proto(self, tie: int, name: str) -> onnx.NodeProto:
+        """The control node or call whose output a tie stands for."""
+        scope = self.graph.nodes[tie].scope
+        for number, proto in enumerate(self.handles.protos):
+            if proto is not None and self.graph.nodes[number].scope == scope and name in proto.output:
+                return proto
+        raise AssertionError(f"no node makes {name!r}")
+
+    def _drop_casts(self) -> set[int]:
+        """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
+        kept = {name: form for form, name in self.forms.items() if form in self.wanted}
+        absorbed = {
+            node.id
+            for node in self.graph.nodes
+            if node.kind is Kind.CAST and all(use in self.rewired for use in self.graph.uses[node.outputs[0] or 0])
+        }
+        by_proto = {id(proto): number for number, proto in enumerate(self.handles.protos) if proto is not None}
+        originals = {name: form for form, name in self.handles.forms.items()}
+        dropped: set[int] = set()
+        for _, proto in self.handles.casts:
+            number = by_proto.get(id(proto))
+            form = originals.get(proto.output[0])
+            name = self.forms[form] if form is not None else proto.output[0]
+            is_kept = name in kept and kept[name] == form
+            if number is not None and number not in absorbed:
+                is_kept = True
+            if not is_kept:
+                dropped.add(id(proto))
+                continue
+            if form is not None:
+                proto.output[0] = name
+                proto.input[0] = self.native_name(form[0])
+            elif number is not None:
+                operand = self.graph.nodes[number].inputs[0]
+                assert operand is not None, "a Cast has an operand"
+                proto.input[0] = self.native_name(operand)
+        return dropped
+
+    def _write_explicit_dtypes(self) -> None:
+        """EyeLike and its kin take their operand's dtype unless told: tell them, where operand and result part ways."""
+        for node, proto in zip(self.graph.nodes, self.handles.protos, strict=True):
+            if proto is None or node.kind is not Kind.OP or not node.inputs or node.inputs[0] is None:
+                continue
+            row = SPECIAL.get((proto.domain, proto.op_type))
+            if row is None or not row.any_inputs or row.dtype_attribute is None or find(proto, row.dtype_attribute):
+                continue
+            made = node.outputs[0]
+            dtype = None if made is None else self.native_dtype(made)
+            if dtype is not None and dtype is not self.native_dtype(node.inputs[0]):
+                _set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
+
+    def _retype_infos(self) -> None:
+        changed: dict[int, dict[str, tuple[str, DType]]] = {}
+        for value in {*self.native, *self.renamed}:
+            dtype = self.native_dtype(value)
+            assert dtype is not None, "only typed values are edited"
+            name = self.graph.values[value].name
+            changed.setdefault(self.graph.values[value].scope, {})[name] = (self.native_name(value), dtype)
+        for scope, names in changed.items():
+            owner = self.handles.owners[scope]
+            for info in owner.value_info:
+                if info.name in names:
+                    info.name, dtype = names[info.name]
+                    retype_proto(info.type, dtype)
+
+    def _rebuild(self, dropped: set[int]) -> None:
+        scopes = {scope for scope in self.added} | {scope for scope, proto in self.handles.casts if id(proto) in dropped}
+        for scope in sorted(scopes, reverse=True):  # bodies before the nodes that hold them
+            owner = self.handles.owners[scope]
+            after: dict[int, list[onnx.NodeProto]] = {}
+            first: list[onnx.NodeProto] = []
+            for producer, node in self.added.get(scope, ()):
+                anchor = None if producer is None else self._anchor(producer, scope)
+                (first if anchor is None else after.setdefault(anchor, [])).append(node)
+            # Appended, then sorted in place: handles to the nodes that were there stay good.
+            order: dict[int, int] = {}
+            ranks = iter(range(len(owner.node) + len(self.added.get(scope, ()))))
+            inserts: dict[int, list[onnx.NodeProto]] = after
+            wanted: list[onnx.NodeProto | int] = list(first)
+            for proto in owner.node:
+                wanted.append(id(proto))
+                wanted += inserts.get(id(proto), ())
+            held = list(owner.node)
+            for entry in wanted:
+                rank = next(ranks)
+                if isinstance(entry, int):
+                    order[entry] = rank if entry not in dropped else rank + (1 << 40)
+                else:
+                    added = owner.node.add()
+                    added.CopyFrom(entry)
+                    held.append(added)
+                    order[id(added)] = rank
+            owner.node.sort(key=lambda node: order[id(node)])
+            gone = sum(1 for entry in wanted if isinstance(entry, int) and entry in dropped)
+            if gone:
+                del owner.node[-gone:]
+
+    def _anchor(self, producer: int, scope: int) -> int | None:
+        """Id of the proto after which a form of the producer's value can stand; None: at the start of the scope."""
+        proto = self.handles.protos[producer]
+        if proto is not None:
+            return id(proto)
+        node = self.graph.nodes[producer]
+        if node.kind is Kind.TIE:
+            for value in node.outputs:
+                if value is not None and self.graph.values[value].scope == scope and scope == node.scope:
+                    return id(self._control_proto(producer, self.native_name(value)))
+        return None
+
+
+def _follows_operands(node: Node) -> bool:
+    """Whether the output has the operands' dtype when no attribute says otherwise (DequantizeLinear)."""
+    return node.op in ("DequantizeLinear", "QuantizeLinear")
+
+
+def _set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
+    attribute = find(proto, name)
+    if attribute is None:
+        attribute = proto.attribute.add(name=name)
+    attribute.ClearField("ref_attr_name")
+    attribute.type = onnx.AttributeProto.INT
+    attribute.i = value
+
+

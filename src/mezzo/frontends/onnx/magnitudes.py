@@ -1,0 +1,113 @@
+"""What a constant holds, found in one pass over its payload."""
+
+import math
+import struct
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import onnx
+
+from mezzo.dtypes import FLOATING, DType
+from mezzo.frontends.onnx.blobs import EXTERNAL, Blobs, element_dtype
+from mezzo.frontends.onnx.rounding import STORAGE, Array
+from mezzo.graph import ConstantFacts
+
+# A constant this small is kept whole: policies look at epsilons, masks and exponents themselves.
+_KEPT_ELEMENTS = 8
+
+
+_FEW_ELEMENTS = 16
+
+
+def facts(tensor: onnx.TensorProto, blobs: Blobs) -> ConstantFacts:
+    """Measure a floating tensor. About 3 us for a scalar, some GB/s for a large one.
+
+    Raises:
+        ModelError: the payload does not fit the tensor's type and shape, or cannot be read.
+    """
+    if tensor.data_type == onnx.TensorProto.FLOAT and tensor.data_location != EXTERNAL:
+        few = _few_floats(tensor)
+        if few is not None:
+            return measure_few(few)
+    dtype = element_dtype(tensor, blobs.where(tensor))
+    assert dtype in FLOATING, f"{blobs.where(tensor)}: {dtype} has no magnitudes"
+    return measure(blobs.chunks(tensor), dtype)
+
+
+def _few_floats(tensor: onnx.TensorProto) -> Sequence[float] | None:
+    """Return the numbers of a small, well-formed f32 tensor, else None."""
+    raw = tensor.raw_data
+    found = len(raw) // 4 if raw else len(tensor.float_data)
+    if not 0 < found <= _FEW_ELEMENTS or len(raw) % 4:
+        return None
+    count = 1
+    for size in tensor.dims:
+        count *= size
+        if not 0 < count <= _FEW_ELEMENTS:
+            return None
+    if count != found:
+        return None
+    return struct.unpack(f"<{found}f", raw) if raw else tuple(tensor.float_data)
+
+
+def measure_few(values: Sequence[float]) -> ConstantFacts:
+    """Measure at most a few dozen numbers without numpy, which would cost more than the work."""
+    largest = 0.0
+    smallest = math.inf
+    has_infinity = has_nan = has_negative = False
+    for value in values:
+        magnitude = abs(value)
+        if value < 0.0:
+            has_negative = True
+        if magnitude == math.inf:
+            has_infinity = True
+        elif magnitude != magnitude:
+            has_nan = True
+        elif magnitude:
+            if magnitude > largest:
+                largest = magnitude
+            if magnitude < smallest:
+                smallest = magnitude
+    kept = tuple(values) if len(values) <= _KEPT_ELEMENTS else None
+    return ConstantFacts(len(values), largest, smallest if largest else 0.0, has_infinity, has_nan, has_negative, kept)
+
+
+def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
+    """Measure a payload that comes in pieces. Reads numbers as sign and magnitude bits, whose order is the numbers'."""
+    storage = STORAGE[dtype]
+    unsigned = np.dtype(f"<u{storage.itemsize}")
+    sign = 1 << storage.itemsize * 8 - 1
+    infinity = int(np.array([np.inf]).astype(storage).view(unsigned)[0])
+    elements, largest, smallest = 0, 0, sign
+    has_infinity = has_nan = has_negative = False
+    kept: list[float] = []
+    scratch = np.empty(0, unsigned)
+    for chunk in chunks:
+        if not chunk.size:
+            continue
+        bits = chunk.view(unsigned)
+        elements += bits.size
+        if elements <= _KEPT_ELEMENTS:
+            kept.extend(chunk.astype(np.float64).tolist())
+        if scratch.size < bits.size:
+            scratch = np.empty(bits.size, unsigned)
+        magnitude = np.bitwise_and(bits, unsigned.type(sign - 1), out=scratch[: bits.size])
+        top = int(magnitude.max())
+        if top >= infinity:
+            is_nan = magnitude > infinity
+            has_nan = has_nan or bool(is_nan.any())
+            has_infinity = has_infinity or bool((magnitude == infinity).any())
+            has_negative = has_negative or bool(((bits > sign) & ~is_nan).any())
+            magnitude[magnitude >= infinity] = 0
+            top = int(magnitude.max())
+        elif not has_negative:
+            has_negative = int(bits.max()) > sign
+        largest = max(largest, top)
+        # Zero wraps to the greatest number, so the minimum passes over it.
+        low = int(np.subtract(magnitude, unsigned.type(1), out=magnitude).min()) + 1
+        smallest = min(smallest, low)
+    if not largest:
+        smallest = 0
+    large, small = (float(x) for x in np.array([largest, smallest], unsigned).view(storage).astype(np.float64))
+    values = tuple(kept) if elements <= _KEPT_ELEMENTS else None
+    return ConstantFacts(elements, large, small, has_infinity, has_nan, has_negative, values)

@@ -1,0 +1,147 @@
+"""The front end's verbs: open a model, read it as a graph, apply edits, verify, write."""
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+import onnx.checker
+
+from mezzo.dtypes import DType
+from mezzo.errors import InputError, ModelError
+from mezzo.frontends.onnx import opset as opsets
+from mezzo.frontends.onnx.apply import apply
+from mezzo.frontends.onnx.files import Source, from_proto, load
+from mezzo.frontends.onnx.handles import Handles
+from mezzo.frontends.onnx.magnitudes import facts
+from mezzo.frontends.onnx.order import sort_nodes
+from mezzo.frontends.onnx.read import read
+from mezzo.frontends.onnx.save import materialize, save, without_payloads
+from mezzo.frontends.onnx.shapes import element_counts
+from mezzo.graph import ConstantFacts, Graph, Kind
+from mezzo.plan import Edit
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(slots=True)
+class Reading:
+    """A graph and its handles, good for one application. `opset` is the default domain's."""
+
+    graph: Graph
+    handles: Handles
+    opset: int | None
+
+
+class OnnxModel:
+    """A model that came in. It is never changed; every reading works on a copy without large weights."""
+
+    def __init__(self, source: Source, progress: Progress | None) -> None:
+        self.source = source
+        self.progress = progress
+        self._facts: dict[bytes, ConstantFacts] = {}
+        self._counts: dict[str, int] | None = None
+        self._is_sorted = True
+
+    @property
+    def opset(self) -> int | None:
+        return opsets.default_opset(self.source.model)
+
+    def read(self, low: DType, opset: int | None = None) -> Reading:
+        """Read the model as a graph, at a newer opset if asked. Raises ModelError: it has no sound structure."""
+        working = onnx.ModelProto()
+        working.CopyFrom(self.source.model)
+        if opset is not None and opset != self.opset:
+            opsets.set_opset(working, opset)
+        if not self._is_sorted:
+            sort_nodes(working.graph)
+        if self._counts is None:
+            self._counts = element_counts(working)
+        try:
+            graph, handles = read(working, low, self._counts, self._facts_of)
+        except ModelError:
+            if not self._is_sorted:
+                raise
+            self._is_sorted = False
+            return self.read(low, opset)
+        return Reading(graph, handles, opsets.default_opset(working))
+
+    def _facts_of(self, tensor: onnx.TensorProto) -> ConstantFacts:
+        if self.source.blobs.stored(tensor) is None:
+            return facts(tensor, self.source.blobs)
+        # A large weight is read once, however often the model is.
+        key = tensor.SerializeToString(deterministic=True)
+        if key not in self._facts:
+            self._facts[key] = facts(tensor, self.source.blobs)
+        return self._facts[key]
+
+    def helpful_opset(self, graph: Graph, wanted: Sequence[int], low: DType, limit: int | None) -> int | None:
+        """Smallest opset step that lets the wanted nodes run low; None where none helps."""
+        since = self.opset
+        if since is None or not wanted:
+            return None
+        newest = opsets.newest_opset() if limit is None else min(limit, opsets.newest_opset())
+        reachable = opsets.reachable_opset(self.source.model, newest)
+        best = opsets.helpful_opset(graph, wanted, low, since, reachable)
+        return best if best > since else None
+
+    def apply(self, reading: Reading, edits: Sequence[Edit], *, is_clamped: bool) -> onnx.ModelProto:
+        """Carry edits out. The result shares large weights with the source until it is written."""
+        apply(reading.graph, reading.handles, edits, self.source.blobs, is_clamped=is_clamped)
+        return reading.handles.model
+
+    def fault(self, model: onnx.ModelProto) -> str | None:
+        """What the ONNX checker, full, has against a model; None if nothing."""
+        try:
+            with without_payloads(model, self.source.blobs) as path:
+                onnx.checker.check_model(path, full_check=True)
+        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+            return " ".join(str(error).split()) or type(error).__name__
+        return None
+
+    def write(self, model: onnx.ModelProto, dst: str | os.PathLike[str], *, overwrite: bool) -> int:
+        """Write a result, atomically. Returns its size in bytes, external data included."""
+        progress = None if self.progress is None else partial(self.progress, "writing")
+        return save(model, self.source, dst, overwrite=overwrite, progress=progress).size_bytes
+
+    def materialize(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        return materialize(model, self.source.blobs)
+
+
+def open_model(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    *,
+    trust_external_paths: bool = False,
+    progress: Progress | None = None,
+) -> OnnxModel:
+    """Open a path, a ModelProto or an onnx_ir.Model.
+
+    Raises:
+        InputError: it is none of these, or cannot be read.
+        ModelError: it is damaged, or names data outside its folder.
+    """
+    if isinstance(src, str | os.PathLike):
+        return OnnxModel(load(Path(src), trust_external_paths=trust_external_paths), progress)
+    if isinstance(src, onnx.ModelProto):
+        return OnnxModel(from_proto(src), progress)
+    if type(src).__module__.partition(".")[0] == "onnx_ir":
+        import onnx_ir
+
+        return OnnxModel(from_proto(onnx_ir.to_proto(src)), progress)
+    raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
+
+
+def suspects(graph: Graph, fault: str) -> set[int]:
+    """Nodes that a checker's message names, by node name or by operator."""
+    ops = [node for node in graph.nodes if node.kind is Kind.OP and node.signature.dtype is not None]
+    named = {node.id for node in ops if len(node.name) > 2 and node.name in fault}
+    return named or {node.id for node in ops if f"{node.op})" in fault or f"op_type:{node.op}," in fault or f"({node.op}" in fault}

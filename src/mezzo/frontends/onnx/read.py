@@ -1,0 +1,385 @@
+"""Read a ModelProto into a Graph, with handles back to it. The only reader of ONNX's structure."""
+
+from collections.abc import Callable, Mapping
+
+import onnx
+
+from mezzo.dtypes import HIGH, DType
+from mezzo.errors import ModelError
+from mezzo.frontends.onnx import control
+from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, constant_tensor, dtype_of, find, resolve
+from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
+from mezzo.frontends.onnx.handles import Container, Handles, ResultPlace
+from mezzo.frontends.onnx.schema import solve
+from mezzo.frontends.onnx.shapes import MAX_ELEMENTS
+from mezzo.frontends.onnx.special import SPECIAL
+from mezzo.frontends.onnx.types import FROM_ONNX, Aggregate, ValueType, element_dtype, from_type_proto
+from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role, Scope, Signature, Use, Value
+
+# What a value counts as where neither its shape nor any neighbour's is known.
+_UNKNOWN_ELEMENTS = 1024
+# Calls of functions are planned one by one, so a body counts once per call; past this many nodes calls keep their types.
+_EXPANSION_LIMIT = 400_000
+_MAX_DEPTH = 64
+
+
+class Reader:
+    """Builds the lists of a Graph while it walks the model. Without `low` only types are wanted, and Casts are plain nodes."""
+
+    def __init__(self, model: onnx.ModelProto, low: DType | None, counts: Mapping[str, int], facts_of: FactsOf) -> None:
+        self.model = model
+        self.low = low
+        self.counts = counts
+        self.facts_of = facts_of
+        self.nodes: list[Node] = []
+        self.values: list[Value] = []
+        self.types: list[ValueType] = []
+        self.scopes: list[Scope] = []
+        self.constants: dict[int, ConstantFacts] = {}
+        self.widened: set[Use] = set()
+        self.aliased: set[Use] = set()
+        self.form_makers: dict[tuple[int, DType], int | None] = {}
+        self.notes: list[str] = []
+        self.taken: set[str] = set()
+        self.handles = Handles(model)
+        self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+
+    # -- building blocks ------------------------------------------------------------------------------------------
+
+    def add_value(self, name: str, value_type: ValueType, producer: int, scope: int, elements: int) -> int:
+        self.values.append(Value(name, element_dtype(value_type), producer, scope, elements, type(value_type) is not Aggregate))
+        self.types.append(value_type)
+        return len(self.values) - 1
+
+    def add_node(
+        self,
+        name: str,
+        kind: Kind,
+        signature: Signature,
+        scope: int,
+        inputs: tuple[int | None, ...],
+        outputs: tuple[int | None, ...],
+        proto: onnx.NodeProto | None = None,
+    ) -> int:
+        number = len(self.nodes)
+        attributes = NONE if proto is None or not proto.attribute else NodeAttributes(proto)
+        self.nodes.append(Node(number, name, kind, signature, scope, inputs, outputs, attributes))
+        self.handles.protos.append(proto)
+        return number
+
+    def add_scope(self, owner: int | None, path: str, body: onnx.GraphProto | onnx.FunctionProto, container: Container,
+                  parent: int | None) -> int:  # fmt: skip
+        self.scopes.append(Scope(parent, owner, path))
+        self.handles.owners.append(body)
+        self.handles.containers.append(container)
+        return len(self.scopes) - 1
+
+    def unique(self, frame: Frame, name: str) -> str:
+        if frame.path:
+            name = f"{frame.path}/{name}"
+        if name in self.taken:
+            count = 2
+            while f"{name}#{count}" in self.taken:
+                count += 1
+            name = f"{name}#{count}"
+        self.taken.add(name)
+        return name
+
+    def operand(self, frame: Frame, proto: onnx.NodeProto, index: int, node: int) -> tuple[int | None, ValueType]:
+        """Value that operand `index` reads and its type as read; notes where a Cast stands between."""
+        name = proto.input[index]
+        if not name:
+            return None, None
+        return self.read_name(frame, name, Use(node, index), proto)
+
+    def read_name(
+        self, frame: Frame, name: str, use: Use, proto: onnx.NodeProto | None = None
+    ) -> tuple[int | None, ValueType]:
+        try:
+            found = frame.env.find(name)
+        except KeyError:
+            where = "graph" if proto is None else f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
+            raise ModelError(f"{where} reads {name!r}, which nothing before it produces; check the model's inputs and its nodes' order") from None
+        if found is None:
+            return None, None
+        if found < 0:
+            found = ~found
+            self.widened.add(use)
+            return found, HIGH
+        if self.values[found].name != name:
+            self.aliased.add(use)
+        return found, self.types[found]
+
+    def add_form(self, form: tuple[int, DType], name: str, maker: int | None) -> None:
+        """Note a cast the model came with; the first of its kind serves all."""
+        if form not in self.form_makers:
+            self.form_makers[form] = maker
+            self.handles.forms[form] = name
+
+    def elements(self, name: str, inputs: tuple[int | None, ...]) -> int:
+        known = self.counts.get(name)
+        if known is not None:
+            return known
+        return max((self.values[v].elements for v in inputs if v is not None), default=_UNKNOWN_ELEMENTS)
+
+    def is_planned(self, value_type: ValueType) -> bool:
+        """Whether a value's dtype can be a matter of planning: FP32, or low already."""
+        dtype = element_dtype(value_type)
+        return dtype is HIGH or dtype is self.low
+
+    # -- the main graph -------------------------------------------------------------------------------------------
+
+    def read(self) -> tuple[Graph, Handles]:
+        graph = self.model.graph
+        opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.model.opset_import}
+        container = Container(graph)
+        scope = self.add_scope(None, "", graph, container, None)
+        frame = Frame(Env(), scope, "", opsets, container)
+        frame.declared = {info.name: info for info in graph.value_info}
+        weights = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
+        is_fixed_input = self.model.ir_version >= 4
+        inputs = {info.name: info for info in graph.input}
+        for info in graph.input:
+            if info.name not in weights or is_fixed_input:
+                self._read_input(frame, info)
+        self.read_initializers(frame, graph, inputs, skip=inputs.keys() if is_fixed_input else set())
+        self.read_nodes(frame, graph.node)
+        for index, info in enumerate(graph.output):
+            self._read_output(frame, graph, index, info)
+        return (
+            Graph(tuple(self.nodes), tuple(self.values), tuple(self.scopes), self.constants,
+                  frozenset(self.widened), frozenset(self.aliased | self.widened), self.form_makers, tuple(self.notes)),
+            self.handles,
+        )  # fmt: skip
+
+    def _read_input(self, frame: Frame, info: onnx.ValueInfoProto) -> None:
+        value_type = from_type_proto(info.type)
+        dtype = element_dtype(value_type) if self.is_planned(value_type) else None
+        legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
+        node = self.add_node(
+            self.unique(frame, f"input {info.name}"), Kind.INPUT, pseudo_signature("input", 0, 1, dtype, legal), frame.scope,
+            (), (len(self.values),),
+        )  # fmt: skip
+        value = self.add_value(info.name, value_type, node, frame.scope, self.elements(info.name, ()))
+        self.handles.declared.setdefault(value, []).append(info)
+        frame.env.names[info.name] = value
+
+    def _read_output(self, frame: Frame, graph: onnx.GraphProto, index: int, info: onnx.ValueInfoProto) -> None:
+        node = len(self.nodes)
+        value, value_type = self.read_name(frame, info.name, Use(node, 0))
+        dtype = element_dtype(value_type) if self.is_planned(value_type) else None
+        legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
+        name = self.unique(frame, f"output {info.name}")
+        self.add_node(name, Kind.OUTPUT, pseudo_signature("output", 1, 0, dtype, legal), frame.scope, (value,), ())
+        self.handles.places[Use(node, 0)] = ResultPlace(frame.container, graph, index)
+
+    def read_initializers(
+        self, frame: Frame, graph: onnx.GraphProto, inputs: Mapping[str, onnx.ValueInfoProto], skip: "set[str] | object"
+    ) -> None:
+        for tensor in graph.initializer:
+            if tensor.name not in skip:  # type: ignore[operator]  # a key view or a set: both answer `in`
+                self.add_weight(frame, tensor.name, tensor, inputs.get(tensor.name))
+        for sparse in graph.sparse_initializer:
+            self.add_weight(frame, sparse.values.name, sparse.values, inputs.get(sparse.values.name))
+
+    def add_weight(
+        self, frame: Frame, name: str, tensor: onnx.TensorProto, info: onnx.ValueInfoProto | None = None,
+        proto: onnx.NodeProto | None = None,
+    ) -> None:  # fmt: skip
+        """A weight or a Constant: one source node and its value."""
+        dtype = FROM_ONNX.get(tensor.data_type)
+        if dtype is None:
+            raise ModelError(f"tensor {name!r} has element type {tensor.data_type}, which ONNX {onnx.__version__} does not define; mend the model")
+        elements = 1
+        for dim in tensor.dims:
+            elements = min(elements * max(dim, 0), MAX_ELEMENTS)
+        is_planned = dtype is HIGH or dtype is self.low
+        signature = pseudo_signature("weight", 0, 1, dtype if is_planned else None, ANY_FLOAT if is_planned else frozenset())
+        title = self.unique(frame, (proto.name if proto is not None else "") or f"weight {name}")
+        node = self.add_node(title, Kind.SOURCE, signature, frame.scope, (), (len(self.values),), proto)
+        value = self.add_value(name, dtype, node, frame.scope, elements)
+        if is_planned:
+            self.constants[value] = self.facts_of(tensor)
+        self.handles.tensors[value] = tensor
+        if info is not None:
+            self.handles.declared.setdefault(value, []).append(info)
+        frame.env.names[name] = value
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def read_nodes(self, frame: Frame, protos: "list[onnx.NodeProto] | object") -> None:
+        if frame.depth > _MAX_DEPTH:
+            raise ModelError(f"{frame.path!r}: bodies or functions nest deeper than {_MAX_DEPTH}; flatten the model")
+        for proto in protos:  # type: ignore[attr-defined]  # a repeated field
+            domain = proto.domain
+            if domain == "ai.onnx":
+                domain = ""
+            op = proto.op_type
+            reader = _READERS.get(op) if not domain else None
+            if reader is not None:
+                reader(self, frame, proto)
+            elif self.functions and (domain, op, proto.overload) in self.functions:
+                function = self.functions[domain, op, proto.overload]
+                if len(self.nodes) + len(function.node) > _EXPANSION_LIMIT:
+                    self.notes.append(f"calls of function {op!r} keep their types: expanding them passes {_EXPANSION_LIMIT} nodes")
+                    self.read_operator(frame, proto, domain, op)
+                else:
+                    control.read_call(self, frame, proto, function)
+            else:
+                self.read_operator(frame, proto, domain, op)
+
+    def read_operator(self, frame: Frame, proto: onnx.NodeProto, domain: str, op: str) -> None:
+        number = len(self.nodes)
+        inputs: list[int | None] = []
+        types: list[ValueType] = []
+        names = frame.env.names
+        for index, name in enumerate(proto.input):
+            value = names.get(name)
+            if value is None or value < 0 or self.values[value].name != name:
+                found, value_type = self.operand(frame, proto, index, number)
+                inputs.append(found)
+                types.append(value_type)
+            else:
+                inputs.append(value)
+                types.append(self.types[value])
+        row = SPECIAL.get((domain, op))
+        attribute = None
+        if row is not None and row.dtype_attribute is not None:
+            attribute = dtype_of(proto, row.dtype_attribute, frame.attributes)
+        outputs = proto.output
+        solved = solve(domain, op, frame.opsets.get(domain, 1), tuple(types), len(outputs), attribute)
+        operands = tuple(inputs)
+        results: list[int | None] = []
+        for name, value_type in zip(outputs, solved.outputs, strict=True):
+            if not name:
+                results.append(None)
+                continue
+            if value_type is None:
+                value_type = _stated_type(proto) or self._declared_type(frame, name)
+            names[name] = self.add_value(name, value_type, number, frame.scope, self.elements(name, operands))
+            results.append(names[name])
+        signature = solved.signature
+        if signature.dtype is not None and signature.dtype is not HIGH and signature.dtype is not self.low:
+            signature = _frozen(signature)
+        title = self.unique(frame, proto.name or f"{op}:{outputs[0] if outputs else ''}")
+        self.add_node(title, Kind.OP, signature, frame.scope, operands, tuple(results), proto)
+
+    def _declared_type(self, frame: Frame, name: str) -> ValueType:
+        info = frame.declared.get(name)
+        if info is None and frame.scope == 0:
+            info = next((o for o in self.model.graph.output if o.name == name), None)
+        return None if info is None else from_type_proto(info.type)
+
+    def read_constant(self, frame: Frame, proto: onnx.NodeProto) -> None:
+        attribute = resolve(proto.attribute[0], frame.attributes) if proto.attribute else None
+        if attribute is None:
+            raise ModelError(f"node {proto.name or proto.output[0]!r} (Constant) holds no value; give it one of its attributes")
+        tensor = constant_tensor(attribute) if not proto.attribute[0].ref_attr_name else attribute.t
+        if tensor is not None and (attribute.t.data_type or attribute.name != "value"):
+            self.add_weight(frame, proto.output[0], tensor, None, proto)
+            return
+        dtype = DType.STRING if attribute.name in ("value_string", "value_strings") else DType.INT64
+        signature = pseudo_signature("constant", 0, 1, None, frozenset())
+        title = self.unique(frame, proto.name or f"Constant:{proto.output[0]}")
+        node = self.add_node(title, Kind.SOURCE, signature, frame.scope, (), (len(self.values),), proto)
+        count = max(len(attribute.ints), len(attribute.strings), 1)
+        frame.env.names[proto.output[0]] = self.add_value(proto.output[0], dtype, node, frame.scope, count)
+
+    def read_cast(self, frame: Frame, proto: onnx.NodeProto) -> None:
+        """A Cast that only widens, or changes nothing, is an alias; one that narrows is kept; one from elsewhere is a source."""
+        number = len(self.nodes)
+        target = dtype_of(proto, "to", frame.attributes)
+        name = proto.output[0]
+        value, source_type = self.operand(frame, proto, 0, number)
+        if value is None or target is None:
+            raise ModelError(f"node {proto.name or name!r} (Cast) lacks its operand or its 'to'; mend the model")
+        source = element_dtype(source_type)
+        use = Use(number, 0)
+        held = self.values[value].dtype
+        if self.low is None:
+            self._read_plain_cast(frame, proto, value, target)
+            return
+        if self.is_planned(held) and target is HIGH and source_type in (HIGH, self.low):
+            self.widened.discard(use)
+            self.aliased.discard(use)
+            self.handles.casts.append((frame.scope, proto))
+            frame.env.names[name] = ~value
+            if self.values[value].scope == frame.scope:
+                self.add_form((value, HIGH), name, None)
+            return
+        if held is self.low and target is self.low:
+            self.widened.discard(use)
+            self.aliased.discard(use)
+            self.handles.casts.append((frame.scope, proto))
+            frame.env.names[name] = value
+            return
+        title = self.unique(frame, proto.name or f"Cast:{name}")
+        elements = self.elements(name, (value,))
+        assert self.low is not None, "types alone are read by _read_plain_cast"
+        if source is HIGH and target is self.low:
+            signature = pseudo_signature("Cast", 1, 1, self.low, frozenset({self.low}))
+            kind = Kind.CAST
+            self.handles.casts.append((frame.scope, proto))
+            if self.values[value].scope == frame.scope:
+                self.add_form((value, self.low), name, number)
+        elif target is HIGH:
+            signature = Signature("onnx", "Cast", 0, (Role.ANY,), (Role.GROUP,), HIGH, ANY_FLOAT)
+            kind = Kind.SOURCE
+        else:
+            signature = _PLAIN_CAST
+            kind = Kind.OP
+        self.add_node(title, kind, signature, frame.scope, (value,), (len(self.values),), proto)
+        frame.env.names[name] = self.add_value(name, target, number, frame.scope, elements)
+
+    def _read_plain_cast(self, frame: Frame, proto: onnx.NodeProto, value: int, target: DType) -> None:
+        name = proto.output[0]
+        title = self.unique(frame, proto.name or f"Cast:{name}")
+        number = self.add_node(title, Kind.OP, _PLAIN_CAST, frame.scope, (value,), (len(self.values),), proto)
+        frame.env.names[name] = self.add_value(name, target, number, frame.scope, self.elements(name, (value,)))
+
+
+def no_facts(_: onnx.TensorProto) -> ConstantFacts:
+    """Stands in for a weight's facts where only types are wanted."""
+    return _NO_FACTS
+
+
+def _stated_type(proto: onnx.NodeProto) -> ValueType:
+    """The type that an empty Optional states in its attribute."""
+    if proto.op_type != "Optional" or len(proto.input):
+        return None
+    attribute = find(proto, "type")
+    inner = None if attribute is None else from_type_proto(attribute.tp)
+    if inner is None:
+        return None
+    shape = inner.shape if isinstance(inner, Aggregate) else "tensor({})"
+    return Aggregate(f"optional({shape})", element_dtype(inner))
+
+
+_PLAIN_CAST = Signature("onnx", "Cast", 0, (Role.ANY,), (Role.FIXED,), None, frozenset())
+_NO_FACTS = ConstantFacts(0, 0.0, 0.0, False, False, False, None)
+
+
+def _frozen(signature: Signature) -> Signature:
+    """The same operator without a decision: its floats are neither high nor low (f64, or the other 16-bit type)."""
+    roles = (Role.FIXED,) * len(signature.inputs), (Role.FIXED,) * len(signature.outputs)
+    return Signature(signature.dialect, signature.op, signature.version, *roles, None, frozenset())
+
+
+_READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {
+    "Cast": Reader.read_cast,
+    "Constant": Reader.read_constant,
+    "If": control.read_if,
+    "Loop": control.read_loop,
+    "Scan": control.read_scan,
+    "SequenceMap": control.read_sequence_map,
+}
+
+
+def read(model: onnx.ModelProto, low: DType, counts: Mapping[str, int], facts_of: FactsOf) -> tuple[Graph, Handles]:
+    """Read a model whose nodes stand in order. `low` is the dtype that counts as low already.
+
+    Raises:
+        ModelError: a name that nothing produces, an unknown element type, bodies nested without end.
+    """
+    return Reader(model, low, counts, facts_of).read()
+

@@ -1,0 +1,210 @@
+"""The type solver: what an operator's ports hold, and what they may hold, from its schema and its inputs' types.
+
+It needs no shapes and no shape inference. One answer serves all nodes alike, so a model of any size asks a few dozen times.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import onnx.defs
+
+from mezzo.dtypes import FLOATING, DType
+from mezzo.frontends.onnx.contrib import CONTRIB
+from mezzo.frontends.onnx.special import AGGREGATES, Special, special
+from mezzo.frontends.onnx.types import Aggregate, ValueType, element_dtype, parse_type_string, type_string, with_element
+from mezzo.graph import Role, Signature
+
+_LOW = (DType.FLOAT16, DType.BFLOAT16)
+
+
+class Schema(NamedTuple):
+    """An operator's ports at one version: the type string of each (a variable or a concrete type) and what it admits."""
+
+    version: int
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    input_is_variadic: bool
+    output_is_variadic: bool
+    allowed: dict[str, frozenset[str]]
+
+    def input(self, index: int) -> str | None:
+        return _port(self.inputs, self.input_is_variadic, index)
+
+    def output(self, index: int) -> str | None:
+        return _port(self.outputs, self.output_is_variadic, index)
+
+    def admits(self, variable: str, value_type: DType | Aggregate) -> bool:
+        """Whether a port of this type string may hold the type."""
+        text = type_string(value_type)
+        return text in self.allowed[variable] if variable in self.allowed else text == variable
+
+
+def _port(ports: tuple[str, ...], is_variadic: bool, index: int) -> str | None:
+    if index < len(ports):
+        return ports[index]
+    return ports[-1] if is_variadic and ports else None
+
+
+@lru_cache(maxsize=None)
+def find_schema(domain: str, op: str, opset: int) -> Schema | None:
+    """Find the schema in force at an opset; None for operators nobody has registered."""
+    try:
+        found = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        row = CONTRIB.get((domain, op))
+        if row is None:
+            return None
+        return Schema(
+            1,
+            tuple(port.rstrip("*") for port in row.inputs),
+            tuple(port.rstrip("*") for port in row.outputs),
+            row.inputs[-1:] != () and row.inputs[-1].endswith("*"),
+            row.outputs[-1:] != () and row.outputs[-1].endswith("*"),
+            row.allowed(),
+        )
+    variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
+    return Schema(
+        found.since_version,
+        tuple(port.type_str for port in found.inputs),
+        tuple(port.type_str for port in found.outputs),
+        bool(found.inputs) and found.inputs[-1].option == variadic,
+        bool(found.outputs) and found.outputs[-1].option == variadic,
+        {c.type_param_str: frozenset(c.allowed_type_strs) for c in found.type_constraints},
+    )
+
+
+class Solved(NamedTuple):
+    """A node's signature and the types of its outputs."""
+
+    signature: Signature
+    outputs: tuple[ValueType, ...]
+
+
+@lru_cache(maxsize=65_536)
+def solve(
+    domain: str, op: str, opset: int, inputs: tuple[ValueType, ...], outputs: int, attribute_dtype: DType | None
+) -> Solved:
+    """Derive a node's types. `attribute_dtype` is what the operator's dtype attribute says, None where it is absent."""
+    schema = find_schema(domain, op, opset)
+    if schema is None:
+        keep = Signature(domain or "onnx", op, 0, (Role.FIXED,) * len(inputs), (Role.FIXED,) * outputs, None, frozenset())
+        return Solved(keep, (None,) * outputs)
+    row = special(domain, op)
+    bound = _bind(schema, inputs)
+    types = tuple(_output_type(schema, row, (domain, op), bound, inputs, i, attribute_dtype) for i in range(outputs))
+    for index, value_type in enumerate(types):
+        variable = schema.output(index)
+        if value_type is not None and variable is not None and index not in row.fixed_outputs:
+            bound.setdefault(variable, value_type)
+    signature = _signature(domain, op, schema, row, bound, inputs, types)
+    return Solved(signature, types)
+
+
+def _bind(schema: Schema, inputs: tuple[ValueType, ...]) -> dict[str, DType | Aggregate]:
+    bound: dict[str, DType | Aggregate] = {}
+    for index, value_type in enumerate(inputs):
+        variable = schema.input(index)
+        if value_type is not None and variable in schema.allowed:
+            bound.setdefault(variable, value_type)
+    return bound
+
+
+def _output_type(
+    schema: Schema,
+    row: Special,
+    key: tuple[str, str],
+    bound: dict[str, DType | Aggregate],
+    inputs: tuple[ValueType, ...],
+    index: int,
+    attribute_dtype: DType | None,
+) -> ValueType:
+    variable = schema.output(index)
+    if variable is None:
+        return None
+    if variable not in schema.allowed:
+        return parse_type_string(variable)
+    if key in AGGREGATES:
+        element = element_dtype(inputs[0]) if inputs else attribute_dtype or row.absent
+        return _aggregate(AGGREGATES[key], inputs[0] if inputs else None, element)
+    if row.dtype_attribute is not None and (index in row.fixed_outputs or (not row.fixed_outputs and index == 0)):
+        if attribute_dtype is not None:
+            return attribute_dtype
+        if variable in bound:
+            return bound[variable]
+        if row.absent is not None:
+            return row.absent
+        # QDQ: DequantizeLinear gives its scale's type; *Like operators give their input's.
+        source = 1 if key == ("", "DequantizeLinear") else 0
+        return inputs[source] if source < len(inputs) else None
+    if variable in bound:
+        return bound[variable]
+    only = schema.allowed[variable]
+    return parse_type_string(next(iter(only))) if len(only) == 1 else None
+
+
+def _aggregate(shape: str, source: ValueType, element: DType | None) -> ValueType:
+    if element is None:
+        return None
+    if shape == "tensor":
+        return element
+    if shape == "same":
+        return source
+    if shape == "unwrap":
+        if not isinstance(source, Aggregate) or not source.shape.startswith("optional("):
+            return source
+        inner = source.shape.removeprefix("optional(").removesuffix(")")
+        return element if inner == "tensor({})" else Aggregate(inner, element)
+    inner = source.shape if isinstance(source, Aggregate) else "tensor({})"
+    return Aggregate(f"{shape}({inner})", element)
+
+
+def _signature(
+    domain: str,
+    op: str,
+    schema: Schema,
+    row: Special,
+    bound: dict[str, DType | Aggregate],
+    inputs: tuple[ValueType, ...],
+    outputs: tuple[ValueType, ...],
+) -> Signature:
+    dtype = _group_dtype(schema, row, bound)
+    group = {
+        variable
+        for variable, value_type in bound.items()
+        if (row.group is None or variable in row.group) and element_dtype(value_type) is dtype and dtype is not None
+    }
+
+    def role(index: int, variable: str | None, value_type: ValueType, is_fixed: bool) -> Role:
+        if element_dtype(value_type) is dtype and variable in group and not is_fixed:
+            return Role.GROUP
+        return Role.FIXED
+
+    input_roles = tuple(
+        Role.ANY if i in row.any_inputs else role(i, schema.input(i), t, False) for i, t in enumerate(inputs)
+    )
+    output_roles = tuple(role(i, schema.output(i), t, i in row.fixed_outputs) for i, t in enumerate(outputs))
+    if Role.GROUP not in input_roles and Role.GROUP not in output_roles:
+        dtype = None
+    legal = frozenset(() if dtype is None else (dtype,))
+    if dtype is not None and row.is_retypable:
+        legal |= {low for low in _LOW if all(schema.admits(v, with_element(bound[v], low)) for v in group)}
+    return Signature(domain or "onnx", op, schema.version, input_roles, output_roles, dtype, legal)
+
+
+def _group_dtype(schema: Schema, row: Special, bound: dict[str, DType | Aggregate]) -> DType | None:
+    """The floating dtype of the first variable of the compute group that holds one, in the ports' order."""
+    for variable in (*schema.inputs, *schema.outputs):
+        if variable in bound and (row.group is None or variable in row.group):
+            dtype = element_dtype(bound[variable])
+            if dtype in FLOATING:
+                return dtype
+    return None
+
+
+def first_legal_opset(domain: str, op: str, since: int, until: int, inputs: tuple[ValueType, ...], outputs: int,
+                      attribute_dtype: DType | None, low: DType) -> int | None:  # fmt: skip
+    """Smallest opset in [since, until] at which the compute group may hold `low`; None if there is none."""
+    for opset in range(since, until + 1):
+        if low in solve(domain, op, opset, inputs, outputs, attribute_dtype).signature.legal:
+            return opset
+    return None

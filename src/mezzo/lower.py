@@ -1,0 +1,95 @@
+"""Turn an assignment into edits. The only place that places casts."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from mezzo.dtypes import DType
+from mezzo.graph import Graph, Kind, Role, Use
+from mezzo.plan import AddCast, AddCopy, Edit, Retype, Rewire
+
+
+class _Wish(NamedTuple):
+    """What a use wants: None takes the value as it comes. `must_rewire`: it reads through a Cast or another value today."""
+
+    use: Use
+    dtype: DType | None
+    must_rewire: bool
+
+
+def lower(graph: Graph, high: DType, low: DType, is_low: Sequence[bool]) -> tuple[Edit, ...]:
+    """List the edits that give every node its precision, values in graph order.
+
+    A value has one native form: its producer's dtype, or for a source the dtype it has today while any use wants that.
+    Every other dtype that some use wants is one further form, made once and shared by all uses in all scopes.
+    """
+    return tuple(_Lowering(graph, high, low, is_low).edits())
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, high: DType, low: DType, is_low: Sequence[bool]) -> None:
+        self.graph, self.high, self.low, self.is_low = graph, high, low, is_low
+        self.absorbed: dict[int, list[_Wish]] = {}  # by value: wishes of uses that read it through a needless Cast
+
+    def edits(self) -> list[Edit]:
+        found: list[Edit] = []
+        # Backwards, so that the uses of a needless Cast are known before its operand is lowered.
+        for number in range(len(self.graph.values) - 1, -1, -1):
+            dtype = self.graph.values[number].dtype
+            if dtype is self.high or dtype is self.low:
+                found += reversed(self._lower_value(number, dtype))
+        found.reverse()
+        return found
+
+    def _lower_value(self, number: int, held: DType) -> list[Edit]:
+        graph = self.graph
+        wishes = self._wishes(number, held)
+        producer = graph.nodes[graph.values[number].producer]
+        if producer.kind is Kind.CAST and self._is_needless(producer.id):
+            operand = producer.inputs[0]
+            assert operand is not None, "a Cast has an operand"
+            moved = [wish._replace(must_rewire=True) for wish in wishes]
+            self.absorbed.setdefault(operand, []).extend(moved)
+            return []
+        if producer.kind is Kind.SOURCE:
+            wanted = {wish.dtype for wish in wishes if wish.dtype is not None}
+            native = held if held in wanted or not wanted else next(iter(wanted))
+        else:
+            port = 0 if len(producer.outputs) == 1 else producer.outputs.index(number)
+            is_group = producer.signature.outputs[port] is Role.GROUP
+            native = (self.low if self.is_low[producer.id] else self.high) if is_group else held
+        edits: list[Edit] = [] if native is held else [Retype(number, native)]
+        for dtype in (self.high, self.low):
+            readers = [wish for wish in wishes if (wish.dtype or native) is dtype]
+            if dtype is not native and readers and (number, dtype) not in graph.forms:
+                edits.append(AddCopy(number, dtype) if producer.kind is Kind.SOURCE else AddCast(number, dtype))
+            edits += [Rewire(*wish.use, number, dtype) for wish in readers if dtype is not native or wish.must_rewire]
+        return edits
+
+    def _wishes(self, number: int, held: DType) -> list[_Wish]:
+        graph = self.graph
+        found = []
+        for use in graph.uses[number]:
+            node = graph.nodes[use.node]
+            if node.kind is Kind.CAST:
+                continue  # it is its own cast, or needless and its users come through `absorbed`
+            role = node.signature.inputs[use.operand]
+            must_rewire = use in graph.aliased
+            if role is Role.ANY:
+                found.append(_Wish(use, None, must_rewire))
+            elif role is Role.GROUP:
+                found.append(_Wish(use, self.low if self.is_low[node.id] else self.high, must_rewire))
+            else:
+                found.append(_Wish(use, self.high if use in graph.widened else held, must_rewire))
+        return found + self.absorbed.get(number, [])
+
+    def _is_needless(self, cast: int) -> bool:
+        """Whether a narrowing Cast has nothing left to do: its operand is low, or another cast makes the same form."""
+        graph = self.graph
+        operand = graph.nodes[cast].inputs[0]
+        assert operand is not None, "a Cast has an operand"
+        maker = graph.nodes[graph.values[operand].producer]
+        if maker.kind is not Kind.SOURCE:
+            port = maker.outputs.index(operand)
+            if maker.signature.outputs[port] is Role.GROUP and self.is_low[maker.id]:
+                return True
+        return graph.forms.get((operand, self.low), cast) != cast or (operand, self.low) not in graph.forms

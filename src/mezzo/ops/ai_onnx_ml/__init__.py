@@ -1,0 +1,3 @@
+"""Facts of ONNX's classical machine learning operators."""
+
+DIALECT = "ai.onnx.ml"

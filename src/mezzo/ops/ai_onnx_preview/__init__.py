@@ -1,0 +1,3 @@
+"""Facts of ONNX's preview operators."""
+
+DIALECT = "ai.onnx.preview"

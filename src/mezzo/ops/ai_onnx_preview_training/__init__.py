@@ -1,0 +1,3 @@
+"""Facts of ONNX's preview training operators."""
+
+DIALECT = "ai.onnx.preview.training"

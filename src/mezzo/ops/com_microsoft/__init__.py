@@ -1,0 +1,3 @@
+"""Facts of ONNX Runtime's contributed operators. EPContext and Snpe hold compiled code and have no row."""
+
+DIALECT = "com.microsoft"

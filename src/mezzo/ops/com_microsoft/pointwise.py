@@ -1,0 +1,29 @@
+"""Arithmetic and activations, element by element, with the additions fused into them."""
+
+from mezzo.facts import Cost, OpFacts, Risk, facts
+
+SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
+
+FACTS: tuple[OpFacts, ...] = (
+    facts("BiasAdd", Cost.POINTWISE),
+    facts("BiasDropout", Cost.POINTWISE),
+    facts("BiasGelu", Cost.POINTWISE),
+    facts("BiasSplitGelu", Cost.POINTWISE),
+    facts("BitmaskBiasDropout", Cost.POINTWISE),
+    facts("ComplexMul", Cost.POINTWISE),
+    facts("ComplexMulConj", Cost.POINTWISE),
+    facts("FastGelu", Cost.POINTWISE),
+    facts("GatedAdd", Cost.POINTWISE),
+    facts("Gelu", Cost.POINTWISE),
+    # It takes the sine and cosine of its operand `emb`; its siblings get them ready made.
+    facts("GemmaRotaryEmbedding", Cost.POINTWISE, Risk.PERIODIC),
+    # A weighted sum of a handful of streams, element by element.
+    facts("HyperConnectionPostMix", Cost.POINTWISE),
+    facts("HyperConnectionPreMix", Cost.POINTWISE),
+    # The recurrence after it takes the exponential of the decay it gives, step after step.
+    facts("LinearAttentionGate", Cost.POINTWISE, Risk.RECURSION),
+    facts("MRotaryEmbedding", Cost.POINTWISE),
+    facts("QuickGelu", Cost.POINTWISE),
+    facts("RotaryEmbedding", Cost.POINTWISE),
+    facts("ScaledSiLU", Cost.POINTWISE),
+)

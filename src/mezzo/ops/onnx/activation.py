@@ -1,0 +1,30 @@
+"""Activation functions. Those with an exponential take it of negative numbers only, so it stays within 0 and 1."""
+
+from mezzo.facts import Cost, OpFacts, Risk, facts
+
+SOURCE = (
+    "ONNX 1.23 operator documentation, opsets 1 to 28; the softplus in Softplus and Mish is taken as "
+    "max(x, 0) + log1p(exp(-|x|)), as runtimes compute it"
+)
+
+FACTS: tuple[OpFacts, ...] = (
+    facts("Celu", Cost.POINTWISE),
+    facts("Elu", Cost.POINTWISE),
+    facts("Gelu", Cost.POINTWISE),
+    facts("HardSigmoid", Cost.POINTWISE, is_bounded=True),
+    facts("HardSwish", Cost.POINTWISE),
+    facts("LeakyRelu", Cost.POINTWISE),
+    facts("Mish", Cost.POINTWISE),
+    facts("PRelu", Cost.POINTWISE),
+    facts("Relu", Cost.POINTWISE),
+    facts("Selu", Cost.POINTWISE),
+    # Shrink and ThresholdedRelu jump at their threshold.
+    facts("Shrink", Cost.POINTWISE, Risk.STEP),
+    facts("Sigmoid", Cost.POINTWISE, is_bounded=True),
+    facts("Softplus", Cost.POINTWISE),
+    facts("Softsign", Cost.POINTWISE, is_bounded=True),
+    facts("SwiGLU", Cost.POINTWISE),
+    facts("Swish", Cost.POINTWISE),
+    facts("Tanh", Cost.POINTWISE, is_bounded=True),
+    facts("ThresholdedRelu", Cost.POINTWISE, Risk.STEP),
+)

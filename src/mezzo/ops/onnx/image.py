@@ -1,0 +1,20 @@
+"""Images, boxes and grids. The risk is in coordinates: half a pixel at 2,000 needs 12 bits."""
+
+from mezzo.facts import Cost, OpFacts, Risk, facts
+
+SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28; resolution of coordinates: IEEE 754-2019, section 3"
+
+FACTS: tuple[OpFacts, ...] = (
+    facts("AffineGrid", Cost.GENERATOR, Risk.POSITION),
+    # The data alone has no risk; the grid does, and its type is free of the data's.
+    facts("GridSample", Cost.MOVEMENT, Risk.POSITION),
+    # Bytes in, bytes out.
+    facts("ImageDecoder", Cost.OTHER),
+    facts("MaxRoiPool", Cost.REDUCTION, Risk.POSITION, keeps_values=True),
+    facts("NonMaxSuppression", Cost.OTHER, Risk.POSITION, Risk.STEP, is_bounded=True),
+    # Resize and Upsample interpolate; their scales and regions are FP32 whatever the data is.
+    facts("Resize", Cost.MOVEMENT),
+    # The boxes share the type of the data.
+    facts("RoiAlign", Cost.REDUCTION, Risk.POSITION),
+    facts("Upsample", Cost.MOVEMENT),
+)

@@ -1,0 +1,24 @@
+"""Operators that ONNX Runtime registers in the default domain and ONNX does not have.
+
+All but SimplifiedLayerNormalization, which its optimizer emits, were experimental in ONNX until 1.5.
+"""
+
+from mezzo.facts import Cost, OpFacts, Risk, facts
+
+SOURCE = (
+    "ONNX Runtime 1.31 operator schemas of the default domain; ONNX 1.4 documentation of the experimental operators"
+)
+
+FACTS: tuple[OpFacts, ...] = (
+    facts("Affine", Cost.POINTWISE),
+    facts("Crop", Cost.MOVEMENT, keeps_values=True),
+    facts("DynamicSlice", Cost.MOVEMENT, keeps_values=True),
+    facts("GRUUnit", Cost.RECURRENT, Risk.RECURSION),
+    facts("GivenTensorFill", Cost.GENERATOR),
+    facts("ImageScaler", Cost.POINTWISE),
+    facts("ParametricSoftplus", Cost.POINTWISE),
+    # Not Function.MULTIPLY: its factor is an attribute.
+    facts("Scale", Cost.POINTWISE),
+    facts("ScaledTanh", Cost.POINTWISE, is_bounded=True),
+    facts("SimplifiedLayerNormalization", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, is_bounded=True),
+)

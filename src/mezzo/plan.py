@@ -1,0 +1,101 @@
+"""What was decided, why, and the edits that realise it. A plan is data: printed, saved, diffed, edited, replayed."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from mezzo.dtypes import DType
+from mezzo.policy import Category
+
+
+class Precision(NamedTuple):
+    """The dtypes of one node: of its products, of its sums, and of what it hands on."""
+
+    compute: DType
+    accumulate: DType
+    output: DType
+
+
+def uniform(dtype: DType) -> Precision:
+    """Everything in one dtype; sums are left to the runtime, which the schema does not type."""
+    return Precision(dtype, dtype, dtype)
+
+
+class Reason(NamedTuple):
+    """Why a node has its precision: a rule's name, the evidence in words, and the node that caused it."""
+
+    rule: str
+    because: str
+    cause: int | None = None
+
+
+# A node of the assignment without a floating compute group has None.
+Assignment = tuple[Precision | None, ...]
+
+
+class Retype(NamedTuple):
+    """The value itself has another dtype: its producer runs in it, or its constant is stored in it."""
+
+    value: int
+    dtype: DType
+
+
+class AddCast(NamedTuple):
+    """A further form of the value, made by one cast right after its producer, in the producer's scope."""
+
+    value: int
+    dtype: DType
+
+
+class AddCopy(NamedTuple):
+    """A further form of a value that comes from a source: a constant stored again, an integer cast again."""
+
+    value: int
+    dtype: DType
+
+
+class Rewire(NamedTuple):
+    """Operand `operand` of `node` reads the form of `value` that has `dtype`."""
+
+    node: int
+    operand: int
+    value: int
+    dtype: DType
+
+
+Edit = Retype | AddCast | AddCopy | Rewire
+
+
+class PlannedNode(NamedTuple):
+    """One line of a plan. `cause` is the name of the node that led to it."""
+
+    name: str
+    op: str
+    kind: str
+    precision: Precision
+    category: Category | None
+    rule: str
+    because: str
+    cause: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An assignment with its reasons and edits, bound to one model by `fingerprint`.
+
+    `opset` is the opset of the default domain that the edits need; the model's own where no step is taken.
+    `settings` are the options that made the plan, by name, for the reader and for replay.
+    """
+
+    fingerprint: str
+    high: DType
+    low: DType
+    opset: int | None
+    settings: tuple[tuple[str, str], ...]
+    nodes: tuple[PlannedNode, ...]
+    edits: tuple[Edit, ...]
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def by_name(self) -> dict[str, PlannedNode]:
+        return {node.name: node for node in self.nodes}

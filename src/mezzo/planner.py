@@ -1,0 +1,284 @@
+"""Puts facts, policy, target and strategy together: graph in, assignment and reasons out. Pure, and knows no IR."""
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mezzo.dtypes import FORMATS, HIGH, DType
+from mezzo.errors import InputError
+from mezzo.facts import Cost, OpFacts
+from mezzo.graph import Graph, Kind, Node, Role
+from mezzo.ops import op_facts
+from mezzo.plan import Reason
+from mezzo.policy import Category, Finding, Policy, Verdict
+from mezzo.strategy import Choice, Problem, Strategy
+from mezzo.structure import View, structure_rules
+from mezzo.target import Refusal, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asks for. `include` and `exclude` are globs on node names or `op:` and a glob on operators.
+
+    `io` maps names of graph inputs and outputs to a dtype; `io_default` is for the others: HIGH keeps them.
+    `pinned` fixes nodes by name, as an edited plan does.
+    """
+
+    low: DType
+    policy: Policy
+    strategy: Strategy
+    target: Target
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    io: Mapping[str, DType] = field(default_factory=dict)
+    io_default: DType = HIGH
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Everything decided before a strategy runs, per node id. `wanted` is what the policy would grant, legality apart."""
+
+    problem: Problem
+    verdicts: tuple[Verdict, ...]
+
+
+_KEEPS = Verdict(Category.CLEAR, "interface", "its dtype is the caller's contract")
+_TIE = Verdict(Category.CLEAR, "tie", "carries values across a body's border without arithmetic")
+_CAST = Verdict(Category.CLEAR, "existing-cast", "rounds on purpose")
+_SOURCE = Verdict(Category.CLEAR, "source", "is stored or cast anew in each dtype that is read")
+_NONE = Verdict(Category.CLEAR, "no-float", "computes no floats of its own")
+
+
+def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
+    """The facts of each operator; None for what is no operator, and for operators without a row."""
+    tables: dict[str, Mapping[str, OpFacts]] = {}
+    found: list[OpFacts | None] = []
+    for node in graph.nodes:
+        dialect = node.signature.dialect
+        if dialect not in tables:
+            tables[dialect] = op_facts(dialect)
+        found.append(tables[dialect].get(node.signature.op))
+    return tuple(found)
+
+
+def judge(graph: Graph, wishes: Wishes) -> Judged:
+    """Give every node its verdict and its choice.
+
+    Raises:
+        InputError: a pattern or an interface name matches nothing.
+    """
+    rows = rows_of(graph)
+    verdicts = _verdicts(graph, rows, wishes)
+    choices = _choices(graph, verdicts, wishes)
+    if wishes.policy.promotes_untroubled:
+        _promote(graph, verdicts, choices, wishes.low)
+    categories = tuple(
+        v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)
+    )
+    costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
+    problem = Problem(graph, HIGH, wishes.low, tuple(choices), categories, costs, wishes.target.costs)
+    return Judged(problem, tuple(verdicts))
+
+
+def _verdicts(graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes) -> list[Verdict]:
+    by_kind = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
+    by_op: dict[tuple[str, str], Verdict] = {}
+    verdicts: list[Verdict] = []
+    for node, row in zip(graph.nodes, rows, strict=True):
+        if node.kind is not Kind.OP:
+            verdicts.append(by_kind[node.kind])
+        elif node.signature.dtype is None:
+            verdicts.append(_NONE)
+        else:
+            key = node.signature.dialect, node.signature.op
+            if key not in by_op:
+                by_op[key] = wishes.policy.judge(row, wishes.low)
+            verdicts.append(by_op[key])
+    view = View(graph, tuple(rows), FORMATS[wishes.low])
+    for rule in structure_rules():
+        if rule.name in wishes.policy.findings:
+            for finding in rule.find(view):
+                _deny(graph, verdicts, finding)
+    _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
+    _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
+    return verdicts
+
+
+def _deny(graph: Graph, verdicts: list[Verdict], finding: Finding) -> None:
+    """A finding denies its node; the first finding is kept, and it says more than the operator's own rule."""
+    structural = {rule.name for rule in structure_rules()}
+    if verdicts[finding.node].rule not in structural and graph.nodes[finding.node].signature.dtype is not None:
+        verdicts[finding.node] = Verdict(Category.DENY, finding.rule, finding.because, finding.cause)
+
+
+def matcher(pattern: str) -> Callable[[Node], bool]:
+    """Read a pattern: a glob on node names, or `op:` and a glob on operators. A name with no glob signs matches itself."""
+    if pattern.startswith("op:"):
+        wanted = pattern.removeprefix("op:")
+        return lambda node: node.kind is Kind.OP and fnmatch.fnmatchcase(node.op, wanted)
+    return lambda node: node.name == pattern or fnmatch.fnmatchcase(node.name, pattern)
+
+
+def _apply_patterns(
+    graph: Graph, verdicts: list[Verdict], patterns: Sequence[str], category: Category, rule: str
+) -> None:
+    for pattern in patterns:
+        matches = matcher(pattern)
+        found = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and matches(n)]
+        if not found:
+            raise InputError(
+                f"--{rule} {pattern!r} matches no node; patterns are globs on node names, or 'op:' and an operator "
+                f"such as 'op:{next((n.op for n in graph.nodes if n.kind is Kind.OP), 'Softmax')}'"
+            )
+        for node in found:
+            verdicts[node.id] = Verdict(category, rule, f"the user asked so with --{rule} {pattern!r}")
+
+
+def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
+    refusals: dict[tuple[str, str], list[Refusal]] = {}
+    for refusal in wishes.target.refusals:
+        refusals.setdefault((refusal.dialect, refusal.op), []).append(refusal)
+    _check_interface(graph, wishes)
+    choices: list[Choice] = []
+    for node in graph.nodes:
+        signature = node.signature
+        if signature.dtype is None or node.kind is Kind.SOURCE:
+            choices.append(Choice.ABSENT)
+        elif node.kind in (Kind.INPUT, Kind.OUTPUT):
+            choices.append(_interface_choice(graph, node, wishes))
+        elif signature.dtype is wishes.low:
+            choices.append(Choice.LOW)
+        elif verdicts[node.id].category is Category.DENY or wishes.low not in signature.legal:
+            choices.append(Choice.HIGH)
+        elif (signature.dialect, signature.op) in refusals and any(
+            r.refuses(signature.version, node.attributes, wishes.low) for r in refusals[signature.dialect, signature.op]
+        ):
+            choices.append(Choice.HIGH)
+        else:
+            choices.append(Choice.FREE)
+    return choices
+
+
+def _interface_choice(graph: Graph, node: Node, wishes: Wishes) -> Choice:
+    value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
+    name = node.name.partition(" ")[2]
+    wanted = wishes.io.get(name)
+    if wanted is None:
+        held = node.signature.dtype
+        is_plain = value is not None and graph.values[value].is_castable
+        wanted = wishes.io_default if held is HIGH and is_plain else held
+    return Choice.LOW if wanted is wishes.low else Choice.HIGH
+
+
+def _check_interface(graph: Graph, wishes: Wishes) -> None:
+    names = {n.name.partition(" ")[2]: n for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)}
+    for name, dtype in wishes.io.items():
+        if name not in names:
+            raise InputError(f"--io {name!r} is no input or output of the model; choose one of {', '.join(sorted(names))}")
+        if names[name].signature.dtype is None:
+            raise InputError(f"--io {name}={dtype}: {name!r} holds no f32 or {wishes.low} tensor; leave it out")
+
+
+def _promote(graph: Graph, verdicts: list[Verdict], choices: Sequence[Choice], low: DType) -> None:
+    """Regions of free nodes that no FP32 operator touches and nothing pulls low: take them low, as the user asked."""
+    parent = list(range(len(graph.nodes)))
+
+    def find(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    touched: list[int] = []  # free nodes beside an operator that stays FP32
+    for value, uses in zip(graph.values, graph.uses, strict=True):
+        producer = graph.nodes[value.producer]
+        if producer.kind is Kind.SOURCE or not uses or (value.dtype is not HIGH and value.dtype is not low):
+            continue
+        port = 0 if len(producer.outputs) == 1 else producer.outputs.index(uses_value(graph, uses))
+        made = producer.id if producer.signature.outputs[port] is Role.GROUP else None
+        ends = [made] + [u.node for u in uses if graph.nodes[u.node].signature.inputs[u.operand] is Role.GROUP]
+        free = [n for n in ends if n is not None and choices[n] is Choice.FREE]
+        has_fixed_use = any(graph.nodes[u.node].signature.inputs[u.operand] is Role.FIXED for u in uses)
+        is_troubled = has_fixed_use or made is None or any(
+            n is not None and choices[n] is Choice.HIGH and graph.nodes[n].kind in (Kind.OP, Kind.TIE) for n in ends
+        )
+        for node in free[1:]:
+            parent[find(node)] = find(free[0])
+        if is_troubled:
+            touched += free
+    troubled = {find(node) for node in touched}
+    pulled: set[int] = set()  # regions that hold arithmetic, whose pure movement then only follows
+    for node in graph.nodes:
+        if choices[node.id] is Choice.FREE and node.kind is Kind.OP and verdicts[node.id].category is not Category.CLEAR:
+            pulled.add(find(node.id))
+    for node in graph.nodes:
+        if choices[node.id] is not Choice.FREE or node.kind is not Kind.OP or find(node.id) in troubled:
+            continue
+        old = verdicts[node.id]
+        if old.category is Category.INFER or (old.category is Category.CLEAR and find(node.id) not in pulled):
+            verdicts[node.id] = Verdict(Category.ALLOW, "untroubled", "nothing in this region needs f32, and low was asked for")
+
+
+def uses_value(graph: Graph, uses: Sequence[tuple[int, int]]) -> int | None:
+    """The value that uses share."""
+    return graph.nodes[uses[0][0]].inputs[uses[0][1]]
+
+
+def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reason]:
+    """Why each node has its precision. A node that follows names the neighbour on the way to what it follows."""
+    problem, verdicts = judged.problem, judged.verdicts
+    graph = problem.graph
+    found: list[Reason | None] = [None] * len(graph.nodes)
+    queue: list[int] = []
+    for node in graph.nodes:
+        verdict, choice = verdicts[node.id], problem.choices[node.id]
+        if choice is Choice.ABSENT or (verdict.category is Category.DENY and choice is not Choice.LOW):
+            found[node.id] = Reason(verdict.rule, verdict.because, verdict.cause)
+        elif choice is Choice.LOW and node.kind is Kind.OP:
+            found[node.id] = Reason("typed", f"is {problem.low} in the model already")
+        elif choice is Choice.HIGH and node.kind in (Kind.OP, Kind.TIE):
+            found[node.id] = _illegal(node, wishes)
+        elif node.kind in (Kind.INPUT, Kind.OUTPUT, Kind.CAST):
+            found[node.id] = Reason(verdict.rule, verdict.because)
+        elif verdict.category is Category.ALLOW and is_low[node.id]:
+            found[node.id] = Reason(verdict.rule, verdict.because, verdict.cause)
+        else:
+            continue
+        if choice is not Choice.ABSENT:
+            queue.append(node.id)
+    _follow(problem, is_low, found, queue)
+    return [
+        r if r is not None else Reason("casts-cost-more", "running it low would gain less than its casts cost")
+        for r in found
+    ]
+
+
+def _illegal(node: Node, wishes: Wishes) -> Reason:
+    signature = node.signature
+    for refusal in wishes.target.refusals:
+        if (refusal.dialect, refusal.op) == (signature.dialect, signature.op) and refusal.refuses(
+            signature.version, node.attributes, wishes.low
+        ):
+            return Reason("target", f"{wishes.target.name}: {refusal.because} ({refusal.source})")
+    return Reason("schema", f"{signature.op} version {signature.version} does not allow {wishes.low}")
+
+
+def _follow(problem: Problem, is_low: Sequence[bool], found: list[Reason | None], queue: list[int]) -> None:
+    """Spread reasons from decided nodes to neighbours of the same precision, nearest first."""
+    graph = problem.graph
+    word = {True: str(problem.low), False: str(problem.high)}
+    at = 0
+    while at < len(queue):
+        node = graph.nodes[queue[at]]
+        at += 1
+        for other in _neighbours(graph, node):
+            if found[other] is None and problem.choices[other] is not Choice.ABSENT and is_low[other] == is_low[node.id]:
+                text = f"follows {node.name!r}, its neighbour in {word[is_low[node.id]]}: fewest bytes cast"
+                found[other] = Reason("follows", text, node.id)
+                queue.append(other)
+
+
+def _neighbours(graph: Graph, node: Node) -> list[int]:
+    made = [graph.values[v].producer for v in node.inputs if v is not None]
+    read = [use.node for v in node.outputs if v is not None for use in graph.uses[v]]
+    return made + read

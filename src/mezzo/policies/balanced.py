@@ -1,0 +1,35 @@
+"""The default: work that gains goes low, what may overflow or lose its meaning stays FP32."""
+
+from mezzo.dtypes import DType
+from mezzo.facts import Cost, Risk
+from mezzo.policy import Category, Policy, rule
+
+_F16 = (DType.FLOAT16,)
+
+POLICY = Policy(
+    name="balanced",
+    summary="linear work low, its neighbours follow; what overflows or cancels stays f32 (default)",
+    rules=(
+        rule("not-arithmetic", Category.DENY, "reads bits, text or quantization parameters", risks=(Risk.BITS, Risk.TEXT, Risk.QUANTIZED)),
+        rule("random", Category.DENY, "its draws depend on the dtype", risks=(Risk.RANDOM,)),
+        rule("position", Category.DENY, "holds positions or counts, exact only up to 2/eps", risks=(Risk.POSITION,)),
+        rule("step", Category.DENY, "a rounding error can flip its result", risks=(Risk.STEP,)),
+        rule("steep", Category.DENY, "its derivative has no bound, so rounding its input costs any amount", risks=(Risk.STEEP,)),
+        rule("loss", Category.DENY, "losses sum logarithms", risks=(Risk.LOSS,)),
+        rule("softmax", Category.DENY, "takes exponentials of differences, which large inputs lose", risks=(Risk.SOFTMAX,)),
+        rule("power", Category.DENY, "powers magnify both range and error", risks=(Risk.POWER, Risk.PRODUCT)),
+        rule("exponential", Category.DENY, "exp(12) passes f16's 65504", risks=(Risk.EXPONENTIAL,), formats=_F16),
+        rule("sum-of-squares", Category.DENY, "256 squared passes f16's 65504", risks=(Risk.SUM_OF_SQUARES,), formats=_F16),
+        rule("sum", Category.DENY, "sums over an axis grow with its length", risks=(Risk.SUM,), formats=_F16),
+        rule("reciprocal", Category.DENY, "grows without bound near zero", risks=(Risk.RECIPROCAL,), formats=_F16),
+        rule("linear", Category.ALLOW, "products and sums over a contracted axis gain most",
+             costs=(Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT)),
+        rule("moves", Category.CLEAR, "moves values without arithmetic", costs=(Cost.MOVEMENT, Cost.GENERATOR, Cost.CONTROL)),
+        rule("follows", Category.INFER, "cheap and safe; worth it beside low neighbours",
+             costs=(Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION)),
+    ),
+    findings=frozenset({
+        "angles", "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "l2-norm",
+        "layer-norm", "log-sum-exp", "returns-to-integers", "rms-norm", "softmax-decomposed", "sum-of-squares", "tiny-constant",
+    }),
+)  # fmt: skip

@@ -1,0 +1,59 @@
+"""Groups the nodes of a plan for people: how many run in which precision, and why some stayed high."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mezzo.dtypes import DType
+from mezzo.plan import AddCast, Plan, PlannedNode
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Nodes that one rule kept high. `reasons` are the different sentences, in node order."""
+
+    rule: str
+    nodes: tuple[PlannedNode, ...]
+    reasons: tuple[str, ...]
+
+
+def is_operator(node: PlannedNode) -> bool:
+    """Tell operators from the plan's inputs, outputs, sources and ties."""
+    return node.kind == "op"
+
+
+def count_precisions(plan: Plan) -> Mapping[DType, int]:
+    """Count the operators that run in each dtype, low first, then high, then others the model came with."""
+    found = Counter(node.precision.output for node in plan.nodes if is_operator(node))
+    others = sorted((dtype for dtype in found if dtype not in (plan.low, plan.high)), key=str)
+    return {dtype: found[dtype] for dtype in (plan.low, plan.high, *others)}
+
+
+def count_casts(plan: Plan) -> int:
+    """Count the casts a plan makes."""
+    return sum(isinstance(edit, AddCast) for edit in plan.edits)
+
+
+def group_high_nodes(plan: Plan) -> tuple[Group, ...]:
+    """Group the operators that stay high by the rule that kept them, the largest group first."""
+    by_rule: dict[str, list[PlannedNode]] = {}
+    for node in plan.nodes:
+        if is_operator(node) and node.precision.output is plan.high:
+            by_rule.setdefault(node.rule, []).append(node)
+    groups = [
+        Group(rule, tuple(nodes), tuple(dict.fromkeys(node.because for node in nodes)))
+        for rule, nodes in by_rule.items()
+    ]
+    return tuple(sorted(groups, key=lambda group: (-len(group.nodes), group.rule)))
+
+
+def choose_example(plan: Plan) -> PlannedNode | None:
+    """Pick the node that is most worth asking about: one that stays high because of another node, else any that does."""
+    groups = group_high_nodes(plan)
+    for group in groups:
+        for node in group.nodes:
+            if node.cause is not None:
+                return node
+    if groups:
+        return groups[0].nodes[0]
+    return next((node for node in plan.nodes if is_operator(node)), None)

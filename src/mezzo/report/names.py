@@ -1,0 +1,36 @@
+"""Makes text that came from a model safe to show: names are the model's author's, not ours."""
+
+import shlex
+import unicodedata
+from collections.abc import Iterable
+
+# Control, format (bidi marks, zero-width signs), surrogate, private and unassigned characters; line and paragraph breaks.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def clean(text: str) -> str:
+    """Escape what a terminal would act on instead of showing: `\\x1b`, `\\u202e`. Newlines and tabs count."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(sign) if unicodedata.category(sign) in _HIDDEN else sign for sign in text)
+
+
+def clean_lines(text: str) -> str:
+    """Escape as `clean` does, but keep the line breaks of a text of several lines."""
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def _escape(sign: str) -> str:
+    return sign.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+def quote(text: str) -> str:
+    """Spell a word so that a POSIX shell reads it as one word, hidden characters escaped."""
+    return shlex.quote(clean(text))
+
+
+def join_some(names: Iterable[str], most: int) -> str:
+    """List at most `most` names and count the others."""
+    every = [clean(name) for name in names]
+    shown = ", ".join(every[:most])
+    return shown if len(every) <= most else f"{shown} and {len(every) - most} more"

@@ -1,0 +1,104 @@
+"""The report of a conversion or a plan, for people: counts, what stayed high and why, notes, what to try next."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Group as Stack
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.plan import Plan
+from mezzo.report.account import Summary
+from mezzo.report.groups import Group, count_casts, count_precisions, group_high_nodes
+from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.names import clean, join_some
+
+_NAMES_SHOWN = 3
+_REASONS_SHOWN = 2
+_UNITS = ("B", "KB", "MB", "GB", "TB")
+
+
+def report_conversion(layout: Layout, source: str, result: str, plan: Plan, summary: Summary) -> list[RenderableType]:
+    """Lay out what a conversion did, what to try next apart."""
+    table = layout.make_table("", "before", "after", right=("before", "after"))
+    counts = count_precisions(plan)
+    operators = sum(counts.values())
+    for dtype, count in counts.items():
+        before = operators - sum(n for other, n in counts.items() if other not in (plan.low, plan.high))
+        shown = {plan.high: str(before), plan.low: ""}.get(dtype, str(count))
+        table.add_row(f"nodes in {dtype}", shown, str(count))
+    table.add_row("casts", "", f"+{summary.casts}" if summary.casts else "0")
+    table.add_row("size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes))
+    table.add_row("opset", _format_opset(summary.opset_before), _format_opset(summary.opset_after))
+    parts: list[RenderableType] = [heading(f"{clean(source)} -> {clean(result)}"), _settings_line(plan), blank(), table]
+    return [*parts, *_report_high_nodes(layout, plan), *_report_notes(summary.notes)]
+
+
+def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]:
+    """Lay out what a plan decides, what to try next apart."""
+    table = layout.make_table("", "planned", right=("planned",))
+    for dtype, count in count_precisions(plan).items():
+        table.add_row(f"nodes in {dtype}", str(count))
+    table.add_row("casts", str(count_casts(plan)))
+    table.add_row("opset", _format_opset(plan.opset))
+    parts: list[RenderableType] = [heading(f"plan of {clean(source)}"), _settings_line(plan), blank(), table]
+    return [*parts, *_report_high_nodes(layout, plan), *_report_notes(plan.notes)]
+
+
+def report_next_steps(steps: Sequence[tuple[str, str]]) -> list[RenderableType]:
+    """Lay out commands to try next, each with what it is good for. Commands are never wrapped: they are copied."""
+    lines: list[RenderableType] = [blank(), heading("try next")]
+    for command, effect in steps:
+        lines += [Text(f"  {command}", style="cyan", no_wrap=True, overflow="ignore"), Text(f"      {effect}", style="dim")]
+    return lines
+
+
+def format_size(size_bytes: int) -> str:
+    """Spell a size with three digits: 812 B, 1.52 MB."""
+    size, unit = float(size_bytes), 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    if unit == 0:
+        return f"{size_bytes} B"
+    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
+    return f"{size:.{digits}f} {_UNITS[unit]}"
+
+
+def _format_opset(opset: int | None) -> str:
+    return "none" if opset is None else str(opset)
+
+
+def _settings_line(plan: Plan) -> Text:
+    """The settings a reader needs to make the same plan again; empty ones are left out."""
+    return Text(", ".join(f"{name} {clean(value)}" for name, value in plan.settings if value), style="dim")
+
+
+def _report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
+    groups = group_high_nodes(plan)
+    total = sum(count_precisions(plan).values())
+    if not groups:
+        found = f"no node stays in {plan.high}" if total else "the model computes no floats"
+        return [blank(), Text(found)]
+    kept = sum(len(group.nodes) for group in groups)
+    verb = "stays" if kept == 1 else "stay"
+    table = layout.make_table("rule", "nodes", "why, and which", right=("nodes",), fixed=("rule",))
+    for group in groups:
+        table.add_row(Text(clean(group.rule), style="cyan"), str(len(group.nodes)), _explain_group(group))
+    return [blank(), heading(f"{kept} of {total} nodes {verb} in {plan.high}"), table]
+
+
+def _explain_group(group: Group) -> Stack:
+    """One reason and a few names where all nodes share the reason, else a few nodes each with its own."""
+    if len(group.reasons) == 1:
+        names = join_some((node.name for node in group.nodes), _NAMES_SHOWN)
+        return Stack(Text(clean(group.reasons[0])), Text(names, style="dim"))
+    lines = [
+        Text.assemble((f"{clean(node.name)}: ", "dim"), clean(node.because)) for node in group.nodes[:_REASONS_SHOWN]
+    ]
+    if len(group.nodes) > _REASONS_SHOWN:
+        lines.append(Text(f"and {len(group.nodes) - _REASONS_SHOWN} more", style="dim"))
+    return Stack(*lines)
+
+
+def _report_notes(notes: Iterable[str]) -> list[RenderableType]:
+    lines = [indented(clean(note)) for note in notes]
+    return [blank(), heading("notes"), *lines] if lines else []

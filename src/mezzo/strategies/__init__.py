@@ -1,0 +1,1 @@
+"""Planning algorithms, one file each, found by discovery."""

@@ -1,0 +1,104 @@
+"""Facts that no single operator tells: patterns, constants and chains. One file per family, found by discovery.
+
+A structure rule reads a View and yields findings; whether a finding denies its node is the policy's decision.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+from mezzo.dtypes import Format
+from mezzo.facts import Function, OpFacts
+from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role
+from mezzo.policy import Finding
+
+
+@dataclass(frozen=True)
+class View:
+    """A graph with its operators' facts, and the walks that rules need. `low` is the format being considered."""
+
+    graph: Graph
+    rows: tuple[OpFacts | None, ...]
+    low: Format
+
+    def function(self, node: Node) -> Function:
+        row = self.rows[node.id]
+        return Function.NONE if row is None else row.function
+
+    @cached_property
+    def by_function(self) -> Mapping[Function, tuple[Node, ...]]:
+        found: dict[Function, list[Node]] = {}
+        for node, row in zip(self.graph.nodes, self.rows, strict=True):
+            if row is not None and row.function is not Function.NONE:
+                found.setdefault(row.function, []).append(node)
+        return {function: tuple(nodes) for function, nodes in found.items()}
+
+    def nodes(self, *functions: Function) -> Iterable[Node]:
+        """Operators with any of the functions, in graph order within each."""
+        for function in functions:
+            yield from self.by_function.get(function, ())
+
+    def producer(self, node: Node, operand: int) -> Node | None:
+        """The node that makes an operand, seen through operators that hand their one input on unchanged."""
+        if operand >= len(node.inputs) or node.inputs[operand] is None:
+            return None
+        found = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above
+        while self.function(found) is Function.IDENTITY and found.inputs and found.inputs[0] is not None:
+            found = self.graph.nodes[self.graph.values[found.inputs[0]].producer]
+        return found
+
+    def producers(self, node: Node) -> list[Node]:
+        """Makers of the operands that share the node's precision."""
+        return [
+            self.graph.nodes[self.graph.values[v].producer]
+            for v, role in zip(node.inputs, node.signature.inputs, strict=True)
+            if v is not None and role is Role.GROUP
+        ]
+
+    def readers(self, node: Node) -> list[Node]:
+        """Users of the outputs that share the node's precision, sharing it too."""
+        graph = self.graph
+        return [
+            graph.nodes[use.node]
+            for v, role in zip(node.outputs, node.signature.outputs, strict=True)
+            if v is not None and role is Role.GROUP
+            for use in graph.uses[v]
+            if graph.nodes[use.node].signature.inputs[use.operand] is Role.GROUP
+        ]
+
+    def constant(self, node: Node, operand: int) -> ConstantFacts | None:
+        """Facts of a constant operand, seen through operators that only move values."""
+        found = node.inputs[operand] if operand < len(node.inputs) else None
+        for _ in range(8):
+            if found is None or found in self.graph.constants:
+                break
+            maker = self.graph.nodes[self.graph.values[found].producer]
+            row = self.rows[maker.id]
+            if row is None or not row.keeps_values or not maker.inputs:
+                return None
+            found = maker.inputs[0]
+        return None if found is None else self.graph.constants.get(found)
+
+    def is_decided(self, node: Node) -> bool:
+        """Whether the node has a precision to decide."""
+        return node.signature.dtype is not None and node.kind in (Kind.OP, Kind.TIE)
+
+
+@dataclass(frozen=True, slots=True)
+class StructureRule:
+    """A named way to look for trouble. `find` must be linear in the graph."""
+
+    name: str
+    summary: str
+    find: Callable[[View], Iterable[Finding]]
+
+
+@cache
+def structure_rules() -> tuple[StructureRule, ...]:
+    """Every rule of every module in this package, by name."""
+    found: list[StructureRule] = []
+    for module in pkgutil.iter_modules(__path__):
+        found += importlib.import_module(f"{__name__}.{module.name}").RULES
+    return tuple(sorted(found, key=lambda rule: rule.name))

@@ -1,0 +1,130 @@
+"""Constants and attributes that the low format cannot hold: masks, huge scales, epsilons that vanish."""
+
+from collections.abc import Iterable, Iterator
+
+from mezzo.facts import Cost, Function
+from mezzo.graph import ConstantFacts, Kind, Node, Role
+from mezzo.policy import Finding
+from mezzo.structure import StructureRule, View
+
+# A constant that loses more than this share of itself by rounding is not the constant that was meant.
+_LARGEST_LOSS = 1 / 8
+# The largest FP32 number stands for "no bound" in Clip, and does no harm as an infinity there.
+_NO_BOUND = 3.0e38
+_STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE})
+
+
+def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
+    """Operators with a constant operand: node, operand, value, facts. Generators count as their own constant."""
+    graph = view.graph
+    for value, facts in graph.constants.items():
+        producer = graph.nodes[graph.values[value].producer]
+        if producer.kind is Kind.OP and producer.signature.dtype is not None:
+            yield producer, -1, value, facts
+        for use in graph.uses[value]:
+            node = graph.nodes[use.node]
+            if node.signature.inputs[use.operand] is Role.GROUP and view.is_decided(node):
+                yield node, use.operand, value, facts
+
+
+def spread(view: View, start: Node, rule: str, because: str) -> Iterator[Finding]:
+    """Follow a spoilt value forward until an operator bounds it; that operator, which reads it, is included."""
+    queue, seen = [start], {start.id}
+    yield Finding(start.id, rule, because)
+    while queue:
+        node = queue.pop()
+        row = view.rows[node.id]
+        if row is not None and (row.is_bounded or row.function in _STOPS):
+            continue
+        for reader in view.readers(node):
+            if reader.id not in seen and view.is_decided(reader):
+                seen.add(reader.id)
+                queue.append(reader)
+                yield Finding(reader.id, rule, f"reads what {node.name!r} makes of it, and nothing has bounded that yet", node.id)
+
+
+def out_of_range(view: View) -> Iterable[Finding]:
+    limit = view.low.overflow_from
+    for node, operand, value, facts in _constants(view):
+        if facts.largest < limit:
+            continue
+        if view.function(node) is Function.CLIP and operand > 0 and facts.largest > _NO_BOUND:
+            continue
+        name = view.graph.values[value].name
+        text = f"constant {name!r} reaches {facts.largest:.4g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
+        if facts.elements > 8 and view.rows[node.id] is not None and view.rows[node.id].cost is Cost.LINEAR:  # type: ignore[union-attr]
+            yield Finding(node.id, "constant-out-of-range", text)
+        else:
+            yield from spread(view, node, "constant-out-of-range", text)
+
+
+def near_range(view: View) -> Iterable[Finding]:
+    """A mask just inside the range overflows as soon as it is added to something."""
+    limit = view.low.max_finite / 2
+    for node, operand, value, facts in _constants(view):
+        if operand < 0 or facts.values is None or not limit < facts.largest < view.low.overflow_from:
+            continue
+        if view.function(node) in (Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MULTIPLY):
+            name = view.graph.values[value].name
+            text = f"constant {name!r} is {facts.largest:.6g}; one addition passes {view.low.dtype}'s {view.low.max_finite:.6g}"
+            yield from spread(view, node, "constant-near-range", text)
+
+
+def _loss(magnitude: float, view: View) -> float:
+    """Share of a number that rounding to the low format loses."""
+    step = view.low.smallest_subnormal
+    if magnitude >= view.low.smallest_normal:
+        return 0.0
+    return abs(round(magnitude / step) * step - magnitude) / magnitude
+
+
+def tiny_constant(view: View) -> Iterable[Finding]:
+    """An epsilon or a scale that vanishes. What divides by it, or takes its root or logarithm, needs it too."""
+    for node, operand, value, facts in _constants(view):
+        if operand < 0 or not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
+            continue
+        name = view.graph.values[value].name
+        text = f"constant {name!r} is {facts.largest:.4g}; {view.low.dtype} keeps nothing smaller than {view.low.smallest_subnormal:.3g}"
+        function = view.function(node)
+        if function in (Function.ADD, Function.MAXIMUM, Function.CLIP, Function.SUBTRACT):
+            yield from _epsilon(view, node, text)
+        elif function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER, Function.SELECT):
+            yield from spread(view, node, "tiny-constant", text)
+        else:
+            yield Finding(node.id, "tiny-constant", text)
+
+
+_NEED_EPSILON = frozenset(
+    {Function.SQRT, Function.RSQRT, Function.RECIPROCAL, Function.LOG, Function.DIVIDE, Function.POWER, Function.MULTIPLY}
+)
+
+
+def _epsilon(view: View, start: Node, because: str) -> Iterator[Finding]:
+    yield Finding(start.id, "tiny-constant", because)
+    frontier = [start]
+    for _ in range(3):  # add epsilon, root, reciprocal, product: no norm has more
+        following = []
+        for node in frontier:
+            for reader in view.readers(node):
+                if view.function(reader) in _NEED_EPSILON and view.is_decided(reader):
+                    following.append(reader)
+                    yield Finding(reader.id, "tiny-constant", f"depends on the epsilon that {start.name!r} adds", node.id)
+        frontier = following
+
+
+def attribute_out_of_range(view: View) -> Iterable[Finding]:
+    for node, row in zip(view.graph.nodes, view.rows, strict=True):
+        if row is None or not node.attributes or row.cost not in (Cost.POINTWISE, Cost.MOVEMENT):
+            continue
+        for name, value in node.attributes.items():
+            if isinstance(value, float) and view.low.overflow_from <= abs(value) < _NO_BOUND:
+                text = f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
+                yield from spread(view, node, "attribute-out-of-range", text)
+
+
+RULES = (
+    StructureRule("constant-out-of-range", "a constant overflows, and what it touches until something bounds it", out_of_range),
+    StructureRule("constant-near-range", "a mask so large that adding to it overflows", near_range),
+    StructureRule("tiny-constant", "an epsilon or scale that rounds away", tiny_constant),
+    StructureRule("attribute-out-of-range", "an attribute overflows", attribute_out_of_range),
+)

@@ -1,0 +1,5 @@
+"""No runtime in particular: what the ONNX schema allows."""
+
+from mezzo.target import Target
+
+TARGET = Target("any", "what the dialect's schema allows, no runtime in particular")

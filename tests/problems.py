@@ -1,0 +1,194 @@
+"""Random planning problems, and what the laws do to models: shuffle their nodes, rename everything, enumerate assignments."""
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import onnx
+from hypothesis import strategies as st
+from random_models import random_model
+
+from mezzo.discovery import policies, policy, strategies, target, targets
+from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.magnitudes import facts
+from mezzo.frontends.onnx.read import read
+from mezzo.frontends.onnx.shapes import element_counts
+from mezzo.graph import Graph, Kind
+from mezzo.planner import Judged, Wishes, judge
+from mezzo.policy import Category
+from mezzo.strategy import Choice, Problem
+from mezzo.target import Costs
+
+
+@dataclass(frozen=True)
+class Case:
+    """A random model and what is asked of it. `build()` makes it again from the numbers that a failure prints."""
+
+    seed: int
+    size: int
+    low: DType = DType.FLOAT16
+    policy: str = "balanced"
+    target: str = "any"
+    has_unknown: bool = False
+
+    def build(self) -> onnx.ModelProto:
+        return random_model(random.Random(self.seed), self.size, has_unknown=self.has_unknown)
+
+    def graph(self, model: onnx.ModelProto | None = None) -> Graph:
+        return graph_of(self.build() if model is None else model, self.low)
+
+    def judged(self, model: onnx.ModelProto | None = None) -> Judged:
+        return judge(self.graph(model), self.wishes())
+
+    def wishes(self) -> Wishes:
+        return Wishes(self.low, policy(self.policy), strategies()["mincut"], target(self.target))
+
+
+def cases(most: int = 14) -> "st.SearchStrategy[Case]":
+    return st.builds(
+        Case,
+        seed=st.integers(0, 2**32 - 1),
+        size=st.integers(1, most),
+        low=st.sampled_from([DType.FLOAT16, DType.BFLOAT16]),
+        policy=st.sampled_from(sorted(policies())),
+        target=st.sampled_from(sorted(targets())),
+        has_unknown=st.sampled_from([False, False, False, True]),
+    )
+
+
+def graph_of(model: onnx.ModelProto, low: DType) -> Graph:
+    return read(model, low, element_counts(model), partial(facts, blobs=Blobs("the model")))[0]
+
+
+def perturbed(problem: Problem, rng: random.Random) -> Problem:
+    """The same graph with other sizes, prices, categories and choices: what no policy would think of."""
+    graph = problem.graph
+    values = tuple(v._replace(elements=rng.choice([1, 16, 1000, 50_000, 200_000])) for v in graph.values)
+    choices = list(problem.choices)
+    categories = list(problem.categories)
+    for node in graph.nodes:
+        if choices[node.id] is Choice.FREE:
+            categories[node.id] = rng.choice(list(Category)[:3])
+            if rng.random() < 0.25:
+                choices[node.id] = Choice.HIGH
+        elif choices[node.id] is Choice.HIGH and node.kind is Kind.OP and problem.low in node.signature.legal:
+            choices[node.id] = rng.choice([Choice.HIGH, Choice.FREE])
+    prices = rng.choice([Costs(), Costs(1 << 10, 1 << 14, 4), Costs(1, 1, 1), Costs(1 << 18, 1 << 18, 32)])
+    return replace(
+        problem, graph=replace(graph, values=values), choices=tuple(choices), categories=tuple(categories), prices=prices
+    )
+
+
+def with_most_free(problem: Problem, most: int, rng: random.Random) -> Problem:
+    """The problem with all but `most` free groups of linked nodes made high."""
+    free = sorted({problem.linked[n] for n, choice in enumerate(problem.choices) if choice is Choice.FREE})
+    kept = set(rng.sample(free, min(most, len(free))))
+    choices = tuple(
+        Choice.HIGH if choice is Choice.FREE and problem.linked[n] not in kept else choice
+        for n, choice in enumerate(problem.choices)
+    )
+    return replace(problem, choices=choices)
+
+
+def assignments(problem: Problem) -> Iterator[list[bool]]:
+    """Every assignment that respects choices and links."""
+    groups: dict[int, list[int]] = {}
+    fixed: dict[int, bool] = {}
+    for number, choice in enumerate(problem.choices):
+        if choice is Choice.FREE:
+            groups.setdefault(problem.linked[number], []).append(number)
+        elif choice is not Choice.ABSENT:
+            fixed[problem.linked[number]] = choice is Choice.LOW and fixed.get(problem.linked[number], True)
+    start = [choice is Choice.LOW for choice in problem.choices]
+    for root in [root for root in groups if root in fixed]:
+        for number in groups.pop(root):
+            start[number] = fixed[root]
+    for lows in itertools.product((False, True), repeat=len(groups)):
+        is_low = list(start)
+        for members, low in zip(groups.values(), lows, strict=True):
+            for number in members:
+                is_low[number] = low
+        yield is_low
+
+
+def with_unique_names(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with a name of its own for every node, bodies and functions included."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for number, node in enumerate(_all_nodes(copy)):
+        node.name = f"node {number}"
+    return copy
+
+
+def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with other names for all values and nodes, in another alphabetical order."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    names: dict[str, str] = {"": ""}
+
+    def rename(name: str) -> str:
+        return names.setdefault(name, f"{(len(names) * 7919) % 10_007:05d}/{len(names)}")
+
+    for number, node in enumerate(_all_nodes(copy)):
+        node.input[:] = [rename(name) for name in node.input]
+        node.output[:] = [rename(name) for name in node.output]
+        node.name = f"{(number * 31) % 101} {number}"
+    for graph in _all_graphs(copy):
+        for info in (*graph.input, *graph.output, *graph.value_info, *graph.initializer):
+            info.name = rename(info.name)
+    for function in copy.functions:
+        function.input[:] = [rename(name) for name in function.input]
+        function.output[:] = [rename(name) for name in function.output]
+    return copy
+
+
+def shuffled(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
+    """The model with the nodes of the main graph in another valid order."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    waiting = list(model.graph.node)
+    made = {name for node in waiting for name in node.output}
+    ready: set[str] = set()
+    del copy.graph.node[:]
+    while waiting:
+        free = [k for k, node in enumerate(waiting) if not (_reads(node) & made) - ready]
+        node = waiting.pop(rng.choice(free))
+        ready.update(node.output)
+        copy.graph.node.append(node)
+    return copy
+
+
+def _reads(node: onnx.NodeProto) -> set[str]:
+    bodies = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    return set(node.input).union(*(_reads(inner) | {o.name for o in body.output} for body in bodies for inner in body.node))
+
+
+def _all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    yield model.graph
+    for node in _all_nodes(model):
+        yield from (a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH)
+
+
+def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    def walk(nodes: Sequence[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+        for node in nodes:
+            yield node
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    yield from walk(attribute.g.node)
+
+    yield from walk(model.graph.node)
+    for function in model.functions:
+        yield from walk(function.node)
+
+
+def is_mine(node_kind: Kind) -> bool:
+    """Whether a node of this kind is one that a strategy decides."""
+    return node_kind in (Kind.OP, Kind.TIE)
+
+
+def high_or_low(problem: Problem, is_low: bool) -> DType:
+    return problem.low if is_low else HIGH

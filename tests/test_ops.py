@@ -1,0 +1,161 @@
+"""The tables of operator facts: complete, sorted, sourced, and free of any front end."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import onnx.defs
+import pytest
+
+import mezzo.ops
+from mezzo.facts import Cost, Function, OpFacts, Risk
+from mezzo.ops import dialects, op_facts
+
+# The default domain's dialect has a name of its own; every other dialect is its domain.
+DIALECT_OF_DOMAIN = {"": "onnx"}
+
+# Compiled code of one device: retyping what surrounds it would break it, so unlisted (deny) is right.
+OPAQUE = {"EPContext", "Snpe"}
+
+# Registered in the default domain by ONNX Runtime alone.
+RUNTIME_ONLY = {
+    "Affine",
+    "Crop",
+    "DynamicSlice",
+    "GRUUnit",
+    "GivenTensorFill",
+    "ImageScaler",
+    "ParametricSoftplus",
+    "Scale",
+    "ScaledTanh",
+    "SimplifiedLayerNormalization",
+}
+
+
+def tables() -> Iterator[ModuleType]:
+    """Import every table, in name order."""
+    for package in pkgutil.iter_modules(mezzo.ops.__path__, "mezzo.ops."):
+        for entry in pkgutil.iter_modules(importlib.import_module(package.name).__path__, f"{package.name}."):
+            yield importlib.import_module(entry.name)
+
+
+def schema_names(domain: str) -> set[str]:
+    """List every operator that ever had a schema in a domain, deprecated ones included."""
+    return {schema.name for schema in onnx.defs.get_all_schemas_with_history() if schema.domain == domain}
+
+
+def all_rows() -> list[tuple[str, OpFacts]]:
+    return [(dialect, row) for dialect in dialects() for row in op_facts(dialect).values()]
+
+
+def ops_where(dialect: str, **wanted: object) -> set[str]:
+    """Select the operators of a dialect whose row has the wanted fields."""
+    rows = op_facts(dialect).values()
+    return {row.op for row in rows if all(getattr(row, field) == value for field, value in wanted.items())}
+
+
+def test_every_onnx_domain_has_exactly_its_operators() -> None:
+    domains = {schema.domain for schema in onnx.defs.get_all_schemas_with_history()}
+    found = {domain: set(op_facts(DIALECT_OF_DOMAIN.get(domain, domain))) for domain in domains}
+    found[""] -= RUNTIME_ONLY
+    assert found == {domain: schema_names(domain) for domain in domains}
+
+
+def test_every_contributed_operator_of_onnxruntime_has_a_row() -> None:
+    state = pytest.importorskip("onnxruntime.capi.onnxruntime_pybind11_state", reason="onnxruntime is not installed")
+    names = {schema.name for schema in state.get_all_operator_schema() if schema.domain == "com.microsoft"}
+    assert names - set(op_facts("com.microsoft")) == OPAQUE
+
+
+@pytest.mark.parametrize("table", list(tables()), ids=lambda table: table.__name__)
+def test_table_is_sorted_and_has_a_source(table: ModuleType) -> None:
+    names = [row.op for row in table.FACTS]
+    assert names == sorted(set(names))
+    assert table.__doc__
+    assert table.SOURCE
+
+
+def test_no_operator_is_in_two_tables() -> None:
+    for dialect in dialects():
+        package = f"mezzo.ops.{dialect.replace('.', '_')}."
+        rows = [row.op for table in tables() if table.__name__.startswith(package) for row in table.FACTS]
+        assert sorted(rows) == list(op_facts(dialect))
+
+
+def test_joined_rows_have_a_source_and_their_own_key() -> None:
+    assert all(row.source for _, row in all_rows())
+    assert all(key == row.op for dialect in dialects() for key, row in op_facts(dialect).items())
+
+
+def test_unknown_dialect_has_no_facts() -> None:
+    assert not op_facts("com.example.unknown")
+
+
+def test_a_second_row_of_an_operator_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    linear = importlib.import_module("mezzo.ops.onnx.linear")
+    pointwise = importlib.import_module("mezzo.ops.onnx.pointwise")
+    monkeypatch.setattr(pointwise, "FACTS", (*pointwise.FACTS, linear.FACTS[0]))
+    mezzo.ops._join_tables.cache_clear()
+    with pytest.raises(AssertionError, match=r"'CausalConvWithState' has two rows: in \S*linear and in \S*pointwise"):
+        op_facts("onnx")
+
+
+def test_tables_load_no_front_end() -> None:
+    code = (
+        "import sys; from mezzo.ops import dialects, op_facts; [op_facts(d) for d in dialects()]; "
+        "print({'onnx', 'onnx_ir', 'onnxruntime', 'torch', 'numpy'} & set(sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
+
+
+def test_value_keeping_excludes_arithmetic_risks() -> None:
+    """An operator that keeps values makes no new ones, so no risk of growth or rounding can be its own."""
+    own = {Risk.STEP, Risk.POSITION, Risk.QUANTIZED}
+    assert [(dialect, row.op) for dialect, row in all_rows() if row.keeps_values and row.risks - own] == []
+
+
+def test_growth_risks_exclude_a_bound_outside_normalization() -> None:
+    growing = {Risk.EXPONENTIAL, Risk.POWER, Risk.RECIPROCAL, Risk.SUM, Risk.PRODUCT}
+    assert [(dialect, row.op) for dialect, row in all_rows() if row.is_bounded and row.risks & growing] == []
+
+
+def test_each_function_has_one_cost_and_the_arithmetic_ones_exist_in_onnx() -> None:
+    absent = {Function.RSQRT, Function.SQUARE}  # ONNX writes them with Reciprocal, Sqrt, Mul and Pow
+    assert {row.function for row in op_facts("onnx").values()} == set(Function) - absent
+    for function in set(Function) - {Function.NONE}:
+        assert len({row.cost for _, row in all_rows() if row.function is function}) <= 1, function
+
+
+def test_linear_operators_of_onnx() -> None:
+    assert ops_where("onnx", cost=Cost.LINEAR) == {
+        "CausalConvWithState",
+        "Conv",
+        "ConvTranspose",
+        "DeformConv",
+        "Einsum",
+        "Gemm",
+        "MatMul",
+    }
+
+
+def test_softmax_risk_of_onnx() -> None:
+    rows = op_facts("onnx").values()
+    assert {row.op for row in rows if Risk.SOFTMAX in row.risks} == {
+        "LogSoftmax",
+        "ReduceLogSumExp",
+        "Softmax",
+        "SoftmaxCrossEntropyLoss",
+    }
+
+
+def test_operators_that_run_a_body_cost_nothing_themselves() -> None:
+    bodies = {
+        schema.name
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if schema.domain == ""
+        and any(attribute.type == onnx.defs.OpSchema.AttrType.GRAPH for attribute in schema.attributes.values())
+    }
+    assert ops_where("onnx", cost=Cost.CONTROL) == bodies

@@ -1,0 +1,78 @@
+"""The core plans a dialect that no front end knows: facts, policy, strategies, lower and check run on it unchanged."""
+
+import pytest
+import toy_dialect
+
+import mezzo.planner
+from mezzo.check import check
+from mezzo.discovery import policy, strategies, target
+from mezzo.dtypes import HIGH, DType
+from mezzo.graph import Graph
+from mezzo.lower import lower
+from mezzo.ops import op_facts
+from mezzo.plan import AddCast, AddCopy, Edit, Retype
+from mezzo.planner import Judged, Wishes, judge, reasons
+
+PROGRAM = """
+in x 8
+const w 64
+h = product x w
+m = move h
+e = explode m
+p = plus m e
+out p
+"""
+
+
+@pytest.fixture(autouse=True)
+def _toy_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {toy_dialect.DIALECT: toy_dialect.FACTS}
+    monkeypatch.setattr(mezzo.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
+
+
+def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, bool], tuple[Edit, ...], Wishes]:
+    """Judge, assign, lower and check; the assignment is by node name."""
+    wishes = Wishes(DType.FLOAT16, policy("balanced"), strategies()[strategy], target("any"))
+    judged = judge(graph, wishes)
+    is_low = wishes.strategy.assign(judged.problem)
+    edits = lower(graph, HIGH, DType.FLOAT16, is_low)
+    assert check(judged.problem, is_low, edits) == []
+    return judged, {node.name: low for node, low in zip(graph.nodes, is_low, strict=True)}, edits, wishes
+
+
+@pytest.mark.parametrize("strategy", strategies())
+def test_toy_linear_work_runs_low_and_exponentials_do_not(strategy: str) -> None:
+    _, is_low, _, _ = decide(toy_dialect.read(PROGRAM), strategy)
+    assert is_low["h"] and is_low["m"] and not is_low["e"]
+
+
+@pytest.mark.parametrize("strategy", strategies())
+def test_toy_interface_keeps_its_dtype(strategy: str) -> None:
+    _, is_low, _, _ = decide(toy_dialect.read(PROGRAM), strategy)
+    assert not is_low["input x"] and not is_low["output p"]
+
+
+def test_toy_weight_is_retyped_and_values_are_cast_once() -> None:
+    graph = toy_dialect.read(PROGRAM)
+    _, _, edits, _ = decide(graph, "mincut")
+    names = {number: value.name for number, value in enumerate(graph.values)}
+    assert [names[e.value] for e in edits if isinstance(e, Retype)] == ["w", "h", "m"]
+    assert [(names[e.value], e.dtype) for e in edits if isinstance(e, AddCast)] == [("x", DType.FLOAT16), ("m", HIGH)]
+
+
+def test_toy_weight_used_in_both_precisions_is_stored_twice() -> None:
+    graph = toy_dialect.read("in x 8\nconst w 8\nh = product x w\ne = explode w\no = plus h e\nout o")
+    _, _, edits, _ = decide(graph, "mincut")
+    assert [e.dtype for e in edits if isinstance(e, AddCopy)] == [DType.FLOAT16]
+
+
+def test_toy_constant_out_of_range_keeps_its_reader_high() -> None:
+    judged, is_low, _, wishes = decide(toy_dialect.read("in x 8\nconst w 8 1e6\nh = product x w\nout h"), "mincut")
+    assert not is_low["h"]
+    assert reasons(judged, list(is_low.values()), wishes)[2].rule == "constant-out-of-range"
+
+
+def test_toy_operator_without_facts_is_denied() -> None:
+    judged, is_low, _, wishes = decide(toy_dialect.read("in x 8\nh = conjure x\nout h"), "mincut")
+    assert not is_low["h"]
+    assert reasons(judged, list(is_low.values()), wishes)[1].rule == "unlisted"
