@@ -118,27 +118,38 @@ def fill_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 
 
 def set_statistics(model: onnx.ModelProto, feeds: dict[str, Any]) -> None:
-    """Set the mean and variance of every BatchNormalization of a model, in place, to those of its input under `feeds`."""
+    """Set the mean and variance of every BatchNormalization of a model, in place, to those of its input."""
     norms = [node for node in model.graph.node if node.op_type == "BatchNormalization"]
+    if not norms:
+        return
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     statistics = {name: onnx.numpy_helper.to_array(weights[name]) for node in norms for name in node.input[3:5]}
-    probe = onnx.ModelProto()
-    probe.CopyFrom(model)
-    for tensor in [tensor for tensor in probe.graph.initializer if tensor.name in statistics]:
-        probe.graph.initializer.remove(tensor)
-    for name in statistics:
-        probe.graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
-    del probe.graph.output[:]
-    for node in norms:
-        probe.graph.output.append(onnx.helper.make_tensor_value_info(node.input[0], onnx.TensorProto.FLOAT, None))
-    session = native_session(probe) if norms else None
+    session = native_session(_measuring(model, norms, list(statistics)))
     for node in norms:  # in their order: each changes what the next ones see
-        assert session is not None, "made where there are norms"
-        seen = session.run(feeds | statistics)[node.input[0]]
-        statistics[node.input[3]] = seen.mean(axis=(0, 2, 3))
-        statistics[node.input[4]] = seen.var(axis=(0, 2, 3)) + np.float32(1e-3)
+        seen = session.run(feeds | statistics)
+        mean, square = seen[f"{node.input[0]}_mean"], seen[f"{node.input[0]}_square"]
+        statistics[node.input[3]] = mean
+        statistics[node.input[4]] = np.maximum(square - mean * mean, np.float32(1e-3))
     for name, value in statistics.items():
         weights[name].CopyFrom(onnx.numpy_helper.from_array(value, name))
+
+
+def _measuring(model: onnx.ModelProto, norms: list[onnx.NodeProto], statistics: list[str]) -> onnx.ModelProto:
+    """Make a model that takes the statistics of its norms as inputs and gives the moments of the norms' inputs."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    for tensor in [tensor for tensor in graph.initializer if tensor.name in statistics]:
+        graph.initializer.remove(tensor)
+    graph.input.extend(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in statistics)
+    del graph.output[:]
+    for name in dict.fromkeys(node.input[0] for node in norms):
+        outputs = [f"{name}_mean", f"{name}_square"]
+        graph.node.append(onnx.helper.make_node("Mul", [name, name], [f"{name}_squares"]))
+        for source, output in zip((name, f"{name}_squares"), outputs, strict=True):
+            graph.node.append(onnx.helper.make_node("ReduceMean", [source], [output], axes=[0, 2, 3], keepdims=0))
+            graph.output.append(onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None))
+    return result
 
 
 def _draw(generator: np.random.Generator, shape: tuple[int, ...], op: str, operand: int) -> np.ndarray[Any, Any]:

@@ -70,12 +70,12 @@ def perturbed(problem: Problem, rng: random.Random) -> Problem:
     choices = list(problem.choices)
     categories = list(problem.categories)
     for node in graph.nodes:
-        if choices[node.id] is Choice.FREE:
-            categories[node.id] = rng.choice(list(Category)[:3])
-            if rng.random() < 0.25:
-                choices[node.id] = Choice.HIGH
-        elif choices[node.id] is Choice.HIGH and node.kind is Kind.OP and problem.low in node.signature.legal:
-            choices[node.id] = rng.choice([Choice.HIGH, Choice.FREE])
+        can_be_free = node.kind is Kind.OP and problem.low in node.signature.legal
+        if choices[node.id] is Choice.FREE and rng.random() < 0.25:
+            choices[node.id], categories[node.id] = Choice.HIGH, Category.DENY
+        elif choices[node.id] is Choice.FREE or (choices[node.id] is Choice.HIGH and can_be_free and rng.random() < 0.5):
+            choices[node.id] = Choice.FREE
+            categories[node.id] = rng.choice([Category.ALLOW, Category.INFER, Category.CLEAR])
     prices = rng.choice([Costs(), Costs(1 << 10, 1 << 14, 4), Costs(1, 1, 1), Costs(1 << 18, 1 << 18, 32)])
     return replace(
         problem, graph=replace(graph, values=values), choices=tuple(choices), categories=tuple(categories), prices=prices
@@ -184,11 +184,3 @@ def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     for function in model.functions:
         yield from walk(function.node)
 
-
-def is_mine(node_kind: Kind) -> bool:
-    """Whether a node of this kind is one that a strategy decides."""
-    return node_kind in (Kind.OP, Kind.TIE)
-
-
-def high_or_low(problem: Problem, is_low: bool) -> DType:
-    return problem.low if is_low else HIGH

@@ -97,11 +97,15 @@ class Use(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """A body or a function call. `owner` is the control node, None for the main graph; `path` names it for people."""
+    """A body or a function call. `owner` is the control node, None for the main graph; `path` names it for people.
+
+    `repeats` is how often it runs, nominal for loops: it weighs what happens inside against what happens outside.
+    """
 
     parent: int | None
     owner: int | None
     path: str
+    repeats: int
 
 
 @dataclass(frozen=True, slots=True)

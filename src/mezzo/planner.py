@@ -197,7 +197,8 @@ def _promote(graph: Graph, verdicts: list[Verdict], choices: Sequence[Choice], l
         port = 0 if len(producer.outputs) == 1 else producer.outputs.index(uses_value(graph, uses))
         made = producer.id if producer.signature.outputs[port] is Role.GROUP else None
         ends = [made] + [u.node for u in uses if graph.nodes[u.node].signature.inputs[u.operand] is Role.GROUP]
-        free = [n for n in ends if n is not None and choices[n] is Choice.FREE]
+        # Operators that are low already belong to their region as before their conversion: twice must be as once.
+        free = [n for n in ends if n is not None and _is_movable(graph.nodes[n], choices[n])]
         has_fixed_use = any(graph.nodes[u.node].signature.inputs[u.operand] is Role.FIXED for u in uses)
         is_troubled = has_fixed_use or made is None or any(
             n is not None and choices[n] is Choice.HIGH and graph.nodes[n].kind in (Kind.OP, Kind.TIE) for n in ends
@@ -209,7 +210,8 @@ def _promote(graph: Graph, verdicts: list[Verdict], choices: Sequence[Choice], l
     troubled = {find(node) for node in touched}
     pulled: set[int] = set()  # regions that hold arithmetic, whose pure movement then only follows
     for node in graph.nodes:
-        if choices[node.id] is Choice.FREE and node.kind is Kind.OP and verdicts[node.id].category is not Category.CLEAR:
+        is_arithmetic = node.kind is Kind.OP and verdicts[node.id].category in (Category.ALLOW, Category.INFER)
+        if is_arithmetic and _is_movable(node, choices[node.id]):
             pulled.add(find(node.id))
     for node in graph.nodes:
         if choices[node.id] is not Choice.FREE or node.kind is not Kind.OP or find(node.id) in troubled:
@@ -217,6 +219,10 @@ def _promote(graph: Graph, verdicts: list[Verdict], choices: Sequence[Choice], l
         old = verdicts[node.id]
         if old.category is Category.INFER or (old.category is Category.CLEAR and find(node.id) not in pulled):
             verdicts[node.id] = Verdict(Category.ALLOW, "untroubled", "nothing in this region needs f32, and low was asked for")
+
+
+def _is_movable(node: Node, choice: Choice) -> bool:
+    return choice is Choice.FREE or (choice is Choice.LOW and node.kind not in (Kind.INPUT, Kind.OUTPUT))
 
 
 def uses_value(graph: Graph, uses: Sequence[tuple[int, int]]) -> int | None:

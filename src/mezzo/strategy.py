@@ -80,15 +80,17 @@ class Problem:
             for v, role in zip(ports, roles, strict=True)
             if v is not None and role is Role.GROUP
         )
-        moved = 2 * elements  # two bytes fewer for each element read or written
+        repeats = self.graph.scopes[node.scope].repeats
+        moved = 2 * elements * repeats  # two bytes fewer for each element read or written
         if category is not Category.ALLOW:
             return moved
         heavy = self.costs_of[number] in (Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT)
-        return self.prices.allow_bonus + moved * (self.prices.linear_factor if heavy else 1)
+        return self.prices.allow_bonus * repeats + moved * (self.prices.linear_factor if heavy else 1)
 
     def cast_price(self, value: int) -> int:
         """Price of one cast of a value inside the graph: it reads one form and writes the other."""
-        return self.prices.cast_launch + 6 * self.graph.values[value].elements
+        held = self.graph.values[value]
+        return (self.prices.cast_launch + 6 * held.elements) * self.graph.scopes[held.scope].repeats
 
 
 class Strategy(ABC):

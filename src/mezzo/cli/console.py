@@ -59,6 +59,12 @@ def print_text(text: str) -> None:
         print(shown)
 
 
+def print_help(text: str) -> None:
+    """Print help that was not asked for, to stderr. Empty where the help has printed itself, as it does in a terminal."""
+    if text.strip():
+        print(text, file=sys.stderr)
+
+
 def print_error(message: str) -> None:
     """Print one line to stderr."""
     print(f"mezzo: {clean(' '.join(message.split()))}", file=sys.stderr)

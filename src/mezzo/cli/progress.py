@@ -2,7 +2,6 @@
 
 import sys
 import threading
-import time
 from types import TracebackType
 from typing import Self
 
@@ -22,7 +21,7 @@ class Patience:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self._state = ("reading", 0, 0)
-        self._start_s = time.monotonic()
+        self._is_over = False
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         with self._lock:
@@ -41,13 +40,13 @@ class Patience:
         self._timer.cancel()
         with self._lock:
             bar, self._bar, self._task = self._bar, None, None
-            self._start_s = float("inf")  # a timer that fired just now shows nothing any more
+            self._is_over = True  # a timer that fired just now shows nothing any more
         if bar is not None:
             bar.stop()
 
     def _show(self) -> None:
         with self._lock:
-            if self._start_s == float("inf"):
+            if self._is_over:
                 return
             columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)

@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-from mezzo.cli.console import print_error
+from mezzo.cli.console import print_error, print_help
 
 _BAD_INPUT = 2
 
@@ -12,7 +12,8 @@ def explain_usage(error: Exception) -> int:
     """Print the error of a command line that could not be understood, and return the exit code."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError":
-        return _BAD_INPUT  # the help text, already printed, is the message
+        print_help(_message(error))
+        return _BAD_INPUT
     name = "mezzo" if context is None else context.command_path
     print_error(f"{_describe(error, context)}; see {name} --help")
     return _BAD_INPUT
@@ -23,14 +24,19 @@ def _describe(error: Exception, context: object) -> str:
     command = getattr(context, "command", None)
     if type(error).__name__ == "NoSuchOption" and command is not None:
         options = [word for parameter in command.params for word in parameter.opts if word.startswith("--")]
-        return f"{option!r} is no option of {command.name!r}{_closest(str(option), options)}; options: {', '.join(options)}"
+        close = _closest(str(option), options)
+        return f"{option!r} is no option of {command.name!r}{close}; choose one of {', '.join(options)}"
     word = _unknown_command(error)
     commands = list(getattr(command, "commands", {}))
     if word is not None and commands:
         return f"{word!r} is no command{_closest(word, commands)}; choose one of {', '.join(commands)}"
+    message = _message(error).rstrip(".")
+    return message[:1].lower() + message[1:]
+
+
+def _message(error: Exception) -> str:
     format_message = getattr(error, "format_message", None)
-    message = str(format_message() if format_message is not None else error)
-    return message.rstrip(".")[:1].lower() + message.rstrip(".")[1:]
+    return str(error if format_message is None else format_message())
 
 
 def _unknown_command(error: Exception) -> str | None:
@@ -41,4 +47,4 @@ def _unknown_command(error: Exception) -> str | None:
 
 def _closest(word: str, choices: Iterable[str]) -> str:
     found = difflib.get_close_matches(word, list(choices), n=1)
-    return f", did you mean {found[0]!r}?" if found else ""
+    return f" (did you mean {found[0]!r}?)" if found else ""

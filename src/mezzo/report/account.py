@@ -1,4 +1,4 @@
-"""The account of a conversion or an explanation as plain data, ready for `json.dumps`. Names are kept as the model has them."""
+"""The account of a conversion or an explanation as plain data for `json.dumps`. Names stay as the model has them."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping

@@ -78,7 +78,8 @@ def _report_verdicts(layout: Layout, dialect: str, row: OpFacts, policies: Seque
         for word, dtype in LOW_DTYPES.items():
             verdict = policy.judge(row, dtype)
             table.add_row(Text(policy.name, style="cyan"), word, verdict.category.value, verdict.because)
-    return [heading(f"what policies make of {dialect} {row.op}"), table, indented(f"source of the facts: {row.source}"), blank()]
+    source = indented(f"source of the facts: {row.source}")
+    return [heading(f"what policies make of {dialect} {row.op}"), table, source, blank()]
 
 
 def _traits(row: OpFacts) -> list[str]:

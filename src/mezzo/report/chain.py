@@ -24,11 +24,12 @@ _KINDS = {
 def report_chain(chain: Sequence[PlannedNode], low: DType) -> list[RenderableType]:
     """Lay out the answer: what the node runs in and why, then the same of each node that led to it."""
     lines: list[RenderableType] = []
-    for place, node in enumerate(chain):
-        lines += _answer(node, is_first=place == 0, low=low)
-    last = chain[-1]
-    if last.cause is not None:
-        lines.append(Text(f"That goes back to {clean(last.cause)!r}, which was told above or is not in the plan."))
+    told: PlannedNode | None = None
+    for node in chain:
+        lines += [_title(node), *_why(node, low)] if told is None else [blank(), _link(node), *_why(node, low, told)]
+        told = node
+    if told is not None and told.cause is not None:
+        lines += [blank(), Text(f"That goes back to {clean(told.cause)}, told above or not in the plan.")]
     return lines
 
 
@@ -50,19 +51,33 @@ def suggest_change(node: PlannedNode, low: DType) -> tuple[str, str] | None:
         case "schema":
             return "--opset=auto", f"lets the opset rise where a newer one allows {low}"
         case "target":
-            return "--target=any", f"plans for what the ONNX schema allows, not for one runtime"
+            return "--target=any", "plans for what the ONNX schema allows, not for one runtime"
         case _:
             return f"--include={node.name}", f"asks for {low} in spite of the rule"
 
 
-def _answer(node: PlannedNode, *, is_first: bool, low: DType) -> list[RenderableType]:
-    what = _KINDS.get(node.kind, "{op}").format(op=clean(node.op))
-    title = Text.assemble((clean(node.name), "bold"), f" ({what}) runs in ", (str(node.precision.output), "bold"), ".")
-    lines: list[RenderableType] = [title] if is_first else [blank(), Text("That is because of"), title]
-    lines.append(indented(f"{_sentence(node.because)} Rule: {clean(node.rule)}."))
-    if node.category is not None:
-        lines.append(indented(_wish(node.category, low), style="dim"))
-    return lines
+def _title(node: PlannedNode) -> Text:
+    return Text.assemble(
+        (clean(node.name), "bold"), f" ({_kind(node)}) runs in ", (str(node.precision.output), "bold"), "."
+    )
+
+
+def _link(node: PlannedNode) -> Text:
+    precision = (str(node.precision.output), "bold")
+    name = (clean(node.name), "bold")
+    return Text.assemble("That goes back to ", name, f" ({_kind(node)}), which runs in ", precision, ".")
+
+
+def _kind(node: PlannedNode) -> str:
+    return _KINDS.get(node.kind, "{op}").format(op=clean(node.op))
+
+
+def _why(node: PlannedNode, low: DType, told: PlannedNode | None = None) -> list[RenderableType]:
+    """The evidence and the rule, unless the node before it was told the same."""
+    if told is not None and (told.rule, told.because) == (node.rule, node.because):
+        return [indented("For the same reason.")]
+    wish = f": {_wish(node.category, low)}" if node.category is not None and node.kind == "op" else ""
+    return [indented(_sentence(node.because)), indented(f"Rule {clean(node.rule)}{wish}.", style="dim")]
 
 
 def _sentence(because: str) -> str:
@@ -73,10 +88,10 @@ def _sentence(because: str) -> str:
 def _wish(category: Category, low: DType) -> str:
     match category:
         case Category.ALLOW:
-            return f"The policy wants it in {low} (allow)."
+            return f"allow, the policy wants it in {low}"
         case Category.INFER:
-            return "The policy lets it follow its neighbours (infer)."
+            return "infer, the policy lets it follow its neighbours"
         case Category.CLEAR:
-            return "It only moves values, so it follows its neighbours (clear)."
+            return "clear, it only moves values and follows its neighbours"
         case Category.DENY:
-            return "The policy keeps it high (deny)."
+            return "deny, the policy keeps it high"

@@ -29,6 +29,11 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
     return {dtype: found[dtype] for dtype in (plan.low, plan.high, *others)}
 
 
+def count_already_low(plan: Plan) -> int:
+    """Count the operators that the model had low before."""
+    return sum(node.rule == "typed" and node.precision.output is plan.low for node in plan.nodes if is_operator(node))
+
+
 def count_casts(plan: Plan) -> int:
     """Count the casts a plan makes."""
     return sum(isinstance(edit, AddCast) for edit in plan.edits)
@@ -48,7 +53,7 @@ def group_high_nodes(plan: Plan) -> tuple[Group, ...]:
 
 
 def choose_example(plan: Plan) -> PlannedNode | None:
-    """Pick the node that is most worth asking about: one that stays high because of another node, else any that does."""
+    """Pick the node most worth asking about: one that stays high because of another node, else any that does."""
     groups = group_high_nodes(plan)
     for group in groups:
         for node in group.nodes:

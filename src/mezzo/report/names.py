@@ -4,7 +4,7 @@ import shlex
 import unicodedata
 from collections.abc import Iterable
 
-# Control, format (bidi marks, zero-width signs), surrogate, private and unassigned characters; line and paragraph breaks.
+# Control, format (bidi marks, zero-width signs), surrogate, private and unassigned signs; line and paragraph breaks.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 

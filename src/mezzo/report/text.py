@@ -8,25 +8,25 @@ from rich.text import Text
 
 from mezzo.plan import Plan
 from mezzo.report.account import Summary
-from mezzo.report.groups import Group, count_casts, count_precisions, group_high_nodes
+from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean, join_some
 
 _NAMES_SHOWN = 3
 _REASONS_SHOWN = 2
+# Settings that go without saying.
+_UNSAID = {("io", "keep"), ("out_of_range", "protect"), ("opset", "auto")}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def report_conversion(layout: Layout, source: str, result: str, plan: Plan, summary: Summary) -> list[RenderableType]:
     """Lay out what a conversion did, what to try next apart."""
     table = layout.make_table("", "before", "after", right=("before", "after"))
-    counts = count_precisions(plan)
-    operators = sum(counts.values())
+    counts, low_before = count_precisions(plan), count_already_low(plan)
+    before = {**counts, plan.low: low_before, plan.high: counts[plan.high] + counts[plan.low] - low_before}
     for dtype, count in counts.items():
-        before = operators - sum(n for other, n in counts.items() if other not in (plan.low, plan.high))
-        shown = {plan.high: str(before), plan.low: ""}.get(dtype, str(count))
-        table.add_row(f"nodes in {dtype}", shown, str(count))
-    table.add_row("casts", "", f"+{summary.casts}" if summary.casts else "0")
+        table.add_row(f"nodes in {dtype}", str(before[dtype]), str(count))
+    table.add_row("casts added", "", str(summary.casts))
     table.add_row("size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes))
     table.add_row("opset", _format_opset(summary.opset_before), _format_opset(summary.opset_after))
     parts: list[RenderableType] = [heading(f"{clean(source)} -> {clean(result)}"), _settings_line(plan), blank(), table]
@@ -38,17 +38,28 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
     table = layout.make_table("", "planned", right=("planned",))
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(count))
-    table.add_row("casts", str(count_casts(plan)))
-    table.add_row("opset", _format_opset(plan.opset))
+    table.add_row("casts added", str(count_casts(plan)))
+    if plan.opset is not None:
+        table.add_row("opset", f"rises to {plan.opset}")
     parts: list[RenderableType] = [heading(f"plan of {clean(source)}"), _settings_line(plan), blank(), table]
     return [*parts, *_report_high_nodes(layout, plan), *_report_notes(plan.notes)]
+
+
+def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
+    """Lay out every node of a plan: its name, operator, precision and rule."""
+    table = layout.make_table("node", "operator", "in", "rule", fixed=("in",))
+    for node in plan.nodes:
+        op = node.op if is_operator(node) else node.kind
+        table.add_row(clean(node.name), clean(op), str(node.precision.output), clean(node.rule))
+    return [blank(), heading("every node"), table]
 
 
 def report_next_steps(steps: Sequence[tuple[str, str]]) -> list[RenderableType]:
     """Lay out commands to try next, each with what it is good for. Commands are never wrapped: they are copied."""
     lines: list[RenderableType] = [blank(), heading("try next")]
     for command, effect in steps:
-        lines += [Text(f"  {command}", style="cyan", no_wrap=True, overflow="ignore"), Text(f"      {effect}", style="dim")]
+        lines.append(Text(f"  {command}", style="cyan", no_wrap=True, overflow="ignore"))
+        lines.append(Text(f"      {effect}", style="dim"))
     return lines
 
 
@@ -68,8 +79,9 @@ def _format_opset(opset: int | None) -> str:
 
 
 def _settings_line(plan: Plan) -> Text:
-    """The settings a reader needs to make the same plan again; empty ones are left out."""
-    return Text(", ".join(f"{name} {clean(value)}" for name, value in plan.settings if value), style="dim")
+    """The settings a reader needs to make the same plan again."""
+    said = [(name, value) for name, value in plan.settings if value and (name, value) not in _UNSAID]
+    return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in said), style="dim")
 
 
 def _report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:

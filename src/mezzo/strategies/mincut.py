@@ -8,14 +8,20 @@ Source: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (197
 """
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mezzo.graph import Kind, Role
 from mezzo.strategy import Choice, Problem, Strategy
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+
 _SOURCE, _SINK = 0, 1
-# scipy's capacities are int32. Larger sums are scaled down, which keeps the answer exact to one part in a billion.
-_INT32 = (1 << 31) - 1
+# scipy's capacities are int32, and an edge and its reverse are added. A larger capacity makes all be scaled down.
+_LARGEST = (1 << 30) - 1
 
 
 class MinCut(Strategy):
@@ -69,7 +75,7 @@ class _Network:
         return vertices
 
     def _edge(self, tail: int, head: int, capacity: int) -> None:
-        """Pay `capacity` if `tail` is low and `head` is high. A negative capacity stands for infinity."""
+        """Pay `capacity` if `tail` is low and `head` is high."""
         if tail != head and tail != _SINK and head != _SOURCE:
             self.tails.append(tail)
             self.heads.append(head)
@@ -111,7 +117,7 @@ class _Network:
         gate = self._gate()
         self._edge(gate, made, price)
         for reader in sorted(readers):
-            self._edge(reader, gate, -1)
+            self._edge(reader, gate, price)  # as good as infinite: the gate lets no more through
 
     def _widening(self, made: int, readers: set[int], price: int) -> None:
         """Made low, wanted high by any of `readers`: one cast."""
@@ -123,7 +129,7 @@ class _Network:
         gate = self._gate()
         self._edge(made, gate, price)
         for reader in sorted(readers):
-            self._edge(gate, reader, -1)
+            self._edge(gate, reader, price)
 
     def _gate(self) -> int:
         self.size += 1
@@ -137,21 +143,34 @@ class _Network:
 
         if not self.tails:
             return [vertex != _SINK for vertex in range(self.size)]
-        raw = np.array(self.capacities, np.int64)
-        total = int(raw[raw > 0].sum()) + 1
-        scale = min(1.0, (_INT32 - 1) / total)
-        finite = np.maximum((raw * scale).astype(np.int64), 1) if scale < 1 else raw
-        capacities = np.where(raw < 0, min(total, _INT32), finite)
-        # Parallel edges are summed in 64 bits, then held to what int32 can carry: more cannot flow.
-        wide = csr_array((capacities, (self.tails, self.heads)), shape=(self.size, self.size))
-        wide.sum_duplicates()
-        matrix = csr_array((np.minimum(wide.data, _INT32).astype(np.int32), wide.indices, wide.indptr), shape=wide.shape)
+        edges = csr_array((np.array(self.capacities, np.int64), (self.tails, self.heads)), shape=(self.size, self.size))
+        edges.sum_duplicates()
+        tails, heads = np.repeat(np.arange(self.size), np.diff(edges.indptr)), edges.indices
+        largest = int(_capped(tails, heads, edges.data).max())
+        if largest > _LARGEST:
+            edges.data = np.maximum((edges.data * (_LARGEST / largest)).astype(np.int64), 1)
+        capacities = np.minimum(_capped(tails, heads, edges.data), _LARGEST).astype(np.int32)
+        matrix = csr_array((capacities, heads, edges.indptr), shape=edges.shape)
         flow = maximum_flow(matrix, _SOURCE, _SINK).flow
         residual = csr_array(matrix.astype(np.int64) - flow.astype(np.int64))
         residual.data = np.maximum(residual.data, 0)
         residual.eliminate_zeros()
         # High is exactly what still reaches the sink; everything else can be low at the same cost.
-        reaching = breadth_first_order(csr_array(residual.T), _SINK, return_predecessors=False)
+        doomed = breadth_first_order(csr_array(residual.T), _SINK, return_predecessors=False)
         is_low = np.ones(self.size, bool)
-        is_low[reaching] = False
+        is_low[doomed] = False
         return [bool(x) for x in is_low]
+
+
+def _capped(tails: "Integers", heads: "Integers", capacities: "Integers") -> "Integers":
+    """Hold the terminals' edges to what can flow through their other ends, and one unit more.
+
+    The unit says that such an edge is not what limits. So the answer is the same, and heavy gains need no scaling.
+    """
+    import numpy as np
+
+    size = int(max(tails.max(), heads.max())) + 1
+    leaving = np.bincount(tails, capacities, size).astype(np.int64) + 1
+    reaching = np.bincount(heads, capacities, size).astype(np.int64) + 1
+    capped = np.where(tails == _SOURCE, np.minimum(capacities, leaving[heads]), capacities)
+    return np.where(heads == _SINK, np.minimum(capped, reaching[tails]), capped)

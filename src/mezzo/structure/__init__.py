@@ -41,13 +41,16 @@ class View:
             yield from self.by_function.get(function, ())
 
     def producer(self, node: Node, operand: int) -> Node | None:
-        """The node that makes an operand, seen through operators that hand their one input on unchanged."""
+        """The node that makes an operand, seen through operators that hand their input on unchanged, but for rounding."""
         if operand >= len(node.inputs) or node.inputs[operand] is None:
             return None
         found = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above
-        while self.function(found) is Function.IDENTITY and found.inputs and found.inputs[0] is not None:
+        while self._hands_on(found) and found.inputs[0] is not None:
             found = self.graph.nodes[self.graph.values[found.inputs[0]].producer]
         return found
+
+    def _hands_on(self, node: Node) -> bool:
+        return bool(node.inputs) and (node.kind is Kind.CAST or self.function(node) is Function.IDENTITY)
 
     def producers(self, node: Node) -> list[Node]:
         """Makers of the operands that share the node's precision."""

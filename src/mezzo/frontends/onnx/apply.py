@@ -44,6 +44,7 @@ class _Applier:
         self.renamed: dict[int, str] = {}  # native names that gave way to a graph output's
         self.forms: dict[_Form, str] = dict(handles.forms)
         self.wanted: set[_Form] = set()  # forms that some Rewire reads
+        self.kept_names: set[str] = set()  # of Casts that stay though they change nothing
         self.rewired: dict[Use, _Form] = {}
         self.added: dict[int, list[tuple[int | None, onnx.NodeProto]]] = {}  # by scope: (producer or None, node)
         self.public: dict[int, tuple[str, _Form]] = {}  # by OUTPUT node: the name it must keep, the form it shows
@@ -229,7 +230,7 @@ class _Applier:
             if self.form_name(form) == public:
                 continue
             if self.forms.get(form) == public:  # a Cast that changes nothing, and only keeps the name
-                self.wanted.add(form)
+                self.kept_names.add(public)
                 continue
             node = onnx.helper.make_node(
                 "Identity", [self.form_name(form)], [public], name=self.names.fresh_node(self.container(form[0]), f"{public}_identity")
@@ -261,7 +262,11 @@ class _Applier:
 
     def _drop_casts(self) -> set[int]:
         """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
-        kept = {name: form for form, name in self.forms.items() if form in self.wanted}
+        kept = {
+            name: form
+            for form, name in self.forms.items()
+            if name in self.kept_names or (form in self.wanted and form[1] is not self.native_dtype(form[0]))
+        }
         absorbed = {
             node.id
             for node in self.graph.nodes

@@ -76,9 +76,15 @@ def _title(proto: onnx.NodeProto) -> str:
     return proto.name or f"{proto.op_type}:{proto.output[0] if proto.output else ''}"
 
 
-def _enter(reader: "Reader", frame: Frame, node: int, path: str, body: onnx.GraphProto) -> Frame:
+# A loop's body counts as run this often: its trip count is data.
+_NOMINAL_TRIPS = 8
+
+
+def _enter(
+    reader: "Reader", frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1
+) -> Frame:
     inner = Frame(Env(frame.env), 0, f"{frame.path}/{path}" if frame.path else path, frame.opsets, frame.container)
-    inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope)
+    inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope, repeats)
     inner.attributes = frame.attributes
     inner.declared = {info.name: info for info in body.value_info}
     inner.depth = frame.depth + 1
@@ -216,7 +222,7 @@ def _read_states(
     """The common part of Loop, Scan and SequenceMap: `states` carried, `slices` scanned in, the other results scanned out."""
     node, title = _control_node(reader, frame, proto)
     inputs = [reader.operand(frame, proto, i, node)[0] for i in range(min(plain, len(proto.input)))]
-    inner = _enter(reader, frame, node, f"{title}/body", body)
+    inner = _enter(reader, frame, node, f"{title}/body", body, _NOMINAL_TRIPS)
     ties = _Ties(reader, frame, op, title)
     for index in range(first_formal):  # Loop's iteration number and condition: no floats
         name = body.input[index].name

@@ -21,6 +21,7 @@ _UNKNOWN_ELEMENTS = 1024
 # Calls of functions are planned one by one, so a body counts once per call; past this many nodes calls keep their types.
 _EXPANSION_LIMIT = 400_000
 _MAX_DEPTH = 64
+_MAX_REPEATS = 64
 
 
 class Reader:
@@ -68,8 +69,9 @@ class Reader:
         return number
 
     def add_scope(self, owner: int | None, path: str, body: onnx.GraphProto | onnx.FunctionProto, container: Container,
-                  parent: int | None) -> int:  # fmt: skip
-        self.scopes.append(Scope(parent, owner, path))
+                  parent: int | None, repeats: int = 1) -> int:  # fmt: skip
+        outer = 1 if parent is None else self.scopes[parent].repeats
+        self.scopes.append(Scope(parent, owner, path, min(outer * repeats, _MAX_REPEATS)))
         self.handles.owners.append(body)
         self.handles.containers.append(container)
         return len(self.scopes) - 1

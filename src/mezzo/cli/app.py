@@ -1,0 +1,47 @@
+"""The application: its commands, its help and its version."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from mezzo.cli.convert import convert
+from mezzo.cli.examples import TOP_EXAMPLES, examples_of
+from mezzo.cli.explain import explain
+from mezzo.cli.planning import plan
+from mezzo.cli.show import show
+from mezzo.cli.tables import ops, policies, strategies, targets
+from mezzo.cli.version import print_versions
+
+_COMMANDS = (convert, plan, explain, show, policies, strategies, targets, ops)
+
+
+def make_app() -> typer.Typer:
+    """Build the application. Its help is plain text unless stdout is a terminal."""
+    is_terminal = sys.stdout.isatty()
+    app = typer.Typer(
+        name="mezzo",
+        no_args_is_help=True,
+        rich_markup_mode="rich" if is_terminal else None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+        epilog=examples_of(TOP_EXAMPLES, is_terminal=is_terminal),
+    )
+    app.callback()(describe)
+    for command in _COMMANDS:
+        app.command(epilog=examples_of(command.__name__, is_terminal=is_terminal))(command)
+    return app
+
+
+def describe(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the versions of mezzo and of what it stands on.",
+            callback=print_versions,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    """Turn an FP32 ONNX model into a typed FP16 or BF16 one, and say why each node runs in what it runs in."""

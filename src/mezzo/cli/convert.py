@@ -1,0 +1,71 @@
+"""mezzo convert: a model in, a typed model out, and an account of what was decided."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli import options as given
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.steps import steps_after_conversion
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
+    result: Annotated[Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)],
+    to: given.To = "fp16",
+    policy: given.PolicyName = "balanced",
+    strategy: given.StrategyName = "mincut",
+    target: given.TargetName = None,
+    include: given.Include = None,
+    exclude: given.Exclude = None,
+    io: given.Io = None,
+    out_of_range: given.OutOfRange = "protect",
+    opset: given.Opset = "auto",
+    plan_file: given.PlanFile = None,
+    save_plan: Annotated[
+        Path | None,
+        typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL),
+    ] = None,
+    trust_external_paths: given.TrustExternalPaths = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Replace OUT if it is there.", rich_help_panel=given.FILES_PANEL),
+    ] = False,
+    as_json: given.AsJson = False,
+    quiet: given.Quiet = False,
+) -> None:
+    """Convert an FP32 model to a typed mixed-precision one."""
+    options = given.Options(
+        to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(io or ()), out_of_range, opset,
+        trust_external_paths,
+    )  # fmt: skip
+    chosen = options.to_library()
+
+    from mezzo import pipeline
+    from mezzo.cli.progress import Patience
+    from mezzo.planfile import load_plan
+    from mezzo.planfile import save_plan as write_plan
+    from mezzo.report.account import describe_conversion
+    from mezzo.report.text import report_conversion, report_next_steps
+
+    replayed = None
+    if plan_file is not None:
+        replayed = load_plan(plan_file)
+        options.check_replay(replayed.low)
+    with Patience() as progress:
+        converted = pipeline.convert(source, result, **chosen, plan=replayed, overwrite=overwrite, progress=progress)
+        if save_plan is not None:
+            write_plan(converted.plan, save_plan)
+    if quiet:
+        return
+    names = os.fspath(source), os.fspath(result)
+    if as_json:
+        print_document(describe_conversion(*names, converted.plan, converted.summary))
+        return
+    layout = output_layout()
+    parts = report_conversion(layout, *names, converted.plan, converted.summary)
+    print_report(
+        [*parts, *report_next_steps(steps_after_conversion(source, converted.plan, options, plan_file))], layout
+    )

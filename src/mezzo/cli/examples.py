@@ -1,0 +1,56 @@
+"""Examples that the help shows. Each runs as written in a folder with a model.onnx, from the first to the last."""
+
+TOP_EXAMPLES = "mezzo"
+
+EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
+    TOP_EXAMPLES: (
+        ("mezzo convert model.onnx model.fp16.onnx --to fp16", "what most people need"),
+        ("mezzo plan model.onnx --to bf16", "look before anything is written"),
+        ("mezzo plan model.onnx --nodes", "find the names of nodes, and what each would run in"),
+    ),
+    "convert": (
+        ("mezzo convert model.onnx model.fp16.onnx --to fp16", "inputs and outputs keep their types"),
+        ("mezzo convert model.onnx model.bf16.onnx --to bf16 --policy aggressive", "fewer nodes in FP32"),
+        ("mezzo convert model.onnx typed.onnx --exclude 'op:Gemm' --exclude '*/head/*'", "keep layers in FP32"),
+        ("mezzo convert model.onnx model.fp16.onnx --io low --overwrite", "low inputs and outputs too"),
+        ("mezzo convert model.onnx small.onnx --save-plan plan.json", "keep the decisions for review"),
+        ("mezzo convert model.onnx again.onnx --plan plan.json", "replay them, edited or not"),
+    ),
+    "plan": (
+        ("mezzo plan model.onnx --to fp16", "what would run in which precision, and why"),
+        ("mezzo plan model.onnx --to fp16 --save plan.json", "save it for review, editing and replay"),
+        ("mezzo plan model.onnx --nodes", "every node by name"),
+        ("mezzo plan model.onnx --to fp16 --json", "the plan itself on stdout"),
+    ),
+    "explain": (
+        ("mezzo explain model.onnx NODE --to fp16", "why a node runs in what it runs in"),
+        ("mezzo explain plan.json NODE", "the same of a saved plan"),
+    ),
+    "show": (
+        ("mezzo show model.onnx", "every value with its type"),
+        ("mezzo show model.onnx | grep Softmax", "in a pipe"),
+    ),
+    "policies": (("mezzo policies", "each preset with its rules in order"),),
+    "strategies": (("mezzo strategies", ""),),
+    "targets": (("mezzo targets", "what each refuses, and since when"),),
+    "ops": (
+        ("mezzo ops", "what is known of every operator"),
+        ("mezzo ops '*norm*'", "of some"),
+        ("mezzo ops Softmax", "of one, with what each policy makes of it"),
+    ),
+}
+
+
+def examples_of(command: str, *, is_terminal: bool) -> str:
+    """Lay out the examples of a command for the end of its help."""
+    lines = ["Examples:"]
+    for words, effect in EXAMPLES[command]:
+        lines += [f"  {words}", f"      {effect}"] if effect else [f"  {words}"]
+    if is_terminal:
+        return "\n".join(lines).replace("[", "\\[")
+    return "\b\n" + "\n".join(lines)  # the mark that keeps the line breaks
+
+
+def commands_of_examples() -> tuple[str, ...]:
+    """List every example's command line, in the order in which they run."""
+    return tuple(words for examples in EXAMPLES.values() for words, _ in examples)

@@ -1,0 +1,61 @@
+"""mezzo explain: why a node has its precision, back to the node that caused it."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli import options as given
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.steps import steps_after_explanation
+
+
+def explain(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model, or a plan saved as .json.", show_default=False)
+    ],
+    node: Annotated[
+        str,
+        typer.Argument(
+            metavar="NODE", help="The node's name; 'mezzo plan MODEL --nodes' lists them.", show_default=False
+        ),
+    ],
+    to: given.To = "fp16",
+    policy: given.PolicyName = "balanced",
+    strategy: given.StrategyName = "mincut",
+    target: given.TargetName = None,
+    include: given.Include = None,
+    exclude: given.Exclude = None,
+    io: given.Io = None,
+    out_of_range: given.OutOfRange = "protect",
+    opset: given.Opset = "auto",
+    trust_external_paths: given.TrustExternalPaths = False,
+    as_json: given.AsJson = False,
+) -> None:
+    """Answer why a node runs in the precision it runs in.
+
+    Give the options of the conversion: they are part of the answer. A saved plan has its own and needs none.
+    """
+    options = given.Options(
+        to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(io or ()), out_of_range, opset,
+        trust_external_paths,
+    )  # fmt: skip
+    chosen = options.to_library()
+
+    from mezzo import pipeline
+    from mezzo.cli.progress import Patience
+    from mezzo.planfile import load_plan
+    from mezzo.report.account import describe_chain
+    from mezzo.report.chain import report_chain
+    from mezzo.report.text import report_next_steps
+
+    with Patience() as progress:
+        is_saved = model.suffix.lower() == ".json"
+        made = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
+    chain = pipeline.explain(made, node)
+    if as_json:
+        print_document(describe_chain(os.fspath(model), chain))
+        return
+    steps = [] if is_saved else steps_after_explanation(model, chain, made.low, options)
+    print_report([*report_chain(chain, made.low), *(report_next_steps(steps) if steps else [])], output_layout())

@@ -1,0 +1,174 @@
+"""The options that `convert`, `plan` and `explain` share, and what they mean to the library."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+import typer
+
+from mezzo.cli import choices
+from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.errors import InputError
+
+_WHAT = "What to decide"
+_WHERE = "Exceptions"
+FILES_PANEL = "Files and output"
+
+To = Annotated[
+    str,
+    typer.Option(help="The low precision: fp16 or bf16.", autocompletion=choices.complete_dtype, rich_help_panel=_WHAT),
+]
+PolicyName = Annotated[
+    str,
+    typer.Option("--policy", help="How bold to be; see 'mezzo policies'.", autocompletion=choices.complete_policy,
+                 rich_help_panel=_WHAT),
+]  # fmt: skip
+StrategyName = Annotated[
+    str,
+    typer.Option("--strategy", help="How to place the casts; see 'mezzo strategies'.",
+                 autocompletion=choices.complete_strategy, rich_help_panel=_WHAT),
+]  # fmt: skip
+TargetName = Annotated[
+    str | None,
+    typer.Option("--target", help="What must run the result; see 'mezzo targets'.",
+                 show_default="onnxruntime-cpu for fp16, any for bf16", autocompletion=choices.complete_target,
+                 rich_help_panel=_WHAT),
+]  # fmt: skip
+Include = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.",
+                 rich_help_panel=_WHERE),
+]  # fmt: skip
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATTERN", help="Keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.",
+                 rich_help_panel=_WHERE),
+]  # fmt: skip
+Io = Annotated[
+    list[str] | None,
+    typer.Option(metavar="keep|low|NAME=fp16", help="Types of the model's inputs and outputs: keep them (default), all "
+                 "low, or one by name. Repeatable.", autocompletion=choices.complete_io, rich_help_panel=_WHERE),
+]  # fmt: skip
+OutOfRange = Annotated[
+    str,
+    typer.Option(metavar="protect|clamp|error", help="What to do with weights that the low precision cannot hold.",
+                 autocompletion=choices.complete_out_of_range, rich_help_panel=_WHERE),
+]  # fmt: skip
+Opset = Annotated[
+    str,
+    typer.Option(metavar="auto|keep", help="Whether the opset may rise where a newer one allows the low precision.",
+                 autocompletion=choices.complete_opset, rich_help_panel=_WHERE),
+]  # fmt: skip
+PlanFile = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="Replay this saved plan instead of deciding anew.",
+                 rich_help_panel=FILES_PANEL),
+]  # fmt: skip
+TrustExternalPaths = Annotated[
+    bool,
+    typer.Option("--trust-external-paths", help="Open weights outside the model's folder, as links of a Hugging Face "
+                 "cache lead there.", rich_help_panel=FILES_PANEL),
+]  # fmt: skip
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document and nothing else.", rich_help_panel=FILES_PANEL)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.", rich_help_panel=FILES_PANEL)]
+
+
+class LibraryOptions(TypedDict):
+    """The keyword arguments that `mezzo.convert` and `mezzo.plan` share."""
+
+    to: str
+    policy: str
+    strategy: str
+    target: str | None
+    include: tuple[str, ...]
+    exclude: tuple[str, ...]
+    io: str | dict[str, str]
+    out_of_range: str
+    opset: str
+    trust_external_paths: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user wrote. `io` and the patterns as written, in order."""
+
+    to: str = "fp16"
+    policy: str = "balanced"
+    strategy: str = "mincut"
+    target: str | None = None
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    io: tuple[str, ...] = ()
+    out_of_range: str = "protect"
+    opset: str = "auto"
+    trust_external_paths: bool = False
+
+    def to_library(self) -> LibraryOptions:
+        """Check each value against its table and spell it as the library does. Raises InputError: a value is none."""
+        choices.check_choice("--to", self.to, LOW_DTYPES)
+        choices.check_choice("--policy", self.policy, choices.list_policies())
+        choices.check_choice("--strategy", self.strategy, choices.list_strategies())
+        if self.target is not None:
+            choices.check_choice("--target", self.target, choices.list_targets())
+        choices.check_choice("--out-of-range", self.out_of_range, choices.OUT_OF_RANGE)
+        choices.check_choice("--opset", self.opset, choices.OPSETS)
+        return LibraryOptions(
+            to=self.to,
+            policy=self.policy,
+            strategy=self.strategy,
+            target=self.target,
+            include=self.include,
+            exclude=self.exclude,
+            io=_read_io(self.io),
+            out_of_range=self.out_of_range,
+            opset=self.opset,
+            trust_external_paths=self.trust_external_paths,
+        )
+
+    def check_replay(self, low: DType) -> None:
+        """Check that nothing is asked for that a replayed plan has already decided. Raises InputError: something is."""
+        default = Options()
+        if self.to != default.to and LOW_DTYPES[self.to] is not low:
+            raise InputError(f"--to {self.to} contradicts --plan, which decided for {low}; leave out --to")
+        for name in ("policy", "strategy", "target", "include", "exclude", "io", "opset"):
+            if getattr(self, name) != getattr(default, name):
+                raise InputError(
+                    f"--{name} cannot change what --plan has decided; leave it out, or plan anew without --plan"
+                )
+
+    def words(self) -> list[str]:
+        """The words that give these options again, shortest form: what has its default is left out."""
+        words: list[str] = []
+        for name in ("to", "policy", "strategy", "target", "out_of_range", "opset"):
+            value = getattr(self, name)
+            if value != getattr(Options(), name):
+                words += [f"--{name.replace('_', '-')}", shlex.quote(str(value))]
+        for name in ("include", "exclude", "io"):
+            for value in getattr(self, name):
+                words += [f"--{name}", shlex.quote(value)]
+        return words + (["--trust-external-paths"] if self.trust_external_paths else [])
+
+
+def _read_io(words: tuple[str, ...]) -> str | dict[str, str]:
+    """Read `--io` words: "keep", "low", or names with a dtype each."""
+    if not words:
+        return "keep"
+    plain = [word for word in words if word in ("keep", "low")]
+    if plain and len(words) > 1:
+        raise InputError(
+            f"--io {plain[0]!r} cannot be combined with another --io; give names with a dtype each, or one word"
+        )
+    if plain:
+        return plain[0]
+    named: dict[str, str] = {}
+    for word in words:
+        name, sign, dtype = word.rpartition("=")
+        if not sign or not name or dtype not in ("fp32", *LOW_DTYPES):
+            valid = " or ".join(f"NAME={choice}" for choice in ("fp32", *LOW_DTYPES))
+            raise InputError(f"--io {word!r} is not understood; give keep, low, {valid}")
+        if named.setdefault(name, dtype) != dtype:
+            raise InputError(f"--io gives {name!r} two dtypes, {named[name]} and {dtype}; keep one")
+    return named

@@ -1,0 +1,62 @@
+"""mezzo plan: every decision, before anything is written."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli import options as given
+from mezzo.cli.console import output_layout, print_json, print_report
+from mezzo.cli.steps import steps_after_planning
+
+
+def plan(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
+    save: Annotated[
+        Path | None,
+        typer.Option("--save", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL),
+    ] = None,
+    every_node: Annotated[
+        bool,
+        typer.Option("--nodes", help="List every node by name, with its precision.", rich_help_panel=given.FILES_PANEL),
+    ] = False,
+    to: given.To = "fp16",
+    policy: given.PolicyName = "balanced",
+    strategy: given.StrategyName = "mincut",
+    target: given.TargetName = None,
+    include: given.Include = None,
+    exclude: given.Exclude = None,
+    io: given.Io = None,
+    out_of_range: given.OutOfRange = "protect",
+    opset: given.Opset = "auto",
+    trust_external_paths: given.TrustExternalPaths = False,
+    as_json: given.AsJson = False,
+    quiet: given.Quiet = False,
+) -> None:
+    """Decide what a conversion would do, and write no model."""
+    options = given.Options(
+        to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(io or ()), out_of_range, opset,
+        trust_external_paths,
+    )  # fmt: skip
+    chosen = options.to_library()
+
+    from mezzo import pipeline
+    from mezzo.cli.progress import Patience
+    from mezzo.planfile import save_plan, to_json
+    from mezzo.report.text import report_next_steps, report_nodes, report_plan
+
+    with Patience() as progress:
+        made = pipeline.plan(source, **chosen, progress=progress)
+        if save is not None:
+            save_plan(made, save)
+    if quiet:
+        return
+    if as_json:
+        print_json(to_json(made))
+        return
+    layout = output_layout()
+    parts = report_plan(layout, os.fspath(source), made)
+    if every_node:
+        parts += report_nodes(layout, made)
+    print_report([*parts, *report_next_steps(steps_after_planning(source, made, options, save))], layout)

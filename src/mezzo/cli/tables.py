@@ -1,0 +1,95 @@
+"""mezzo policies, strategies, targets and ops: the tables that decisions are made from."""
+
+import difflib
+import fnmatch
+from typing import Annotated
+
+import typer
+
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.options import AsJson
+from mezzo.errors import InputError
+from mezzo.facts import OpFacts
+
+
+def policies(as_json: AsJson = False) -> None:
+    """List the policies: what is wanted, rule by rule."""
+    from mezzo import discovery
+    from mezzo.report.account import document, spell
+    from mezzo.report.catalogue import report_policies
+
+    found = [policy for _, policy in sorted(discovery.policies().items())]
+    if as_json:
+        print_document(document("policies", {"policies": [spell(policy) for policy in found]}))
+        return
+    layout = output_layout()
+    print_report(report_policies(layout, found), layout)
+
+
+def strategies(as_json: AsJson = False) -> None:
+    """List the strategies: how casts are placed."""
+    from mezzo import discovery
+    from mezzo.report.account import document
+    from mezzo.report.catalogue import report_strategies
+
+    found = {name: strategy.summary for name, strategy in sorted(discovery.strategies().items())}
+    if as_json:
+        rows = [{"name": name, "summary": summary} for name, summary in found.items()]
+        print_document(document("strategies", {"strategies": rows}))
+        return
+    layout = output_layout()
+    print_report(report_strategies(layout, found), layout)
+
+
+def targets(as_json: AsJson = False) -> None:
+    """List the targets: what each runtime or device cannot run."""
+    from mezzo import discovery
+    from mezzo.report.account import document, spell
+    from mezzo.report.catalogue import report_targets
+
+    found = [target for _, target in sorted(discovery.targets().items())]
+    if as_json:
+        print_document(document("targets", {"targets": [spell(target) for target in found]}))
+        return
+    layout = output_layout()
+    print_report(report_targets(layout, found), layout)
+
+
+def ops(
+    pattern: Annotated[
+        str, typer.Argument(metavar="[PATTERN]", help="A glob on operator names; case is ignored.", show_default=False)
+    ] = "*",
+    as_json: AsJson = False,
+) -> None:
+    """List what is true of each operator in any model: its cost, its numeric risks."""
+    from mezzo import discovery
+    from mezzo.report.account import document, spell
+    from mezzo.report.catalogue import report_operators
+
+    rows = _match(pattern)
+    if as_json:
+        spelled = [{"dialect": dialect, **_as_mapping(spell(row))} for dialect, row in rows]
+        print_document(document("ops", {"ops": spelled}))
+        return
+    layout = output_layout()
+    presets = [policy for _, policy in sorted(discovery.policies().items())]
+    print_report(report_operators(layout, rows, presets), layout)
+
+
+def _match(pattern: str) -> list[tuple[str, OpFacts]]:
+    """Rows whose operator matches. Raises InputError: none does."""
+    from mezzo.ops import dialects, op_facts
+
+    every = [(dialect, row) for dialect in dialects() for row in op_facts(dialect).values()]
+    found = [(dialect, row) for dialect, row in every if fnmatch.fnmatchcase(row.op.lower(), pattern.lower())]
+    if not found:
+        names = {row.op.lower(): row.op for _, row in every}
+        close = [names[name] for name in difflib.get_close_matches(pattern.lower().strip("*"), list(names), n=3)]
+        hint = f"did you mean {' or '.join(close)}?" if close else "'mezzo ops' lists every operator"
+        raise InputError(f"no operator matches {pattern!r}; {hint}")
+    return found
+
+
+def _as_mapping(value: object) -> dict[str, object]:
+    assert isinstance(value, dict), "a row is spelled as a mapping"
+    return value

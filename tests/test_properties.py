@@ -1,0 +1,260 @@
+"""Laws that every strategy, found by discovery, keeps on random graphs. A failure prints the case that makes it again."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from problems import (
+    Case,
+    assignments,
+    cases,
+    perturbed,
+    renamed,
+    shuffled,
+    with_most_free,
+    with_unique_names,
+)
+from random_models import OPSETS, random_feeds, random_model, seeds
+
+import mezzo
+from mezzo.check import check
+from mezzo.discovery import strategies
+from mezzo.dtypes import FORMATS, HIGH, LOW_DTYPES, DType
+from mezzo.frontends.onnx.run import emulated_session, native_session
+from mezzo.frontends.onnx.value_types import TypedScope, value_types
+from mezzo.graph import Kind, Role
+from mezzo.lower import lower
+from mezzo.plan import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.strategy import Choice, Problem, Strategy, casts_of, cost
+
+EVERY_STRATEGY = pytest.mark.parametrize("strategy", list(strategies().values()), ids=list(strategies()))
+LOWS = st.sampled_from(sorted(LOW_DTYPES))
+POLICIES = st.sampled_from(["aggressive", "balanced", "conservative"])
+
+
+def law(examples: int) -> settings:
+    """The same examples on every run; a failure prints its case, so shrinking is left to the sizes."""
+    return settings(
+        max_examples=examples, derandomize=True, deadline=None, database=None,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink), suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+
+
+def assign(strategy: Strategy, problem: Problem) -> list[bool]:
+    return list(strategy.assign(problem))
+
+
+def edits_of(problem: Problem, is_low: Sequence[bool]) -> tuple[Edit, ...]:
+    return lower(problem.graph, problem.high, problem.low, is_low)
+
+
+def fuzzed(case: Case, most: int = 1000) -> Problem:
+    """The case's problem with sizes, prices and categories that no policy would think of."""
+    rng = random.Random(case.seed)
+    return with_most_free(perturbed(case.judged().problem, rng), most, rng)
+
+
+# -- what a strategy decides ------------------------------------------------------------------------------------------
+
+
+@EVERY_STRATEGY
+@law(15)
+@given(case=cases())
+def test_assignment_is_deterministic(strategy: Strategy, case: Case) -> None:
+    first, second = case.judged().problem, case.judged().problem
+    assert assign(strategy, first) == assign(strategy, first) == assign(strategy, second)
+
+
+@EVERY_STRATEGY
+@law(25)
+@given(case=cases())
+def test_assignment_is_independent_of_node_order(strategy: Strategy, case: Case) -> None:
+    model = with_unique_names(case.build())
+    plain, mixed = (case.judged(m).problem for m in (model, shuffled(model, random.Random(case.seed))))
+    by_name = [
+        dict(zip((node.name for node in problem.graph.nodes), assign(strategy, problem), strict=True))
+        for problem in (plain, mixed)
+    ]
+    assert by_name[0] == by_name[1]
+
+
+@EVERY_STRATEGY
+@law(25)
+@given(case=cases())
+def test_assignment_is_independent_of_names(strategy: Strategy, case: Case) -> None:
+    model = case.build()
+    plain, other = (case.judged(m).problem for m in (model, renamed(model)))
+    assert assign(strategy, plain) == assign(strategy, other)
+
+
+@EVERY_STRATEGY
+@law(25)
+@given(case=cases())
+def test_every_decided_node_is_assigned_as_its_choice_says(strategy: Strategy, case: Case) -> None:
+    for problem in (case.judged().problem, fuzzed(case)):
+        is_low = assign(strategy, problem)
+        assert len(is_low) == len(problem.graph.nodes)
+        assert {low for low, choice in zip(is_low, problem.choices, strict=True) if choice is Choice.HIGH} <= {False}
+        assert {low for low, choice in zip(is_low, problem.choices, strict=True) if choice is Choice.LOW} <= {True}
+        denied = [n for n, c in enumerate(problem.categories) if c is not None and c.value == "deny"]
+        assert not any(is_low[n] for n in denied if problem.choices[n] is not Choice.LOW)
+
+
+@EVERY_STRATEGY
+@law(25)
+@given(case=cases())
+def test_check_finds_nothing_wrong(strategy: Strategy, case: Case) -> None:
+    for problem in (case.judged().problem, fuzzed(case)):
+        is_low = assign(strategy, problem)
+        assert check(problem, is_low, edits_of(problem, is_low)) == []
+
+
+@EVERY_STRATEGY
+@law(25)
+@given(case=cases())
+def test_value_is_made_once_per_dtype(strategy: Strategy, case: Case) -> None:
+    for problem in (case.judged().problem, fuzzed(case)):
+        edits = edits_of(problem, assign(strategy, problem))
+        forms = [(edit.value, edit.dtype) for edit in edits if isinstance(edit, AddCast | AddCopy)]
+        assert len(forms) == len(set(forms))
+        assert not {form for form in forms if form in problem.graph.forms}
+
+
+@EVERY_STRATEGY
+@law(25)
+@given(case=cases())
+def test_lower_makes_no_cast_that_the_cost_does_not_count(strategy: Strategy, case: Case) -> None:
+    for problem in (case.judged().problem, fuzzed(case)):
+        is_low = assign(strategy, problem)
+        added = {(edit.value, edit.dtype) for edit in edits_of(problem, is_low) if isinstance(edit, AddCast)}
+        counted = set(casts_of(problem, is_low))
+        assert added <= counted
+        assert counted - added <= set(problem.graph.forms) | _own_casts(problem)
+
+
+def _own_casts(problem: Problem) -> set[tuple[int, DType]]:
+    """Forms that a Cast of the model makes, in a body where not all can see it."""
+    graph = problem.graph
+    return {(value, problem.low) for node in graph.nodes if node.kind is Kind.CAST for value in node.inputs if value is not None}
+
+
+# -- min-cut ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_STRATEGY
+@law(40)
+@given(case=cases(most=30))
+def test_no_strategy_is_cheaper_than_mincut(strategy: Strategy, case: Case) -> None:
+    mincut = strategies()["mincut"]
+    for problem in (case.judged().problem, fuzzed(case)):
+        assert cost(problem, assign(mincut, problem)) <= cost(problem, assign(strategy, problem))
+
+
+@law(40)
+@given(case=cases(), free=st.sampled_from([4, 6, 8, 8, 9, 10]))
+def test_mincut_costs_what_brute_force_finds(case: Case, free: int) -> None:
+    problem = fuzzed(case, free)
+    assert cost(problem, assign(strategies()["mincut"], problem)) == min(cost(problem, a) for a in assignments(problem))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mincut_costs_what_brute_force_finds_over_twelve_free_nodes(seed: int) -> None:
+    problem = fuzzed(Case(seed, 30, policy="aggressive"), 12)
+    assert len(list(assignments(problem))) == 1 << 12
+    assert cost(problem, assign(strategies()["mincut"], problem)) == min(cost(problem, a) for a in assignments(problem))
+
+
+@law(60)
+@given(case=cases(most=30))
+def test_mincut_makes_no_more_casts_than_forward(case: Case) -> None:
+    """Holds where sizes are alike, as here. It is no theorem: two small casts may be cheaper than one large one."""
+    problem = case.judged().problem
+    casts = {name: len(casts_of(problem, assign(strategy, problem))) for name, strategy in strategies().items()}
+    assert casts["mincut"] <= casts["forward"]
+
+
+# -- check ------------------------------------------------------------------------------------------------------------
+
+
+def _faults(problem: Problem, is_low: list[bool], edits: tuple[Edit, ...]) -> Iterator[tuple[str, list[bool], list[Edit]]]:
+    """Plant one fault of each kind: its name, the assignment and the edits."""
+    graph = problem.graph
+
+    def flipped(number: int) -> list[bool]:
+        return [low != (n == number) for n, low in enumerate(is_low)]
+
+    for wanted in (Choice.HIGH, Choice.LOW):
+        for number in [n for n, choice in enumerate(problem.choices) if choice is wanted][:2]:
+            yield f"{wanted.value} node flipped", flipped(number), [*edits_of(problem, flipped(number))]
+    illegal = [n.id for n in graph.nodes if n.signature.dtype is HIGH and problem.low not in n.signature.legal]
+    for number in illegal[:1]:
+        yield "illegal dtype", flipped(number), [*edits_of(problem, flipped(number))]
+    groups = [n for n, root in enumerate(problem.linked) if root != n and problem.choices[n] is Choice.FREE]
+    for number in [n for n in groups if problem.choices[problem.linked[n]] is Choice.FREE][:1]:
+        yield "linked nodes disagree", flipped(number), [*edits_of(problem, flipped(number))]
+    for kind in (AddCast, AddCopy, Retype, Rewire):
+        for edit in [e for e in edits if isinstance(e, kind)][:3]:
+            rest = [e for e in edits if e is not edit]
+            yield f"{kind.__name__} left out", is_low, rest
+            yield f"{kind.__name__} said twice", is_low, [*edits, edit] if kind is not Retype else rest
+            other = HIGH if edit.dtype is not HIGH else problem.low
+            yield f"{kind.__name__} of another dtype", is_low, [e if e is not edit else e._replace(dtype=other) for e in edits]
+            if isinstance(edit, AddCast):
+                yield "cast as a copy", is_low, [*rest, AddCopy(edit.value, edit.dtype)]
+            if isinstance(edit, AddCopy):
+                yield "copy as a cast", is_low, [*rest, AddCast(edit.value, edit.dtype)]
+            if isinstance(edit, Rewire) and len(graph.values) > 1:
+                stranger = next((v for v in range(len(graph.values)) if v not in _reachable(problem, edit)), None)
+                if stranger is not None:
+                    yield "another value read", is_low, [*rest, edit._replace(value=stranger)]
+
+
+def _reachable(problem: Problem, edit: Rewire) -> set[int]:
+    """The values that an operand may read: its own, and those that it is a Cast of."""
+    graph, found = problem.graph, {edit.value}
+    value = graph.nodes[edit.node].inputs[edit.operand]
+    while value is not None:
+        found.add(value)
+        producer = graph.nodes[graph.values[value].producer]
+        value = producer.inputs[0] if producer.kind is Kind.CAST else None
+    return found
+
+
+@law(40)
+@given(case=cases())
+def test_check_finds_planted_faults(case: Case) -> None:
+    problem = fuzzed(case)
+    is_low = assign(strategies()["mincut"], problem)
+    edits = edits_of(problem, is_low)
+    for fault, planted, mutant in _faults(problem, is_low, edits):
+        if planted is is_low and not _is_read(problem, edits, mutant):
+            continue
+        assert check(problem, planted, mutant), fault
+
+
+def _is_read(problem: Problem, edits: Sequence[Edit], mutant: Sequence[Edit]) -> bool:
+    """Whether the edit that was changed matters: what a source is stored in matters only to those who read it."""
+    changed = next((e for e in edits if e not in mutant), None)
+    if not isinstance(changed, Retype):
+        return True
+    producer = problem.graph.nodes[problem.graph.values[changed.value].producer]
+    readers = problem.graph.uses[changed.value]
+    return producer.kind is not Kind.SOURCE or any(
+        problem.graph.nodes[use.node].signature.inputs[use.operand] is Role.GROUP
+        and problem.graph.nodes[use.node].kind is not Kind.CAST
+        for use in readers
+    )
+
+
+def test_faults_of_every_kind_are_planted() -> None:
+    kinds: set[str] = set()
+    for seed in range(60):
+        problem = fuzzed(Case(seed, 14, policy="aggressive"))
+        is_low = assign(strategies()["mincut"], problem)
+        kinds |= {fault for fault, _, _ in _faults(problem, is_low, edits_of(problem, is_low))}
+    assert len(kinds) == 4 + 4 * 3 + 3

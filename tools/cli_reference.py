@@ -1,0 +1,100 @@
+"""Write docs/reference/cli.md from the command line itself. Run: python tools/cli_reference.py [--check]"""
+
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mezzo.cli.app import make_app
+from mezzo.cli.examples import EXAMPLES, TOP_EXAMPLES
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "cli.md"
+HEAD = """\
+# The command line
+
+<!-- Written by tools/cli_reference.py from the commands' own help: change that, then run the script. -->
+
+`mezzo COMMAND --help` prints the same. `mezzo --install-completion` teaches your shell to complete commands, options
+and the names of policies, strategies and targets.
+
+## Exit codes
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | refused: the result would break a contract, for example `--out-of-range error` |
+| 2 | bad input: a file, an option, a pattern or a plan; one line on stderr says which, and nothing is written |
+| 130 | interrupted from the keyboard; nothing is written |
+
+## Output
+
+Reports go to stdout, errors and progress to stderr. In a terminal reports have colours and rules and wrap at its
+width; in a pipe they are plain, and a line is as long as what it says. `--json` prints one JSON document and nothing
+else; its `format` says what it is, with a version: `mezzo-conversion/1`, `mezzo-plan/1`, `mezzo-explanation/1`,
+`mezzo-policies/1`, `mezzo-strategies/1`, `mezzo-targets/1`, `mezzo-ops/1`. Names come from the model, so characters
+that a terminal would act on are shown escaped.
+"""
+
+
+def render() -> str:
+    """Lay out the whole page."""
+    group: Any = typer.main.get_command(make_app())
+    parts = [HEAD, *_render_command("mezzo", group, TOP_EXAMPLES)]
+    for name, command in group.commands.items():
+        parts += _render_command(f"mezzo {name}", command, name)
+    return "\n".join(parts)
+
+
+def _render_command(title: str, command: Any, examples: str) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield f"{inspect.cleandoc(command.help)}\n"
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option"]
+    if arguments:
+        yield "| argument | meaning |\n|---|---|"
+        yield from (f"| `{_cell(p.metavar or p.name)}` | {_cell(p.help)} |" for p in arguments)
+        yield ""
+    yield "| option | meaning | default |\n|---|---|---|"
+    for option in options:
+        yield f"| {_cell(_spelling(option))} | {_cell(option.help)} | {_cell(_default(option))} |"
+    yield "\n```sh"
+    for words, effect in EXAMPLES[examples]:
+        yield f"{words}  # {effect}" if effect else words
+    yield "```\n"
+
+
+def _spelling(option: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    if option.is_flag:
+        return names
+    return f"{names} `{option.metavar or 'NAME'}`"
+
+
+def _default(option: Any) -> str:
+    if isinstance(option.show_default, str):
+        return option.show_default
+    if option.is_flag or option.default is None or callable(option.default):
+        return ""
+    return f"`{option.default}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def main() -> None:
+    """Write the page, or with --check tell whether it is up to date."""
+    wanted = render()
+    if "--check" in sys.argv[1:]:
+        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != wanted:
+            raise SystemExit(f"{PAGE.name} differs from the command line; run python tools/cli_reference.py")
+        return
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(wanted, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
