@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_models import random_model
 
 from mezzo.discovery import policies, policy, strategies, target, targets
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import DType
 from mezzo.frontends.onnx.blobs import Blobs
 from mezzo.frontends.onnx.magnitudes import facts
 from mezzo.frontends.onnx.read import read
@@ -73,12 +73,18 @@ def perturbed(problem: Problem, rng: random.Random) -> Problem:
         can_be_free = node.kind is Kind.OP and problem.low in node.signature.legal
         if choices[node.id] is Choice.FREE and rng.random() < 0.25:
             choices[node.id], categories[node.id] = Choice.HIGH, Category.DENY
-        elif choices[node.id] is Choice.FREE or (choices[node.id] is Choice.HIGH and can_be_free and rng.random() < 0.5):
+        elif choices[node.id] is Choice.FREE or (
+            choices[node.id] is Choice.HIGH and can_be_free and rng.random() < 0.5
+        ):
             choices[node.id] = Choice.FREE
             categories[node.id] = rng.choice([Category.ALLOW, Category.INFER, Category.CLEAR])
     prices = rng.choice([Costs(), Costs(1 << 10, 1 << 14, 4), Costs(1, 1, 1), Costs(1 << 18, 1 << 18, 32)])
     return replace(
-        problem, graph=replace(graph, values=values), choices=tuple(choices), categories=tuple(categories), prices=prices
+        problem,
+        graph=replace(graph, values=values),
+        choices=tuple(choices),
+        categories=tuple(categories),
+        prices=prices,
     )
 
 
@@ -163,7 +169,9 @@ def shuffled(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
 
 def _reads(node: onnx.NodeProto) -> set[str]:
     bodies = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-    return set(node.input).union(*(_reads(inner) | {o.name for o in body.output} for body in bodies for inner in body.node))
+    return set(node.input).union(
+        *(_reads(inner) | {o.name for o in body.output} for body in bodies for inner in body.node)
+    )
 
 
 def _all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
@@ -183,4 +191,3 @@ def _all_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
     yield from walk(model.graph.node)
     for function in model.functions:
         yield from walk(function.node)
-

@@ -44,7 +44,9 @@ class Builder:
         number = next(self.numbers)
         return f"v{number}" if number % 7 else f"scope {number}/v:{number}"
 
-    def add(self, op: str, inputs: Sequence[str], outputs: int = 1, domain: str = "", **attributes: object) -> list[str]:
+    def add(
+        self, op: str, inputs: Sequence[str], outputs: int = 1, domain: str = "", **attributes: object
+    ) -> list[str]:
         """Append a node and return its outputs. One node in five has no name."""
         made = [self.name() for _ in range(outputs)]
         title = f"{op}_{next(self.numbers)}" if self.rng.random() < 0.8 else ""

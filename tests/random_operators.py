@@ -106,7 +106,9 @@ def _movement(b: Builder) -> None:
 
 def _select(b: Builder) -> None:
     mask = "mask" if b.has_mask and b.rng.random() < 0.5 else b.one("Greater", [b.pick(), b.scalar(0.25)])
-    other = b.scalar(b.rng.choice([0.0, -1e9, -3.4028234663852886e38, float("-inf")])) if b.rng.random() < 0.4 else b.pick()
+    other = (
+        b.scalar(b.rng.choice([0.0, -1e9, -3.4028234663852886e38, float("-inf")])) if b.rng.random() < 0.4 else b.pick()
+    )
     b.keep(b.one("Where", [mask, b.pick(), other]))
 
 
@@ -206,7 +208,9 @@ def _if(b: Builder) -> None:
         inner = b.body([])
         _fill(inner, 2)
         names = [inner.one("Identity", [inner.result()]) if k else inner.result() for k in range(outputs)]
-        graph = helper.make_graph(inner.nodes, f"{label}_{next(b.numbers)}", [], [matrix(n) for n in names], inner.initializers)
+        graph = helper.make_graph(
+            inner.nodes, f"{label}_{next(b.numbers)}", [], [matrix(n) for n in names], inner.initializers
+        )
         branches.append(graph)
     flag = b.constant(np.array(True)) if b.is_function or b.rng.random() < 0.3 else "flag"
     b.keep(*b.add("If", [flag], outputs=outputs, then_branch=branches[0], else_branch=branches[1]))
@@ -219,7 +223,10 @@ def _loop(b: Builder) -> None:
     _fill(inner, 2)
     result = inner.result()
     still, scanned = inner.one("Identity", [going]), inner.one("Identity", [inner.result()])
-    scalar = [helper.make_tensor_value_info(step, TensorProto.INT64, []), helper.make_tensor_value_info(going, TensorProto.BOOL, [])]
+    scalar = [
+        helper.make_tensor_value_info(step, TensorProto.INT64, []),
+        helper.make_tensor_value_info(going, TensorProto.BOOL, []),
+    ]
     graph = helper.make_graph(
         inner.nodes, f"loop_{next(b.numbers)}", [*scalar, matrix(state)],
         [helper.make_tensor_value_info(still, TensorProto.BOOL, []), matrix(result), matrix(scanned)], inner.initializers,
@@ -258,7 +265,13 @@ def _function(b: Builder) -> None:
         slope.attribute.append(onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT))
         opsets = [helper.make_opsetid("", b.opset)]
         made = helper.make_function(
-            FUNCTION_DOMAIN, f"Block{next(b.numbers)}", list(names), [slope.output[0]], [*inner.nodes, slope], opsets, ["slope"]
+            FUNCTION_DOMAIN,
+            f"Block{next(b.numbers)}",
+            list(names),
+            [slope.output[0]],
+            [*inner.nodes, slope],
+            opsets,
+            ["slope"],
         )
         b.functions.append(made)
         known = [made]

@@ -38,6 +38,9 @@ else; its `format` says what it is, with a version: `mezzo-conversion/1`, `mezzo
 that a terminal would act on are shown escaped.
 """
 
+# Their words change with typer's version; the head of the page tells of them.
+_TYPERS_OWN = ("install_completion", "show_completion")
+
 
 def render() -> str:
     """Lay out the whole page."""
@@ -52,7 +55,7 @@ def _render_command(title: str, command: Any, examples: str) -> Iterator[str]:
     yield f"## {title}\n"
     yield f"{inspect.cleandoc(command.help)}\n"
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name not in _TYPERS_OWN]
     if arguments:
         yield "| argument | meaning |\n|---|---|"
         yield from (f"| `{_cell(p.metavar or p.name)}` | {_cell(p.help)} |" for p in arguments)

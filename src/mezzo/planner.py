@@ -10,7 +10,7 @@ from mezzo.facts import Cost, OpFacts
 from mezzo.graph import Graph, Kind, Node, Role
 from mezzo.ops import op_facts
 from mezzo.plan import Reason
-from mezzo.policy import Category, Finding, Policy, Verdict
+from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
 from mezzo.strategy import Choice, Problem, Strategy
 from mezzo.structure import View, structure_rules
 from mezzo.target import Refusal, Target
@@ -71,12 +71,13 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     verdicts = _verdicts(graph, rows, wishes)
     choices = _choices(graph, verdicts, wishes)
     if wishes.policy.promotes_untroubled:
-        _promote(graph, verdicts, choices, wishes.low)
+        _promote(graph, rows, verdicts, choices, wishes.low)
     categories = tuple(
         v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)
     )
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
-    problem = Problem(graph, HIGH, wishes.low, tuple(choices), categories, costs, wishes.target.costs)
+    worths = tuple(v.worth for v in verdicts)
+    problem = Problem(graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs)
     return Judged(problem, tuple(verdicts))
 
 
@@ -130,8 +131,10 @@ def _apply_patterns(
                 f"--{rule} {pattern!r} matches no node; patterns are globs on node names, or 'op:' and an operator "
                 f"such as 'op:{next((n.op for n in graph.nodes if n.kind is Kind.OP), 'Softmax')}'"
             )
+        worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in found:
-            verdicts[node.id] = Verdict(category, rule, f"the user asked so with --{rule} {pattern!r}")
+            because = f"the user asked so with --{rule} {pattern!r}"
+            verdicts[node.id] = Verdict(category, rule, because, None, worth)
 
 
 def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
@@ -179,8 +182,13 @@ def _check_interface(graph: Graph, wishes: Wishes) -> None:
             raise InputError(f"--io {name}={dtype}: {name!r} holds no f32 or {wishes.low} tensor; leave it out")
 
 
-def _promote(graph: Graph, verdicts: list[Verdict], choices: Sequence[Choice], low: DType) -> None:
-    """Regions of free nodes that no FP32 operator touches and nothing pulls low: take them low, as the user asked."""
+def _promote(
+    graph: Graph, rows: Sequence[OpFacts | None], verdicts: list[Verdict], choices: Sequence[Choice], low: DType
+) -> None:
+    """Regions of free nodes that no FP32 operator touches: take them low, as the user asked.
+
+    Beside arithmetic, what only moves values is left to the strategy, which then casts where values are smallest.
+    """
     parent = list(range(len(graph.nodes)))
 
     def find(node: int) -> int:
@@ -211,14 +219,20 @@ def _promote(graph: Graph, verdicts: list[Verdict], choices: Sequence[Choice], l
     pulled: set[int] = set()  # regions that hold arithmetic, whose pure movement then only follows
     for node in graph.nodes:
         is_arithmetic = node.kind is Kind.OP and verdicts[node.id].category in (Category.ALLOW, Category.INFER)
-        if is_arithmetic and _is_movable(node, choices[node.id]):
+        if is_arithmetic and not _only_moves(rows[node.id]) and _is_movable(node, choices[node.id]):
             pulled.add(find(node.id))
     for node in graph.nodes:
         if choices[node.id] is not Choice.FREE or node.kind is not Kind.OP or find(node.id) in troubled:
             continue
         old = verdicts[node.id]
-        if old.category is Category.INFER or (old.category is Category.CLEAR and find(node.id) not in pulled):
-            verdicts[node.id] = Verdict(Category.ALLOW, "untroubled", "nothing in this region needs f32, and low was asked for")
+        is_moving = old.category is Category.CLEAR or _only_moves(rows[node.id])
+        if old.worth < GRANTED and not (is_moving and find(node.id) in pulled):
+            because = "nothing in this region needs f32, and low was asked for"
+            verdicts[node.id] = Verdict(Category.ALLOW, "untroubled", because, None, GRANTED)
+
+
+def _only_moves(row: OpFacts | None) -> bool:
+    return row is not None and row.cost is Cost.MOVEMENT
 
 
 def _is_movable(node: Node, choice: Choice) -> bool:

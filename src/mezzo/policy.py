@@ -32,17 +32,21 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The category of a node, the rule that gave it and the evidence, in words."""
+    """The category of a node, the rule that gave it and the evidence, in words. `worth`: see Rule."""
 
     category: Category
     rule: str
     because: str
     cause: int | None = None
+    worth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Fires for an operator with any of `costs` or `risks`, in any of `formats`. Empty `formats` means every format."""
+    """Fires for an operator with any of `costs` or `risks`, in any of `formats`. Empty `formats` means every format.
+
+    `worth`: for how many casts, at most, an operator that the rule allows is worth running low.
+    """
 
     name: str
     category: Category
@@ -50,6 +54,7 @@ class Rule:
     costs: frozenset[Cost] = frozenset()
     risks: frozenset[Risk] = frozenset()
     formats: frozenset[DType] = frozenset()
+    worth: int = 0
 
     def fires(self, row: OpFacts, low: DType) -> bool:
         if self.formats and low not in self.formats:
@@ -65,9 +70,14 @@ def rule(
     costs: Iterable[Cost] = (),
     risks: Iterable[Risk] = (),
     formats: Iterable[DType] = (),
+    worth: int = 0,
 ) -> Rule:
     """Write one rule of a preset."""
-    return Rule(name, category, because, frozenset(costs), frozenset(risks), frozenset(formats))
+    return Rule(name, category, because, frozenset(costs), frozenset(risks), frozenset(formats), worth)
+
+
+# More casts than stand around any ordinary node: what is worth this is granted.
+GRANTED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +101,6 @@ class Policy:
             return Verdict(Category.DENY, "unlisted", "no facts are known of this operator")
         for candidate in self.rules:
             if candidate.fires(row, low):
-                return Verdict(candidate.category, candidate.name, candidate.because)
-        return Verdict(self.otherwise, "otherwise", "no rule of the policy speaks of this operator")
+                return Verdict(candidate.category, candidate.name, candidate.because, None, candidate.worth)
+        worth = GRANTED if self.otherwise is Category.ALLOW else 0
+        return Verdict(self.otherwise, "otherwise", "no rule of the policy speaks of this operator", None, worth)

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from mezzo.dtypes import DType
 from mezzo.facts import Cost
-from mezzo.graph import Graph, Kind, Role
-from mezzo.policy import Category
+from mezzo.graph import Graph, Kind, Node, Role
+from mezzo.policy import GRANTED, Category
 from mezzo.target import Costs
 
 
@@ -29,7 +29,8 @@ class Choice(enum.Enum):
 class Problem:
     """A graph with what is wanted and possible, per node id. Two precisions; `linked` nodes must agree.
 
-    `choices` already unite policy, target, schema and the caller's contract; `categories` matter where FREE.
+    `choices` already unite policy, target, schema and the caller's contract; `categories` matter where FREE. `worths`
+    say for how many casts each node is worth running low.
     """
 
     graph: Graph
@@ -37,6 +38,7 @@ class Problem:
     low: DType
     choices: tuple[Choice, ...]
     categories: tuple[Category | None, ...]
+    worths: tuple[int, ...]
     costs_of: tuple[Cost | None, ...]
     prices: Costs
 
@@ -84,8 +86,20 @@ class Problem:
         moved = 2 * elements * repeats  # two bytes fewer for each element read or written
         if category is not Category.ALLOW:
             return moved
+        is_movement = self.costs_of[number] is Cost.MOVEMENT
+        if is_movement and self.worths[number] < GRANTED and self._resizes(node):
+            return moved  # its cast belongs on the small side, wherever that is
         heavy = self.costs_of[number] in (Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT)
-        return self.prices.allow_bonus * repeats + moved * (self.prices.linear_factor if heavy else 1)
+        return self.worths[number] * self.prices.cast_launch * repeats + moved * (self.prices.linear_factor if heavy else 1)
+
+    def _resizes(self, node: Node) -> bool:
+        """Whether a movement's result is much smaller or larger than what it reads (Slice, Gather, Expand)."""
+        values = self.graph.values
+        read, made = (
+            sum(values[v].elements for v, role in zip(ports, roles, strict=True) if v is not None and role is Role.GROUP)
+            for ports, roles in ((node.inputs, node.signature.inputs), (node.outputs, node.signature.outputs))
+        )
+        return max(read, made) > 2 * min(read, made)
 
     def cast_price(self, value: int) -> int:
         """Price of one cast of a value inside the graph: it reads one form and writes the other."""

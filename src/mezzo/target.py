@@ -10,13 +10,11 @@ from mezzo.dtypes import DType
 class Costs:
     """Relative prices the planner weighs. The unit is one byte moved through memory.
 
-    `cast_launch`: fixed price of a cast, whatever its size: about what a kernel launch costs. `allow_bonus`: what it is
-    worth to grant a node that the policy calls allow, more than the casts around an ordinary node. `linear_factor`: how
-    much more a byte of a linear operator costs.
+    `cast_launch`: fixed price of a cast, whatever its size: about what a kernel launch costs; a policy's `worth` counts in it.
+    `linear_factor`: how much more a byte of a linear operator costs.
     """
 
     cast_launch: int = 1 << 18
-    allow_bonus: int = 1 << 22
     linear_factor: int = 32
 
 

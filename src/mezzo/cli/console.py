@@ -2,12 +2,14 @@
 
 import io
 import json
+import os
 import pydoc
 import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
 
+import typer
 from rich.console import Console, RenderableType
 
 from mezzo.report.layout import Layout
@@ -16,6 +18,7 @@ from mezzo.report.names import clean, clean_lines
 # In a pipe a line is as long as what it says: the reader is another program, or a pager that wraps.
 _UNBOUNDED = 10_000
 _PAGER_MARGIN = 2
+_BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
 
 
 def print_report(parts: Iterable[RenderableType], layout: Layout) -> None:
@@ -31,7 +34,7 @@ def print_report(parts: Iterable[RenderableType], layout: Layout) -> None:
     )
     for part in parts:
         plain.print(part)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+    _write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
 def output_layout() -> Layout:
@@ -41,12 +44,12 @@ def output_layout() -> Layout:
 
 def print_document(document: Mapping[str, object]) -> None:
     """Print one JSON document, in ASCII: what a terminal would act on is escaped."""
-    print(json.dumps(document, indent=2))
+    _write(json.dumps(document, indent=2))
 
 
 def print_json(text: str) -> None:
     """Print a JSON text as it is laid out, in ASCII."""
-    print(re.sub(r"[^\n\x20-\x7e]", lambda found: json.dumps(found.group())[1:-1], text.rstrip("\n")))
+    _write(re.sub(r"[^\n\x20-\x7e]", lambda found: json.dumps(found.group())[1:-1], text.rstrip("\n")))
 
 
 def print_text(text: str) -> None:
@@ -56,11 +59,11 @@ def print_text(text: str) -> None:
     if sys.stdout.isatty() and sys.stdin.isatty() and shown.count("\n") > height:
         pydoc.pager(shown)
     else:
-        print(shown)
+        _write(shown)
 
 
 def print_help(text: str) -> None:
-    """Print help that was not asked for, to stderr. Empty where the help has printed itself, as it does in a terminal."""
+    """Print help that was not asked for, to stderr. In a terminal it is empty: the help has printed itself."""
     if text.strip():
         print(text, file=sys.stderr)
 
@@ -68,3 +71,13 @@ def print_help(text: str) -> None:
 def print_error(message: str) -> None:
     """Print one line to stderr."""
     print(f"mezzo: {clean(' '.join(message.split()))}", file=sys.stderr)
+
+
+def _write(text: str) -> None:
+    """Print to stdout. A reader that has gone ends the program quietly, as it ends other programs."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at its end; let that reach nobody.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(_BROKEN_PIPE) from None

@@ -31,7 +31,7 @@ def convert(
     trust_external_paths: given.TrustExternalPaths = False,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Replace OUT if it is there.", rich_help_panel=given.FILES_PANEL),
+        typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
     ] = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,

@@ -1,4 +1,7 @@
-"""Examples that the help shows. Each runs as written in a folder with a model.onnx, from the first to the last."""
+"""Examples that the help shows. Those of a command run as written, one after the other, in a folder with a model.onnx.
+
+Node names are those of examples/digits/digits.onnx.
+"""
 
 TOP_EXAMPLES = "mezzo"
 
@@ -12,7 +15,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo convert model.onnx model.fp16.onnx --to fp16", "inputs and outputs keep their types"),
         ("mezzo convert model.onnx model.bf16.onnx --to bf16 --policy aggressive", "fewer nodes in FP32"),
         ("mezzo convert model.onnx typed.onnx --exclude 'op:Gemm' --exclude '*/head/*'", "keep layers in FP32"),
-        ("mezzo convert model.onnx model.fp16.onnx --io low --overwrite", "low inputs and outputs too"),
+        ("mezzo convert model.onnx low.onnx --io low", "low inputs and outputs too"),
         ("mezzo convert model.onnx small.onnx --save-plan plan.json", "keep the decisions for review"),
         ("mezzo convert model.onnx again.onnx --plan plan.json", "replay them, edited or not"),
     ),
@@ -23,8 +26,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo plan model.onnx --to fp16 --json", "the plan itself on stdout"),
     ),
     "explain": (
-        ("mezzo explain model.onnx NODE --to fp16", "why a node runs in what it runs in"),
-        ("mezzo explain plan.json NODE", "the same of a saved plan"),
+        ("mezzo explain model.onnx /head/Gemm --to fp16", "why a node runs in what it runs in"),
+        ("mezzo plan model.onnx --save plan.json", "save a plan"),
+        ("mezzo explain plan.json /head/Gemm", "ask it, without the model"),
     ),
     "show": (
         ("mezzo show model.onnx", "every value with its type"),
@@ -49,8 +53,3 @@ def examples_of(command: str, *, is_terminal: bool) -> str:
     if is_terminal:
         return "\n".join(lines).replace("[", "\\[")
     return "\b\n" + "\n".join(lines)  # the mark that keeps the line breaks
-
-
-def commands_of_examples() -> tuple[str, ...]:
-    """List every example's command line, in the order in which they run."""
-    return tuple(words for examples in EXAMPLES.values() for words, _ in examples)

@@ -1,6 +1,5 @@
 """Runs one command and turns what went wrong into one line and an exit code."""
 
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,6 @@ from mezzo.errors import ContractError, MezzoError
 REFUSED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
-BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
 
 # The base of all errors of a command's options: typer exports one child of it, and moved the class between versions.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
@@ -33,15 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _unwinding_on_termination():
             code = command.main(args=words, prog_name="mezzo", standalone_mode=False)
-        sys.stdout.flush()
     except _USAGE_ERROR as error:
         return explain_usage(error)
     except MezzoError as error:
         print_error(str(error))
         return REFUSED if isinstance(error, ContractError) else BAD_INPUT
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the flush at exit stays quiet too
-        return BROKEN_PIPE
     except OSError as error:
         where = "" if error.filename is None else f"{error.filename}: "
         print_error(f"{where}{error.strerror or error}; nothing was written")

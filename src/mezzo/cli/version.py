@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 import typer
 
 from mezzo import __version__
+from mezzo.cli.console import print_text
 
 _PACKAGES = ("onnx", "onnx-ir", "numpy", "scipy", "onnxruntime")
 
@@ -13,9 +14,7 @@ def print_versions(is_wanted: bool) -> None:
     """Print one package per line, name first, and end the program, if asked to."""
     if not is_wanted:
         return
-    print("mezzo", __version__)
-    for package in _PACKAGES:
-        print(package, _find_version(package))
+    print_text("\n".join([f"mezzo {__version__}", *(f"{name} {_find_version(name)}" for name in _PACKAGES)]))
     raise typer.Exit()
 
 

@@ -8,7 +8,7 @@ POLICY = Policy(
     summary="all arithmetic low; only what cannot be right in any data stays f32",
     rules=(
         rule("not-arithmetic", Category.DENY, "reads bits or text", risks=(Risk.BITS, Risk.TEXT)),
-        rule("moves", Category.CLEAR, "moves values without arithmetic", costs=(Cost.MOVEMENT, Cost.CONTROL)),
+        rule("moves", Category.ALLOW, "half the bytes to move, if that saves more than its casts", costs=(Cost.MOVEMENT,), worth=1),
     ),
     findings=frozenset({
         "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "returns-to-integers",

@@ -2,7 +2,7 @@
 
 from mezzo.dtypes import DType
 from mezzo.facts import Cost, Risk
-from mezzo.policy import Category, Policy, rule
+from mezzo.policy import GRANTED, Category, Policy, rule
 
 _F16 = (DType.FLOAT16,)
 
@@ -23,10 +23,10 @@ POLICY = Policy(
         rule("sum", Category.DENY, "sums over an axis grow with its length", risks=(Risk.SUM,), formats=_F16),
         rule("reciprocal", Category.DENY, "grows without bound near zero", risks=(Risk.RECIPROCAL,), formats=_F16),
         rule("linear", Category.ALLOW, "products and sums over a contracted axis gain most",
-             costs=(Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT)),
+             costs=(Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT), worth=GRANTED),
         rule("moves", Category.CLEAR, "moves values without arithmetic", costs=(Cost.MOVEMENT, Cost.GENERATOR, Cost.CONTROL)),
-        rule("follows", Category.INFER, "cheap and safe; worth it beside low neighbours",
-             costs=(Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION)),
+        rule("safe", Category.ALLOW, "safe in fewer bits, and half the bytes to move",
+             costs=(Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION), worth=1),
     ),
     findings=frozenset({
         "angles", "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "l2-norm",

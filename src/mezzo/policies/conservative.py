@@ -1,7 +1,7 @@
 """Only linear work goes low; every operator with any risk stays FP32."""
 
 from mezzo.facts import Cost, Risk
-from mezzo.policy import Category, Policy, rule
+from mezzo.policy import GRANTED, Category, Policy, rule
 
 POLICY = Policy(
     name="conservative",
@@ -9,7 +9,7 @@ POLICY = Policy(
     rules=(
         rule("risk", Category.DENY, "carries a known risk in fewer bits", risks=tuple(Risk)),
         rule("linear", Category.ALLOW, "products and sums over a contracted axis gain most",
-             costs=(Cost.LINEAR, Cost.ATTENTION)),
+             costs=(Cost.LINEAR, Cost.ATTENTION), worth=GRANTED),
         rule("moves", Category.CLEAR, "moves values without arithmetic", costs=(Cost.MOVEMENT, Cost.GENERATOR, Cost.CONTROL)),
         rule("follows", Category.CLEAR, "follows its neighbours where that saves casts", costs=(Cost.POINTWISE,)),
     ),

@@ -138,6 +138,8 @@ def _output_type(
         return inputs[source] if source < len(inputs) else None
     if variable in bound:
         return bound[variable]
+    if row.unbound_like_first and inputs:
+        return inputs[0]
     only = schema.allowed[variable]
     return parse_type_string(next(iter(only))) if len(only) == 1 else None
 

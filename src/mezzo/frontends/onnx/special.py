@@ -16,7 +16,8 @@ class Special:
     `any_inputs`: operands that are read in whatever floating dtype they come (only shape or truth value matters).
     `dtype_attribute`: the attribute that sets the output's element type; `absent` is the type without it, None there
     means the type of the first input. `fixed_outputs`: outputs that attribute sets, where it is not the group's.
-    `is_retypable`: False where the operator must keep its types.
+    `is_retypable`: False where the operator must keep its types. `unbound_like_first`: an output whose type variable no
+    operand binds has the first operand's type.
     """
 
     because: str
@@ -26,6 +27,7 @@ class Special:
     absent: DType | None = None
     fixed_outputs: frozenset[int] = frozenset()
     is_retypable: bool = True
+    unbound_like_first: bool = False
 
 
 def _row(
@@ -37,11 +39,13 @@ def _row(
     absent: DType | None = None,
     fixed_outputs: tuple[int, ...] = (),
     is_retypable: bool = True,
+    unbound_like_first: bool = False,
 ) -> Special:
     variables = None if group is None else frozenset(group.split())
     return Special(
-        because, variables, frozenset(any_inputs), dtype_attribute, absent, frozenset(fixed_outputs), is_retypable
-    )
+        because, variables, frozenset(any_inputs), dtype_attribute, absent, frozenset(fixed_outputs), is_retypable,
+        unbound_like_first,
+    )  # fmt: skip
 
 
 _WINDOW = _row("the window's type is an attribute", dtype_attribute="output_datatype", absent=DType.FLOAT32)
@@ -72,6 +76,7 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "HammingWindow"): _WINDOW,
     ("", "HannWindow"): _WINDOW,
     ("", "LayerNormalization"): _STASH,
+    ("", "LinearAttention"): _row("without a past state the new one has the query's type", unbound_like_first=True),
     ("", "MeanVarianceNormalization"): _row("its function body holds FP32 constants", is_retypable=False),
     ("", "MelWeightMatrix"): _row(
         "the edges are frequencies; the output's type is an attribute",

@@ -1,0 +1,72 @@
+"""Models, and a way to run the command line inside the test process."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from mezzo.cli import main
+
+LAYER_NORM = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[N,4] x) => (float[N,4] y)
+<float[4,4] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}, int64[1] axes = {-1}, float two = {2}, float eps = {1e-5}>
+{
+   [mm] h = MatMul(x, w)
+   [mean] m = ReduceMean(h, axes)
+   [sub] d = Sub(h, m)
+   [sq] s = Pow(d, two)
+   [var] v = ReduceMean(s, axes)
+   [add] ve = Add(v, eps)
+   [sqrt] sd = Sqrt(ve)
+   [div] n = Div(d, sd)
+   [sm] y = Softmax<axis=-1>(n)
+}
+"""
+SMALL = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[2,4] x) => (float[2,2] y)
+<float[4,2] w = {1,2,3,4,5,6,7,8}>
+{
+   [mm] h = MatMul(x, w)
+   [sm] y = Softmax<axis=-1>(h)
+}
+"""
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command left: its exit code and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command line as a shell would, in this process."""
+
+    def call(*words: object) -> Ran:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        printed = capsys.readouterr()
+        return Ran(code, printed.out, printed.err)
+
+    return call
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of our own, where the command runs, with layernorm.onnx and small.onnx."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("layernorm.onnx", LAYER_NORM), ("small.onnx", SMALL)):
+        onnx.save(onnx.parser.parse_model(text), name)
+    return tmp_path

@@ -1,0 +1,222 @@
+"""Every error that a user can cause: its one line, its exit code, and that nothing is written."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import onnx
+import pytest
+
+from mezzo import pipeline
+from mezzo.errors import ContractError, ModelError
+
+CONVERT = ("convert", "small.onnx", "out.onnx")
+CASES = [
+    (
+        (*CONVERT, "--to", "fp8"),
+        "--to 'fp8' is unknown; choose one of fp16, bf16",
+    ),
+    (
+        (*CONVERT, "--policy", "bold"),
+        "--policy 'bold' is unknown; choose one of aggressive, balanced, conservative",
+    ),
+    (
+        (*CONVERT, "--strategy", "greedy"),
+        "--strategy 'greedy' is unknown; choose one of forward, mincut",
+    ),
+    (
+        (*CONVERT, "--target", "toaster"),
+        r"--target 'toaster' is unknown; choose one of any, .*onnxruntime-cpu.*",
+    ),
+    (
+        (*CONVERT, "--out-of-range", "wrap"),
+        "--out-of-range 'wrap' is unknown; choose one of protect, clamp, error",
+    ),
+    (
+        (*CONVERT, "--opset", "18"),
+        "--opset '18' is unknown; choose one of auto, keep",
+    ),
+    (
+        (*CONVERT, "--io", "high"),
+        "--io 'high' is not understood; give keep, low, NAME=fp32 or NAME=fp16 or NAME=bf16",
+    ),
+    (
+        (*CONVERT, "--io", "x=int8"),
+        "--io 'x=int8' is not understood; give keep, low, NAME=fp32 or NAME=fp16 or NAME=bf16",
+    ),
+    (
+        (*CONVERT, "--io", "low", "--io", "x=fp32"),
+        "--io 'low' cannot be combined with another --io; give names with a dtype each, or one word",
+    ),
+    (
+        (*CONVERT, "--io", "x=fp16", "--io", "x=fp32"),
+        "--io gives 'x' two dtypes, fp16 and fp32; keep one",
+    ),
+    (
+        (*CONVERT, "--io", "z=fp16"),
+        "--io 'z' is no input or output of the model; choose one of x, y",
+    ),
+    (
+        (*CONVERT, "--exclude", "nothing*"),
+        r"--exclude 'nothing\*' matches no node; patterns are globs on node names, or 'op:' .*",
+    ),
+    (
+        (*CONVERT, "--polcy", "bold"),
+        r"'--polcy' is no option of 'convert' \(did you mean '--policy'\?\); choose one of --to, .*--quiet; "
+        "see mezzo convert --help",
+    ),
+    (
+        (*CONVERT, "--policy"),
+        r"option '?--policy'? requires an argument; see mezzo.* --help",
+    ),
+    (
+        ("convert", "small.onnx"),
+        "missing argument '?OUT'?; see mezzo convert --help",
+    ),
+    (
+        ("convert", "absent.onnx", "out.onnx"),
+        "cannot read 'absent.onnx': No such file or directory; .*",
+    ),
+    (
+        ("convert", "small.onnx", "small.onnx"),
+        "'small.onnx' belongs to the input model; .*",
+    ),
+    (
+        ("convert", "small.onnx", "absent/out.onnx"),
+        "cannot write 'absent/out.onnx': 'absent' is not a folder; .*",
+    ),
+    (
+        (*CONVERT, "--plan", "absent.json"),
+        "cannot read plan 'absent.json': No such file or directory; .*",
+    ),
+    (
+        ("explain", "small.onnx", "softmax"),
+        "the model has no node 'softmax'; .*",
+    ),
+    (
+        ("explain", "absent.json", "sm"),
+        "cannot read plan 'absent.json': No such file or directory; .*",
+    ),
+    (
+        ("show", "absent.onnx"),
+        "cannot read 'absent.onnx': No such file or directory; .*",
+    ),
+    (
+        ("ops", "Softmx"),
+        "no operator matches 'Softmx'; did you mean Softmax.*",
+    ),
+    (
+        ("ops", "qqqqqq"),
+        "no operator matches 'qqqqqq'; 'mezzo ops' lists every operator",
+    ),
+    (
+        ("polices",),
+        r"'polices' is no command \(did you mean 'policies'\?\); choose one of convert, plan, explain, show, policies, "
+        "strategies, targets, ops; see mezzo --help",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), CASES, ids=[" ".join(words) for words, _ in CASES])
+def test_bad_input_is_one_line_and_writes_nothing(run, folder, words, message):
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    ran = run(*words)
+    assert ran.code == 2 and ran.out == ""
+    assert re.fullmatch(f"mezzo: {message}\n", ran.err), ran.err
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\x08\x0a\xff\xff\xff"])
+def test_damaged_model_is_one_line(run, folder, content):
+    (folder / "bad.onnx").write_bytes(content)
+    ran = run("convert", "bad.onnx", "out.onnx")
+    assert ran.code == 2 and ran.out == "" and ran.err.startswith("mezzo: 'bad.onnx'") and ran.err.count("\n") == 1
+    assert not (folder / "out.onnx").exists()
+
+
+def test_plan_of_another_model_is_refused(run, folder):
+    run("plan", "layernorm.onnx", "--save", "plan.json")
+    ran = run(*CONVERT, "--plan", "plan.json")
+    assert ran.code == 2 and ran.err.startswith("mezzo: the plan was made for another model")
+    assert not (folder / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("--policy", "aggressive"),
+            "--policy cannot change what --plan has decided; leave it out, or plan anew without --plan",
+        ),
+        (
+            ("--exclude", "mm"),
+            "--exclude cannot change what --plan has decided; leave it out, or plan anew without --plan",
+        ),
+        (("--to", "bf16"), "--to bf16 contradicts --plan, which decided for f16; leave out --to"),
+    ],
+)
+def test_options_that_a_plan_has_decided_are_refused(run, folder, words, message):
+    run("plan", "small.onnx", "--save", "plan.json")
+    ran = run(*CONVERT, "--plan", "plan.json", *words)
+    assert (ran.code, ran.err) == (2, f"mezzo: {message}\n")
+
+
+def test_weights_out_of_range_are_refused_by_contract(run, folder):
+    model = onnx.load("small.onnx")
+    model.graph.initializer[0].float_data[0] = 1e9
+    onnx.save(model, "large.onnx")
+    ran = run("convert", "large.onnx", "out.onnx", "--out-of-range", "error")
+    assert ran.code == 1 and ran.out == ""
+    assert re.fullmatch(r"mezzo: node 'mm': .*; use --out-of-range protect or clamp, or mend the weights\n", ran.err)
+    assert not (folder / "out.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (ContractError("the result\nbreaks"), 1, "mezzo: the result breaks\n"),
+        (ModelError("x \x1b[31m y"), 2, "mezzo: x \\x1b[31m y\n"),
+        (
+            OSError(28, "No space left on device", "out.onnx"),
+            2,
+            "mezzo: out.onnx: No space left on device; nothing was written\n",
+        ),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+    ids=["contract", "model", "system", "interrupt"],
+)
+def test_errors_become_exit_codes(run, folder, monkeypatch, error, code, message):
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(pipeline, "convert", fail)
+    ran = run(*CONVERT)
+    assert (ran.code, ran.out, ran.err) == (code, "", message)
+
+
+def test_no_words_print_the_help_and_fail(run):
+    ran = run()
+    assert ran.code == 2 and ran.out == "" and "Usage: mezzo" in ran.err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_the_program_quietly(folder, number, code):
+    script = (
+        "import os, signal, sys\n"
+        "from mezzo import pipeline\n"
+        "from mezzo.cli import main\n"
+        f"pipeline.convert = lambda *a, **o: (os.kill(os.getpid(), {int(number)}), signal.pause())\n"
+        "sys.exit(main(['convert', 'small.onnx', 'out.onnx']))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
+def test_reader_that_leaves_is_no_error():
+    pipe = f"{sys.executable} -m mezzo ops --json | head -n 1; echo ${{PIPESTATUS[0]}}"
+    ran = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, timeout=60)
+    assert ran.stderr == "" and ran.stdout.splitlines()[-1] == "141"

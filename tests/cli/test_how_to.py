@@ -1,0 +1,34 @@
+"""The pages under docs/how-to say what is so: every mezzo command in them runs on the demo model."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+
+
+def commands_of(page: Path) -> list[str]:
+    """Lines of the page's shell blocks that run mezzo, without what they are piped into."""
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    return [line.partition(" | ")[0] for block in blocks for line in block.splitlines() if line.startswith("mezzo ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_of_the_page_run(run, tmp_path, monkeypatch, page):
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(DIGITS.read_bytes())
+    found = commands_of(page)
+    assert found
+    for line in found:
+        ran = run(*shlex.split(line)[1:])
+        assert (ran.code, ran.err) == (0, ""), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_between_pages_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link

@@ -1,0 +1,216 @@
+"""What people read: reports of conversions, plans, explanations and tables, whole, as they look in a pipe."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from mezzo import discovery
+from mezzo.ops import dialects, op_facts
+
+CONVERSION = """\
+layernorm.onnx -> out.onnx
+to fp16, policy balanced, strategy mincut, target onnxruntime-cpu
+
+              before  after
+nodes in f16       0      1
+nodes in f32       9      8
+casts added               2
+size          SIZE  SIZE
+opset             21     21
+
+8 of 9 nodes stay in f32
+rule        nodes  why, and which
+layer-norm      7  part of a decomposed layer-norm around 'sqrt': its squares overflow, so it stays together
+                   mean, sub, sq and 4 more
+softmax         1  takes exponentials of differences, which large inputs lose
+                   sm
+
+notes
+  ONNX Runtime's CPU computes FP16 graphs in FP32: the file halves, the speed does not gain.
+
+try next
+  mezzo explain layernorm.onnx mean
+      why this node stays in f32
+  mezzo plan layernorm.onnx --policy aggressive
+      how much more a bolder policy runs in f16
+"""
+
+PLAN = """\
+plan of layernorm.onnx
+to fp16, policy balanced, strategy mincut, target any, exclude op:MatMul
+
+              planned
+nodes in f16        0
+nodes in f32        9
+casts added         0
+
+9 of 9 nodes stay in f32
+rule        nodes  why, and which
+layer-norm      7  part of a decomposed layer-norm around 'sqrt': its squares overflow, so it stays together
+                   mean, sub, sq and 4 more
+exclude         1  the user asked so with --exclude 'op:MatMul'
+                   mm
+softmax         1  takes exponentials of differences, which large inputs lose
+                   sm
+
+notes
+  nothing gains from low precision here, so nothing was changed
+
+every node
+node      operator    in   rule
+input x   input       f32  interface
+mm        MatMul      f32  exclude
+mean      ReduceMean  f32  layer-norm
+sub       Sub         f32  layer-norm
+sq        Pow         f32  layer-norm
+var       ReduceMean  f32  layer-norm
+add       Add         f32  layer-norm
+sqrt      Sqrt        f32  layer-norm
+div       Div         f32  layer-norm
+sm        Softmax     f32  softmax
+output y  output      f32  interface
+
+try next
+  mezzo explain layernorm.onnx mean --target any --exclude op:MatMul
+      why this node stays in f32
+  mezzo convert layernorm.onnx layernorm.fp16.onnx --target any --exclude op:MatMul
+      convert as planned
+"""
+
+EXPLANATION = """\
+sub (Sub) runs in f32.
+  Part of a decomposed layer-norm around 'sqrt': its squares overflow, so it stays together.
+  Rule layer-norm: deny, the policy keeps it high.
+
+That goes back to sqrt (Sqrt), which runs in f32.
+  For the same reason.
+
+try next
+  mezzo plan layernorm.onnx --include=sub
+      asks for f16 in spite of the rule
+  mezzo plan layernorm.onnx --include=sqrt
+      asks for f16 in spite of the rule
+"""
+
+
+def test_conversion_is_reported_whole(run, folder):
+    ran = run("convert", "layernorm.onnx", "out.onnx")
+    assert (ran.code, ran.err) == (0, "")
+    assert re.sub(r"size +\S+ B +\S+ B", "size          SIZE  SIZE", ran.out) == CONVERSION
+    assert (folder / "out.onnx").exists()
+
+
+def test_plan_is_reported_whole(run, folder):
+    before = sorted(folder.iterdir())
+    ran = run("plan", "layernorm.onnx", "--nodes", "--target", "any", "--exclude", "op:MatMul")
+    assert (ran.code, ran.err, ran.out) == (0, "", PLAN)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_explanation_goes_back_to_its_cause(run, folder):
+    ran = run("explain", "layernorm.onnx", "sub")
+    assert (ran.code, ran.err, ran.out) == (0, "", EXPLANATION)
+
+
+def test_explanation_of_a_saved_plan_needs_no_model(run, folder):
+    assert run("plan", "layernorm.onnx", "--save", "plan.json", "--quiet").out == ""
+    (folder / "layernorm.onnx").unlink()
+    ran = run("explain", "plan.json", "sub")
+    assert ran.code == 0 and ran.out == EXPLANATION.partition("\ntry next")[0]
+
+
+def test_interface_is_explained_with_the_option_that_changes_it(run, folder):
+    ran = run("explain", "layernorm.onnx", "input x")
+    assert "x (an input of the model) runs in f32.\n  Its dtype is the caller's contract." in ran.out
+    assert "mezzo plan layernorm.onnx --io=x=fp16" in ran.out
+
+
+def test_low_node_is_explained_with_the_option_that_keeps_it_high(run, folder):
+    ran = run("explain", "layernorm.onnx", "mm")
+    assert ran.out.startswith("mm (MatMul) runs in f16.\n")
+    assert "--exclude=mm\n      keeps 'mm' out of f16" in ran.out
+
+
+def test_converted_model_counts_low_nodes_it_came_with(run, folder):
+    assert run("convert", "small.onnx", "once.onnx").code == 0
+    ran = run("convert", "once.onnx", "twice.onnx")
+    assert "nodes in f16       1      1\n" in ran.out and "casts added               0\n" in ran.out
+
+
+def test_plan_that_raises_the_opset_says_so(run, folder):
+    ran = run("plan", Path(__file__).parents[2] / "examples/digits/digits.onnx", "--to", "bf16")
+    assert re.search(r"opset +rises to 22", ran.out)
+
+
+def test_bolder_policy_is_not_suggested_to_who_has_it(run, folder):
+    assert "mezzo plan" not in run("convert", "small.onnx", "o.onnx", "--policy", "aggressive").out
+
+
+@pytest.mark.parametrize("command", ["policies", "strategies", "targets"])
+def test_table_shows_every_row(run, command):
+    ran = run(command)
+    names = getattr(discovery, command)()
+    assert ran.code == 0 and ran.err == ""
+    assert all(re.search(rf"^{re.escape(name)}\b", ran.out, re.MULTILINE) for name in names)
+
+
+def test_ops_shows_every_operator(run):
+    shown = {line.split()[0] for line in run("ops").out.splitlines() if line}
+    assert all(row.op in shown for dialect in dialects() for row in op_facts(dialect).values())
+
+
+def test_ops_of_one_operator_tells_what_policies_make_of_it(run):
+    out = run("ops", "softmax").out
+    assert out.startswith("onnx (1 operator)\noperator  cost")
+    assert re.search(r"^balanced +fp16 +deny +takes exponentials", out, re.MULTILINE)
+    assert "source of the facts: " in out
+
+
+def test_version_lists_what_mezzo_stands_on(run):
+    lines = run("--version").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["mezzo", "onnx", "onnx-ir", "numpy", "scipy", "onnxruntime"]
+
+
+def test_show_prints_typed_text(run, folder):
+    ran = run("show", "small.onnx")
+    assert ran.code == 0 and "h: f32[2,2] = MatMul(x, w)" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("convert", "small.onnx", "o.onnx"), "conversion"),
+        (("plan", "small.onnx"), "plan"),
+        (("explain", "small.onnx", "mm"), "explanation"),
+        (("policies",), "policies"),
+        (("strategies",), "strategies"),
+        (("targets",), "targets"),
+        (("ops",), "ops"),
+    ],
+)
+def test_json_is_one_document_with_a_format(run, folder, words, name):
+    ran = run(*words, "--json")
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.out)["format"] == f"mezzo-{name}/1"
+    assert ran.out.isascii()
+
+
+def test_json_account_of_a_conversion(run, folder):
+    document = json.loads(run("convert", "layernorm.onnx", "o.onnx", "--json").out)
+    assert document["result"] == "o.onnx" and document["precisions"] == {"f16": 1, "f32": 8}
+    assert document["size_after_bytes"] == (folder / "o.onnx").stat().st_size
+    assert [(group["rule"], group["count"]) for group in document["stayed_high"]] == [("layer-norm", 7), ("softmax", 1)]
+    assert document["stayed_high"][1]["nodes"] == ["sm"]
+
+
+def test_json_plan_is_a_plan_that_can_be_replayed(run, folder):
+    (folder / "plan.json").write_text(run("plan", "small.onnx", "--json").out)
+    assert run("convert", "small.onnx", "o.onnx", "--plan", "plan.json", "--quiet").code == 0
+
+
+def test_quiet_prints_nothing(run, folder):
+    for words in (("convert", "small.onnx", "o.onnx"), ("plan", "small.onnx")):
+        ran = run(*words, "--quiet")
+        assert (ran.code, ran.out, ran.err) == (0, "", "")

@@ -1,0 +1,141 @@
+"""How it behaves around a terminal: layout, colour, progress, start-up, completion, help. Needs a POSIX system."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mezzo.cli.examples import EXAMPLES
+from mezzo.cli.progress import Patience
+
+pty = pytest.importorskip("pty", reason="needs pseudo-terminals")
+ESCAPE = "\x1b"
+ROOT = Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+
+
+def run_in_terminal(*words: str, script: str = "") -> str:
+    """Run the command line in a pseudo-terminal of 80 columns and return all that it shows."""
+    outer, inner = pty.openpty()
+    command = [sys.executable, "-c", script] if script else [sys.executable, "-m", "mezzo", *words]
+    environment = {**os.environ, "COLUMNS": "80", "LINES": "50", "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"}
+    for name in ("NO_COLOR", "CI", "GITHUB_ACTIONS"):
+        environment.pop(name, None)
+    with subprocess.Popen(command, stdin=inner, stdout=inner, stderr=inner, env=environment) as process:
+        os.close(inner)
+        shown = b""
+        while True:
+            try:
+                chunk = os.read(outer, 65536)
+            except OSError:  # Linux: the last writer has gone
+                break
+            if not chunk:
+                break
+            shown += chunk
+        process.wait(60)
+    os.close(outer)
+    return shown.decode()
+
+
+def test_report_in_a_terminal_has_colour_and_fits_80_columns(folder):
+    shown = run_in_terminal("plan", "layernorm.onnx", "--nodes")
+    assert ESCAPE in shown and "─" in shown
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert max(len(line) for line in plain.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("convert", "--help"), ("policies",), ("ops",), ("plan", "layernorm.onnx")]
+)
+def test_output_in_a_pipe_is_plain(folder, words):
+    ran = subprocess.run([sys.executable, "-m", "mezzo", *words], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0 and ran.stderr == ""
+    assert ran.stdout.isascii() and ESCAPE not in ran.stdout
+    assert not any(line != line.rstrip() for line in ran.stdout.splitlines() if line.strip())
+
+
+def test_help_shows_examples_line_by_line(run):
+    out = run("convert", "--help").out
+    for words, _ in EXAMPLES["convert"]:
+        assert f"    {words}\n" in out
+
+
+@pytest.mark.parametrize("command", list(EXAMPLES))
+def test_examples_run_as_written(run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    Path("model.onnx").write_bytes(DIGITS.read_bytes())
+    for words, _ in EXAMPLES[command]:
+        name, *rest = words.partition(" | ")[0].replace("'", "").split()
+        assert name == "mezzo"
+        ran = run(*rest)
+        assert (ran.code, ran.err) == (0, ""), words
+
+
+@pytest.mark.parametrize("words", ["['--help']", "['convert', '--help']", "['--version']", "['policies']"])
+def test_commands_without_a_model_start_light(words):
+    script = f"import sys; from mezzo.cli import main; main({words}); print(sorted(sys.modules), file=sys.stderr)"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    loaded = re.findall(r"'(onnx|onnx_ir|onnxruntime|scipy|numpy|torch)'", ran.stderr)
+    assert ran.returncode == 0 and loaded == []
+
+
+@pytest.mark.parametrize(
+    ("words", "position", "offered"),
+    [
+        ("mezzo convert --policy b", 3, "balanced"),
+        ("mezzo convert --target onnxruntime-c", 3, "onnxruntime-cpu"),
+        ("mezzo plan --strategy m", 3, "mincut"),
+        ("mezzo explain --to b", 3, "bf16"),
+        ("mezzo convert --out-of-range c", 3, "clamp"),
+        ("mezzo convert --opset k", 3, "keep"),
+        ("mezzo convert --io l", 3, "low"),
+        ("mezzo pol", 1, "policies"),
+    ],
+)
+def test_shell_completion_offers_the_tables(words, position, offered):
+    environment = {**os.environ, "_MEZZO_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(position)}
+    ran = subprocess.run([sys.executable, "-m", "mezzo"], capture_output=True, text=True, timeout=60, env=environment)
+    assert ran.stdout.split() == [offered]
+
+
+def test_progress_of_quick_work_is_not_shown():
+    script = "from mezzo.cli.progress import Patience\nwith Patience() as p: p('planning', 1, 2)"
+    assert run_in_terminal(script=script) == ""
+
+
+def test_progress_of_long_work_shows_the_stage_and_goes():
+    script = (
+        "import time\nfrom mezzo.cli.progress import Patience\n"
+        "with Patience(0.1) as p:\n p('planning', 1, 2); time.sleep(0.6); p('writing', 2, 2); time.sleep(0.3)\n"
+        "print('after')"
+    )
+    shown = run_in_terminal(script=script)
+    assert "planning" in shown and "writing" in shown
+    assert shown.index("\x1b[2K") < shown.index("after") and shown.rstrip().endswith("after")
+
+
+def test_progress_in_a_pipe_is_not_shown(capsys):
+    with Patience(0.01) as progress:
+        progress("planning", 1, 2)
+        time.sleep(0.1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_long_text_in_a_terminal_is_paged(folder):
+    (folder / "model.onnx").write_bytes(DIGITS.read_bytes())
+    script = (
+        "import pydoc\nfrom mezzo.cli import main\npydoc.pager = lambda text: print('PAGED', len(text.splitlines()))\n"
+        "main(['show', 'model.onnx']); main(['show', 'small.onnx'])"
+    )
+    lines = run_in_terminal(script=script).splitlines()
+    assert lines[0].startswith("PAGED ") and any("MatMul(x, w)" in line for line in lines[1:])
+
+
+def test_reference_page_is_up_to_date():
+    script = ROOT / "tools" / "cli_reference.py"
+    ran = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,179 @@
+"""Laws of whole conversions of random models, for every strategy, policy and low dtype. A failure prints its case."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_models import random_feeds, random_model
+
+import mezzo
+from mezzo.discovery import policies, strategies
+from mezzo.dtypes import FORMATS, LOW_DTYPES
+from mezzo.frontends.onnx.run import Engine, emulated_session, native_session
+from mezzo.frontends.onnx.value_types import TypedScope, value_types
+
+_LOW_NUMBERS = {"fp16": onnx.TensorProto.FLOAT16, "bf16": onnx.TensorProto.BFLOAT16}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A random model and the options it is converted with."""
+
+    seed: int
+    size: int
+    to: str
+    policy: str
+    strategy: str
+    io: str = "keep"
+    has_unknown: bool = False
+
+    def build(self) -> onnx.ModelProto:
+        return random_model(random.Random(self.seed), self.size, has_unknown=self.has_unknown)
+
+    def convert(self, model: onnx.ModelProto) -> onnx.ModelProto:
+        return mezzo.convert(model, to=self.to, policy=self.policy, strategy=self.strategy, io=self.io).model
+
+
+def cases(*, has_unknown: bool = True, to: tuple[str, ...] = tuple(LOW_DTYPES)) -> "st.SearchStrategy[Case]":
+    return st.builds(
+        Case,
+        seed=st.integers(0, 2**32 - 1),
+        size=st.integers(1, 14),
+        to=st.sampled_from(to),
+        policy=st.sampled_from(sorted(policies())),
+        strategy=st.sampled_from(["mincut", *strategies()]),
+        io=st.sampled_from(["keep", "keep", "low"]),
+        has_unknown=st.sampled_from([False, False, False, has_unknown]),
+    )
+
+
+def law(examples: int) -> settings:
+    return settings(
+        max_examples=examples, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+
+
+def _scopes(scope: TypedScope, graph: onnx.GraphProto) -> Iterator[tuple[TypedScope, onnx.GraphProto]]:
+    yield scope, graph
+    for index, node in enumerate(graph.node):
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _scopes(scope.bodies[index, attribute.name], attribute.g)
+
+
+def _reads(graph: onnx.GraphProto) -> set[str]:
+    """Names that a graph and its bodies read, their outputs included."""
+    found = {info.name for info in graph.output}
+    for node in graph.node:
+        found.update(node.input)
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                found |= _reads(attribute.g)
+    return found
+
+
+@law(80)
+@given(case=cases())
+def test_result_is_clean_for_the_checker_and_the_source_is_unchanged(case: Case) -> None:
+    model = case.build()
+    before = model.SerializeToString(deterministic=True)
+    result = case.convert(model)
+    assert model.SerializeToString(deterministic=True) == before
+    onnx.checker.check_model(result, full_check=True)
+    names = [node.name for node in result.graph.node if node.name]
+    assert len(names) == len(set(names))
+
+
+@law(30)
+@given(case=cases())
+def test_two_runs_give_the_same_bytes(case: Case) -> None:
+    results = [case.convert(case.build()).SerializeToString(deterministic=True) for _ in range(2)]
+    assert results[0] == results[1]
+
+
+@law(80)
+@given(case=cases())
+def test_second_conversion_changes_nothing(case: Case) -> None:
+    once = case.convert(case.build())
+    twice = case.convert(once)
+    assert twice.graph == once.graph
+    assert twice.functions == once.functions
+    assert twice.opset_import == once.opset_import
+
+
+@law(60)
+@given(case=cases())
+def test_interface_has_the_types_that_were_asked_for(case: Case) -> None:
+    model = case.build()
+    result = case.convert(model)
+    low = _LOW_NUMBERS[case.to]
+    for old, new in zip(
+        (*model.graph.input, *model.graph.output), (*result.graph.input, *result.graph.output), strict=True
+    ):
+        held = old.type.tensor_type.elem_type
+        is_lowered = case.io == "low" and held == onnx.TensorProto.FLOAT
+        assert (new.name, new.type.tensor_type.elem_type) == (old.name, low if is_lowered else held)
+        assert new.type.tensor_type.shape == old.type.tensor_type.shape
+
+
+@law(60)
+@given(case=cases(has_unknown=False))
+def test_result_has_no_idle_cast(case: Case) -> None:
+    """No Cast to the type that its operand has, no low to f32 to low, and none of mezzo's own that nobody reads."""
+    model = case.build()
+    result = case.convert(model)
+    old = {name for graph in _graphs(model) for node in graph.node for name in node.output}
+    for scope, graph in _scopes(value_types(result), result.graph):
+        read = _reads(graph)
+        casts = {node.output[0]: node for node in graph.node if node.op_type == "Cast"}
+        for name, node in casts.items():
+            held = scope.types[node.input[0]]
+            assert scope.types[name] != held, f"{name}: {held} to itself"
+            before = casts.get(node.input[0])
+            if before is not None and scope.types[name] == scope.types[before.input[0]]:
+                assert scope.types[node.input[0]] != "tensor(float)", f"{name} undoes {before.output[0]}"
+            assert name in read or name in old, f"nobody reads {name}"
+
+
+def _graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    waiting = [model.graph]
+    while waiting:
+        graph = waiting.pop()
+        yield graph
+        waiting += [a.g for node in graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+
+
+@law(60)
+@given(case=cases(has_unknown=False, to=("fp16",)))
+def test_fp16_result_loads_in_onnxruntime_where_the_source_does(case: Case) -> None:
+    model = case.build()
+    try:
+        native_session(model, Engine.ONNXRUNTIME)
+    except mezzo.ContractError:
+        return
+    native_session(case.convert(model), Engine.ONNXRUNTIME)
+
+
+@pytest.mark.parametrize("policy", ["balanced", "conservative"])
+@pytest.mark.parametrize("to", list(LOW_DTYPES))
+@law(20)
+@given(seed=st.integers(0, 2**32 - 1), size=st.integers(1, 6))
+def test_answers_stay_close_in_true_rounding(to: str, policy: str, seed: int, size: int) -> None:
+    """Every value is within [-1, 1] and a step of the model at most doubles the error of its operands.
+
+    A step is one or two operators, each of which rounds once, and a weight is rounded once: a step adds at most 3 eps.
+    So `size` steps stay within 3 eps (1 + 2 + ... + 2**(size - 1)), which is less than 2**size * 3 eps; one more eps
+    for the input's own rounding, doubled as often.
+    """
+    model = random_model(random.Random(seed), size, is_tame=True)
+    feeds = random_feeds(model, random.Random(seed))
+    wanted = native_session(model).run(feeds)
+    got = emulated_session(mezzo.convert(model, to=to, policy=policy).model).run(feeds)
+    eps = FORMATS[LOW_DTYPES[to]].eps
+    for name, answer in wanted.items():
+        assert float(np.max(np.abs(got[name] - answer))) <= 4 * 2**size * eps
