@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from float_nodes import holds_float32
 
-from mezzo.frontends.onnx.run import native_session
+from mezzo.frontends.onnx.run import Engine, native_session
 
 RANDOM_OPS = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
@@ -124,7 +124,7 @@ def set_statistics(model: onnx.ModelProto, feeds: dict[str, Any]) -> None:
         return
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     statistics = {name: onnx.numpy_helper.to_array(weights[name]) for node in norms for name in node.input[3:5]}
-    session = native_session(_measuring(model, norms, list(statistics)))
+    session = native_session(_measuring(model, norms, list(statistics)), Engine.ONNXRUNTIME)
     for node in norms:  # in their order: each changes what the next ones see
         seen = session.run(feeds | statistics)
         mean, square = seen[f"{node.input[0]}_mean"], seen[f"{node.input[0]}_square"]
@@ -141,7 +141,10 @@ def _measuring(model: onnx.ModelProto, norms: list[onnx.NodeProto], statistics: 
     graph = result.graph
     for tensor in [tensor for tensor in graph.initializer if tensor.name in statistics]:
         graph.initializer.remove(tensor)
-    graph.input.extend(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in statistics)
+    declared = {port.name for port in graph.input}
+    for name in statistics:
+        if name not in declared:
+            graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     del graph.output[:]
     for name in dict.fromkeys(node.input[0] for node in norms):
         outputs = [f"{name}_mean", f"{name}_square"]

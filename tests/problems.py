@@ -78,7 +78,7 @@ def perturbed(problem: Problem, rng: random.Random) -> Problem:
         ):
             choices[node.id] = Choice.FREE
             categories[node.id] = rng.choice([Category.ALLOW, Category.INFER, Category.CLEAR])
-    prices = rng.choice([Costs(), Costs(1 << 10, 1 << 14, 4), Costs(1, 1, 1), Costs(1 << 18, 1 << 18, 32)])
+    prices = Costs(cast_launch=rng.choice([1, 1 << 10, 1 << 18]), linear_factor=rng.choice([1, 4, 32]))
     return replace(
         problem,
         graph=replace(graph, values=values),

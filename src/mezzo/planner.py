@@ -211,11 +211,11 @@ def _promote(
         is_troubled = has_fixed_use or made is None or any(
             n is not None and choices[n] is Choice.HIGH and graph.nodes[n].kind in (Kind.OP, Kind.TIE) for n in ends
         )
-        for node in free[1:]:
-            parent[find(node)] = find(free[0])
+        for other in free[1:]:
+            parent[find(other)] = find(free[0])
         if is_troubled:
             touched += free
-    troubled = {find(node) for node in touched}
+    troubled = {find(number) for number in touched}
     pulled: set[int] = set()  # regions that hold arithmetic, whose pure movement then only follows
     for node in graph.nodes:
         is_arithmetic = node.kind is Kind.OP and verdicts[node.id].category in (Category.ALLOW, Category.INFER)

@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,17 @@ def test_commands_of_the_page_run(run, tmp_path, monkeypatch, page):
     for line in found:
         ran = run(*shlex.split(line)[1:])
         assert (ran.code, ran.err) == (0, ""), line
+
+
+@pytest.mark.parametrize("name", ["keep-a-layer-in-fp32", "plans"])
+def test_python_of_the_page_runs(tmp_path, name):
+    text = (ROOT / "docs" / "how-to" / f"{name}.md").read_text(encoding="utf-8")
+    script = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))
+    (tmp_path / "model.onnx").write_bytes(DIGITS.read_bytes())
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import mezzo\n{script}"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -7,7 +7,7 @@ POLICY = Policy(
     name="aggressive",
     summary="all arithmetic low; only what cannot be right in any data stays f32",
     rules=(
-        rule("not-arithmetic", Category.DENY, "reads bits or text", risks=(Risk.BITS, Risk.TEXT)),
+        rule("not-arithmetic", Category.DENY, "reads bits, text or quantization parameters", risks=(Risk.BITS, Risk.TEXT, Risk.QUANTIZED)),
         rule("moves", Category.ALLOW, "half the bytes to move, if that saves more than its casts", costs=(Cost.MOVEMENT,), worth=1),
     ),
     findings=frozenset({

@@ -16,6 +16,7 @@ TARGET = Target(
     summary="what the installed ONNX Runtime loads on a CPU; FP16 is computed in FP32 there: half the file, no gain in speed",
     refusals=(
         _row("EyeLike", "no FP16 kernel"),
+        _row("MelWeightMatrix", "no FP16 kernel"),
         _row("ScatterElements", "no FP16 kernel with a reduction", reduction=None),
         _row("ScatterND", "no FP16 kernel with a reduction", reduction=None),
     ),

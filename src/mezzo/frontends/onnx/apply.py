@@ -84,13 +84,13 @@ class _Applier:
     def _settle_output(self, node: Node, value: int) -> None:
         """A graph output keeps its name: whatever it shows takes that name, and who had it gives way."""
         held = self.native_dtype(value)
-        form = self.rewired.get(Use(node.id, 0), (value, held))
-        if held is None or form[1] is None:
+        if held is None:
             return
-        shown, dtype = form
+        shown, dtype = self.rewired.get(Use(node.id, 0), (value, held))
         place = self.handles.places[Use(node.id, 0)]
         assert not isinstance(place, OperandPlace), "a graph output stands in the graph's outputs"
-        public = place.owner.output[place.index].name  # type: ignore[union-attr]  # the main graph
+        assert isinstance(place.owner, onnx.GraphProto), "functions have no graph outputs"
+        public: str = place.owner.output[place.position].name
         is_native = dtype is self.native_dtype(shown)
         if not is_native:
             if self.graph.values[shown].name == public:
@@ -98,7 +98,7 @@ class _Applier:
             if (shown, dtype) not in self.forms:
                 self.forms[shown, dtype] = public
         elif self.graph.values[shown].name != public:
-            self._free_name(public, shown)
+            self._free_name(public)
             producer = self.graph.nodes[self.graph.values[shown].producer]
             names = {place[0] for place in self.public.values()}
             is_movable = producer.kind in (Kind.OP, Kind.TIE) and shown not in self.renamed
@@ -109,7 +109,7 @@ class _Applier:
     def _output_names(self) -> set[str]:
         return {info.name for info in self.handles.model.graph.output}
 
-    def _free_name(self, public: str, shown: int) -> None:
+    def _free_name(self, public: str) -> None:
         """An existing Cast that made this output in another dtype keeps working under another name."""
         for form, name in list(self.forms.items()):
             if name == public and form[1] is not self.native_dtype(form[0]):
@@ -132,12 +132,15 @@ class _Applier:
 
     def _own_tensor(self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto) -> onnx.TensorProto:
         """The tensor itself; a Constant that holds plain numbers gets a tensor in their place."""
-        if proto is None or proto.attribute[0].name in ("value", "sparse_value") and not proto.attribute[0].ref_attr_name:
+        if proto is None:
+            return tensor
+        held = proto.attribute[0]
+        if held.name in ("value", "sparse_value") and not held.ref_attr_name:
             return tensor
         del proto.attribute[:]
-        attribute = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
-        attribute.t.CopyFrom(tensor)
-        return attribute.t
+        made: onnx.TensorProto = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR).t
+        made.CopyFrom(tensor)
+        return made
 
     def _set_dtype_attribute(self, node: Node, proto: onnx.NodeProto, dtype: DType) -> None:
         row = SPECIAL.get((proto.domain if proto.domain != "ai.onnx" else "", proto.op_type))
@@ -208,11 +211,11 @@ class _Applier:
             assert proto is not None, "an operator has a node"
             proto.input[use.operand] = name
         elif isinstance(place, OperandPlace):
-            place.proto.input[place.index] = name
+            place.proto.input[place.position] = name
         elif isinstance(place.owner, onnx.FunctionProto):
-            place.owner.output[place.index] = name
+            place.owner.output[place.position] = name
         else:
-            place.owner.output[place.index].name = name
+            place.owner.output[place.position].name = name
 
     # -- the end --------------------------------------------------------------------------------------------------
 

@@ -61,6 +61,8 @@ def decode(attribute: onnx.AttributeProto) -> object:
 
 
 def find(proto: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
+    """Find an attribute by name."""
+    attribute: onnx.AttributeProto
     for attribute in proto.attribute:
         if attribute.name == name:
             return attribute

@@ -22,7 +22,7 @@ def pseudo_signature(op: str, inputs: int, outputs: int, dtype: DType | None, le
 class FactsOf(Protocol):
     """Gives the facts of a floating weight."""
 
-    def __call__(self, tensor: onnx.TensorProto) -> ConstantFacts: ...
+    def __call__(self, tensor: onnx.TensorProto, /) -> ConstantFacts: ...
 
 
 class Env:

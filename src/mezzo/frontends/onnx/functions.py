@@ -26,8 +26,11 @@ def replace_functions(handles: Handles) -> None:
     used: set[_Key] = set()
     taken = {(f.domain, f.name) for f in model.functions}
     for container in reversed(_calls(handles)):
-        key, call, own = container.key, container.call, container.root
-        assert key is not None and call is not None and isinstance(own, onnx.FunctionProto), "a call has a function"
+        name, call, own = container.key, container.call, container.root
+        assert name is not None, "a call has a function's name"
+        assert call is not None, "a call has a node"
+        assert isinstance(own, onnx.FunctionProto), "a call has a function"
+        key = name
         content = own.SerializeToString(deterministic=True)
         if content == originals[key]:
             used.add(key)

@@ -22,19 +22,19 @@ class Container:
 
 
 class OperandPlace(NamedTuple):
-    """Operand `index` of a node."""
+    """Operand `position` of a node."""
 
     container: Container
     proto: onnx.NodeProto
-    index: int
+    position: int
 
 
 class ResultPlace(NamedTuple):
-    """Output `index` of a graph, body or function."""
+    """Output `position` of a graph, body or function."""
 
     container: Container
     owner: onnx.GraphProto | onnx.FunctionProto
-    index: int
+    position: int
 
 
 Place = OperandPlace | ResultPlace

@@ -1,6 +1,6 @@
 """Read a ModelProto into a Graph, with handles back to it. The only reader of ONNX's structure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container as Holder, Iterable, Mapping
 
 import onnx
 
@@ -176,10 +176,10 @@ class Reader:
         self.handles.places[Use(node, 0)] = ResultPlace(frame.container, graph, index)
 
     def read_initializers(
-        self, frame: Frame, graph: onnx.GraphProto, inputs: Mapping[str, onnx.ValueInfoProto], skip: "set[str] | object"
+        self, frame: Frame, graph: onnx.GraphProto, inputs: Mapping[str, onnx.ValueInfoProto], skip: Holder[str]
     ) -> None:
         for tensor in graph.initializer:
-            if tensor.name not in skip:  # type: ignore[operator]  # a key view or a set: both answer `in`
+            if tensor.name not in skip:
                 self.add_weight(frame, tensor.name, tensor, inputs.get(tensor.name))
         for sparse in graph.sparse_initializer:
             self.add_weight(frame, sparse.values.name, sparse.values, inputs.get(sparse.values.name))
@@ -209,10 +209,10 @@ class Reader:
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 
-    def read_nodes(self, frame: Frame, protos: "list[onnx.NodeProto] | object") -> None:
+    def read_nodes(self, frame: Frame, protos: Iterable[onnx.NodeProto]) -> None:
         if frame.depth > _MAX_DEPTH:
             raise ModelError(f"{frame.path!r}: bodies or functions nest deeper than {_MAX_DEPTH}; flatten the model")
-        for proto in protos:  # type: ignore[attr-defined]  # a repeated field
+        for proto in protos:
             domain = proto.domain
             if domain == "ai.onnx":
                 domain = ""

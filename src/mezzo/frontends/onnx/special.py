@@ -96,6 +96,7 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "Shape"): _row("reads no element", group="", any_inputs=(0,)),
     ("", "Size"): _row("reads no element", group="", any_inputs=(0,)),
     ("", "TfIdfVectorizer"): _row("its output is FP32 by definition", is_retypable=False),
+    ("ai.onnx.ml", "TreeEnsemble"): _row("tensors among its attributes have its operand's type", is_retypable=False),
     ("com.microsoft", "LayerNormalization"): _STASH,
     ("", "SimplifiedLayerNormalization"): _row("the statistics' type is an attribute; the scale is data", group="T V", dtype_attribute="stash_type", absent=DType.FLOAT32, fixed_outputs=(1,)),
 }  # fmt: skip

@@ -1,0 +1,183 @@
+"""One conversion: read, judge, assign, lower, check, apply, verify; and again without what the checker refuses."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mezzo.check import check
+from mezzo.dtypes import FORMATS, HIGH
+from mezzo.errors import ContractError, InputError, ModelError
+from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
+from mezzo.graph import Graph, Kind
+from mezzo.lower import lower
+from mezzo.options import Options
+from mezzo.plan import Plan, PlannedNode, Reason, uniform
+from mezzo.planner import Judged, Wishes, judge, reasons, rows_of
+from mezzo.policy import Category
+from mezzo.strategy import Choice
+from mezzo.structure import View
+from mezzo.structure.constants import out_of_range as find_out_of_range
+
+if TYPE_CHECKING:
+    import onnx
+
+_log = logging.getLogger(__name__)
+
+# How often a result that the checker refuses is planned again without the operators it names.
+_REPAIRS = 4
+_LONGEST_FAULT = 300
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A reading with its plan, ready to apply."""
+
+    reading: Reading
+    plan: Plan
+    is_low: Sequence[bool]
+
+
+def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
+    """Plan, apply and verify. What the checker refuses is taken back, with its reason."""
+    banned: dict[str, str] = {}
+    fault: str | None = None
+    for attempt in range(_REPAIRS + 1):
+        decided = _replay(model, options, given) if given is not None else _decide(model, options, banned)
+        graph = decided.reading.graph
+        result = model.apply(decided.reading, decided.plan.edits, is_clamped=options.out_of_range == "clamp")
+        fault = model.fault(result)
+        if fault is None:
+            return decided, result
+        original = model.fault(model.source.model)
+        if original is not None:
+            raise ModelError(f"{model.source.blobs.name} is not valid ONNX: {original[:_LONGEST_FAULT]}; mend the model first")
+        if given is not None or attempt == _REPAIRS or not decided.plan.edits:
+            break
+        _log.debug("the checker refused attempt %d: %s", attempt, fault)
+        low = {n.id for n in graph.nodes if decided.is_low[n.id]}
+        culprits = suspects(graph, fault) & low if attempt < _REPAIRS - 1 else low
+        for number in culprits or low:
+            banned[graph.nodes[number].name] = f"the ONNX checker refused it low: {fault[:200]}"
+    assert fault is not None, "the loop is left by a fault"
+    raise ContractError(f"the result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; report this model")
+
+
+def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> Decided:
+    wishes = options.wishes
+    reading = model.read(wishes.low)
+    judged = judge(reading.graph, wishes)
+    if options.opset == "auto":
+        step = model.helpful_opset(reading.graph, _held_by_schema(judged, wishes), wishes.low, wishes.target.max_opset)
+        if step is not None:
+            reading = model.read(wishes.low, step)
+            judged = judge(reading.graph, wishes)
+    if options.out_of_range == "error":
+        _refuse_out_of_range(reading.graph, wishes)
+    if banned:
+        judged = _ban(judged, banned)
+    problem = judged.problem
+    is_low = wishes.strategy.assign(problem)
+    edits = lower(problem.graph, problem.high, problem.low, is_low)
+    faults = check(problem, is_low, edits)
+    assert not faults, f"strategy {wishes.strategy.name} or lower broke a rule: {faults[0]}"
+    why = reasons(judged, is_low, wishes)
+    for number, node in enumerate(problem.graph.nodes):
+        if node.name in banned:
+            why[number] = Reason("contract", banned[node.name])
+    opset = reading.opset if reading.opset != model.opset else None
+    made = Plan(
+        problem.graph.fingerprint, problem.high, problem.low, opset, options.settings,
+        _planned_nodes(judged, is_low, why), edits, _notes(reading.graph, wishes, is_low),
+    )  # fmt: skip
+    return Decided(reading, made, is_low)
+
+
+def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
+    """Nodes that policy and target would grant low, and only the schema at this opset does not."""
+    found = []
+    for node, verdict in zip(judged.problem.graph.nodes, judged.verdicts, strict=True):
+        signature = node.signature
+        if node.kind is not Kind.OP or signature.dtype is not HIGH or signature.dialect != "onnx":
+            continue
+        is_refused = any(
+            r.op == signature.op and r.refuses(signature.version, node.attributes, wishes.low) for r in wishes.target.refusals
+        )
+        if wishes.low not in signature.legal and verdict.category is not Category.DENY and not is_refused:
+            found.append(node.id)
+    return found
+
+
+def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
+    choices = tuple(
+        Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
+        for node, choice in zip(judged.problem.graph.nodes, judged.problem.choices, strict=True)
+    )
+    return Judged(replace(judged.problem, choices=choices), judged.verdicts)
+
+
+def _refuse_out_of_range(graph: Graph, wishes: Wishes) -> None:
+    view = View(graph, rows_of(graph), FORMATS[wishes.low])
+    for finding in find_out_of_range(view):
+        name = graph.nodes[finding.node].name
+        raise ContractError(f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights")
+
+
+def _planned_nodes(judged: Judged, is_low: Sequence[bool], why: Sequence[Reason]) -> tuple[PlannedNode, ...]:
+    problem = judged.problem
+    high, low = uniform(problem.high), uniform(problem.low)
+    nodes = problem.graph.nodes
+    return tuple(
+        PlannedNode(
+            node.name, node.op, node.kind.value, low if is_low[node.id] else high, problem.categories[node.id],
+            reason.rule, reason.because, None if reason.cause is None else nodes[reason.cause].name,
+        )
+        for node, reason, choice in zip(nodes, why, problem.choices, strict=True)
+        if choice is not Choice.ABSENT
+    )  # fmt: skip
+
+
+def _notes(graph: Graph, wishes: Wishes, is_low: Sequence[bool]) -> tuple[str, ...]:
+    notes = list(graph.notes)
+    if any(is_low[n.id] for n in graph.nodes if n.kind is Kind.OP):
+        notes += wishes.target.notes
+    else:
+        notes.append("nothing gains from low precision here, so nothing was changed")
+    return tuple(notes)
+
+
+def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
+    """Read the assignment from a plan, and lower it anew.
+
+    Raises:
+        InputError: the plan is of another model, misses a node, or asks for what is not legal.
+    """
+    reading = model.read(given.low, given.opset)
+    graph = reading.graph
+    if graph.fingerprint != given.fingerprint:
+        raise InputError("the plan was made for another model: their structures differ; make a new one with 'mezzo plan'")
+    wishes = replace(options.wishes, low=given.low)
+    judged = judge(graph, wishes)
+    problem = judged.problem
+    is_low = [False] * len(graph.nodes)
+    choices = list(problem.choices)
+    for node in graph.nodes:
+        if choices[node.id] is Choice.ABSENT:
+            continue
+        entry = given.by_name.get(node.name)
+        if entry is None:
+            raise InputError(f"the plan says nothing of node {node.name!r}; add it or make a new plan with 'mezzo plan'")
+        if entry.precision not in (uniform(given.high), uniform(given.low)):
+            raise InputError(
+                f"node {node.name!r}: the plan asks for {entry.precision.compute}; this model can be replayed in "
+                f"{given.high} and {given.low}"
+            )
+        is_low[node.id] = entry.precision.compute is given.low
+        if node.kind in (Kind.INPUT, Kind.OUTPUT) or choices[node.id] is not Choice.LOW:
+            choices[node.id] = Choice.FREE
+    problem = replace(problem, choices=tuple(choices))
+    edits = lower(graph, given.high, given.low, is_low)
+    faults = check(problem, is_low, edits)
+    if faults:
+        raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
+    return Decided(reading, replace(given, edits=edits), is_low)

@@ -1,0 +1,64 @@
+"""Read the options of a conversion: names become policies, targets and dtypes, and what is unknown is refused."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from mezzo.discovery import policy as find_policy
+from mezzo.discovery import strategy as find_strategy
+from mezzo.discovery import target as find_target
+from mezzo.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.errors import InputError
+from mezzo.planner import Wishes
+
+# Names of inputs and outputs to a dtype's option, or one word for all of them.
+IO = str | Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a conversion, validated. `settings` are the options as given, for the plan."""
+
+    wishes: Wishes
+    out_of_range: str
+    opset: str
+    settings: tuple[tuple[str, str], ...]
+
+
+def _choose(option: str, value: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise InputError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
+    return value
+
+
+def read_options(
+    to: str, policy: str, strategy: str, target: str | None, include: Sequence[str], exclude: Sequence[str], io: IO,
+    out_of_range: str, opset: str,
+) -> Options:  # fmt: skip
+    """Validate options. Their meaning is told by `mezzo.convert`. Raises InputError: an option has no such value."""
+    low = LOW_DTYPES[_choose("to", to, tuple(LOW_DTYPES))]
+    _choose("out_of_range", out_of_range, ("protect", "clamp", "error"))
+    _choose("opset", opset, ("auto", "keep"))
+    if target is None:
+        target = "onnxruntime-cpu" if low is DType.FLOAT16 else "any"
+    chosen = find_policy(policy)
+    if out_of_range == "clamp":
+        chosen = replace(chosen, findings=chosen.findings - {"constant-out-of-range"})
+    dtypes = {**LOW_DTYPES, "fp32": HIGH}
+    by_name: dict[str, DType] = {}
+    default = HIGH
+    if isinstance(io, str):
+        default = low if _choose("io", io, ("keep", "low")) == "low" else HIGH
+    else:
+        for name, text in io.items():
+            by_name[name] = dtypes[_choose(f"io of {name!r}", text, tuple(dtypes))]
+            if by_name[name] not in (HIGH, low):
+                raise InputError(f"io of {name!r} is {text!r}; this conversion knows fp32 and {to}")
+    wishes = Wishes(
+        low, chosen, find_strategy(strategy), find_target(target), tuple(include), tuple(exclude), by_name, default
+    )
+    settings = (
+        ("to", to), ("policy", policy), ("strategy", strategy), ("target", target), ("include", " ".join(include)),
+        ("exclude", " ".join(exclude)), ("io", io if isinstance(io, str) else ",".join(f"{k}={v}" for k, v in io.items())),
+        ("out_of_range", out_of_range), ("opset", opset),
+    )  # fmt: skip
+    return Options(wishes, out_of_range, opset, settings)

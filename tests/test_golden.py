@@ -1,0 +1,159 @@
+"""Golden tests: ONNX text in, typed text out, one file per case under tests/golden, found by glob.
+
+A case is comment lines that say what rule it guards, options of the conversion as `key: value`, the model as ONNX text
+under `--- before`, and what is expected: the typed text under `--- after`, or the message under `--- error`. Under
+`--- reasons` stand one line per operator, `node: precision rule`, where the reasons are what the case is about.
+
+    python tests/test_golden.py --write [PATTERN]
+
+writes expectations anew, for cases whose `area/name` the glob matches. Read what it wrote: the tests only hold it.
+"""
+
+import argparse
+import fnmatch
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+import onnx.parser
+import pytest
+
+import mezzo
+from mezzo.frontends.onnx.run import Engine, native_session
+
+_FOLDER = Path(__file__).parent / "golden"
+_TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset"})
+_LISTS = frozenset({"include", "exclude"})
+# ONNX text has no sparse tensors: `sparse: NAME` stores that weight of the text as one.
+_OTHERS = frozenset({"io", "sparse"})
+_EXPECTATIONS = ("after", "reasons", "error")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One file, parsed. `expected` has the sections that the case asks for, by name."""
+
+    name: str
+    head: tuple[str, ...]
+    before: str
+    options: dict[str, str]
+    expected: dict[str, str] = field(default_factory=dict)
+
+    def model(self) -> onnx.ModelProto:
+        """Read the model. Names of weights to store sparse are in the option `sparse`."""
+        model = onnx.parser.parse_model(self.before)
+        for name in self.options.get("sparse", "").split():
+            _make_sparse(model.graph, name)
+        return model
+
+    def convert(self, model: onnx.ModelProto) -> mezzo.Converted:
+        options: dict[str, object] = {k: v for k, v in self.options.items() if k in _TEXTS}
+        options |= {k: tuple(v.split()) for k, v in self.options.items() if k in _LISTS}
+        io = self.options.get("io", "keep")
+        options["io"] = dict(part.split("=", 1) for part in io.split()) if "=" in io else io
+        return mezzo.convert(model, **options)  # type: ignore[arg-type]  # the names are those of `convert`
+
+    def answer(self) -> dict[str, str]:
+        """Convert, and give the sections that the case could expect."""
+        try:
+            result = self.convert(self.model())
+        except mezzo.MezzoError as error:
+            return {"error": f"{error}\n"}
+        ops = [node for node in result.plan.nodes if node.kind == "op"]
+        reasons = "".join(f"{node.name}: {node.precision.compute} {node.rule}\n" for node in ops)
+        return {"after": mezzo.show(result.model), "reasons": reasons}
+
+    def text(self, expected: dict[str, str]) -> str:
+        """Spell the file with these expectations."""
+        sections = {"before": self.before, **expected}
+        return "".join([*self.head, *(f"--- {name}\n{text}" for name, text in sections.items())])
+
+
+def read_case(path: Path) -> Case:
+    """Parse a file. Raises ValueError: no case, with the line that is at fault."""
+    head: list[str] = []
+    options: dict[str, str] = {}
+    sections: dict[str, list[str]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.startswith("--- "):
+            sections[line.removeprefix("--- ").strip()] = []
+        elif sections:
+            sections[next(reversed(sections))].append(line)
+        else:
+            head.append(line)
+            if line.startswith("#"):
+                continue
+            key, separator, value = line.partition(":")
+            if not separator or key not in _TEXTS | _LISTS | _OTHERS:
+                raise ValueError(f"{path}: {line.strip()!r} is no option; choose of {sorted(_TEXTS | _LISTS | _OTHERS)}")
+            options[key] = value.strip()
+    strangers = sections.keys() - {"before", *_EXPECTATIONS}
+    if "before" not in sections or strangers or not head or not head[0].startswith("#"):
+        raise ValueError(f"{path}: a case has a comment, '--- before' and some of {_EXPECTATIONS}, not {strangers or ''}")
+    texts = {name: "".join(lines) for name, lines in sections.items()}
+    return Case(path.relative_to(_FOLDER).with_suffix("").as_posix(), tuple(head), texts.pop("before"), options, texts)
+
+
+def _make_sparse(graph: onnx.GraphProto, name: str) -> None:
+    index = next(i for i, tensor in enumerate(graph.initializer) if tensor.name == name)
+    dense = onnx.numpy_helper.to_array(graph.initializer[index])
+    places = np.flatnonzero(dense).astype(np.int64)
+    values = onnx.numpy_helper.from_array(dense.ravel()[places], name)
+    indices = onnx.numpy_helper.from_array(places, f"{name}_indices")
+    del graph.initializer[index]
+    graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, dense.shape))
+
+
+CASES = [read_case(path) for path in sorted(_FOLDER.glob("*/*.txt"))]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case_gives_what_its_file_says(case: Case) -> None:
+    assert case.expected, "the file expects nothing; write it with --write and read it"
+    got = case.answer()
+    for name, text in case.expected.items():
+        assert got.get(name, got.get("error")) == text
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if "after" in c.expected], ids=lambda case: case.name)
+def test_result_of_a_case_keeps_the_contracts(case: Case) -> None:
+    """Checker-clean, loaded by ONNX Runtime where the source is, unchanged by a second run; the source untouched."""
+    model = case.model()
+    before = model.SerializeToString(deterministic=True)
+    result = case.convert(model).model
+    assert model.SerializeToString(deterministic=True) == before
+    onnx.checker.check_model(result, full_check=True)
+    twice = Case(case.name, (), "", {k: v for k, v in case.options.items() if k != "sparse"}).convert(result).model
+    assert mezzo.show(twice) == mezzo.show(result)
+    if case.options.get("to") != "bf16" and case.options.get("target") != "any" and _loads(model):
+        native_session(result, Engine.ONNXRUNTIME)
+
+
+def _loads(model: onnx.ModelProto) -> bool:
+    try:
+        native_session(model, Engine.ONNXRUNTIME)
+    except mezzo.ContractError:
+        return False
+    return True
+
+
+def _write(pattern: str) -> None:
+    for path in sorted(_FOLDER.glob("*/*.txt")):
+        case = read_case(path)
+        if not fnmatch.fnmatchcase(case.name, pattern):
+            continue
+        got = case.answer()
+        wanted = [name for name in got if name != "reasons" or "reasons" in case.expected]
+        text = case.text({name: got[name] for name in wanted})
+        if path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote {case.name}")  # noqa: T201  a command line of its own
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Write the expectations of golden cases anew.")
+    parser.add_argument("--write", nargs="?", const="*", metavar="PATTERN", required=True)
+    sys.exit(_write(parser.parse_args().write))
