@@ -22,7 +22,7 @@ from mezzo.discovery import strategies
 from mezzo.dtypes import HIGH
 from mezzo.graph import Kind, Role
 from mezzo.lower import lower
-from mezzo.plan import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.strategy import Choice, Problem, Strategy, casts_of, cost
 
 EVERY_STRATEGY = pytest.mark.parametrize("strategy", list(strategies().values()), ids=list(strategies()))

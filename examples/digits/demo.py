@@ -19,7 +19,7 @@ from rich.table import Table
 import mezzo
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.frontends.onnx.run import emulated_session, native_session
-from mezzo.plan import Plan, PlannedNode
+from mezzo.plans import Plan, PlannedNode
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "digits.onnx"

@@ -7,7 +7,7 @@ from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 
 if TYPE_CHECKING:
     from mezzo.pipeline import Converted, Summary, convert, explain, plan, show
-    from mezzo.plan import Plan
+    from mezzo.plans import Plan
     from mezzo.planfile import load_plan, save_plan
 
 __version__ = "0.1.0"
@@ -31,7 +31,7 @@ __all__ = [
 
 _HOMES = {
     "Converted": "mezzo.pipeline",
-    "Plan": "mezzo.plan",
+    "Plan": "mezzo.plans",
     "Summary": "mezzo.pipeline",
     "convert": "mezzo.pipeline",
     "explain": "mezzo.pipeline",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from mezzo.dtypes import DType
 from mezzo.graph import Graph, Kind, Role
-from mezzo.plan import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.strategy import Choice, Problem
 
 

@@ -12,7 +12,7 @@ from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
 from mezzo.lower import lower
 from mezzo.options import Options
-from mezzo.plan import Plan, PlannedNode, Reason, uniform
+from mezzo.plans import Plan, PlannedNode, Reason, uniform
 from mezzo.planner import Judged, Wishes, judge, reasons, rows_of
 from mezzo.policy import Category
 from mezzo.strategy import Choice

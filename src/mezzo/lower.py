@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mezzo.dtypes import DType
 from mezzo.graph import Graph, Kind, Role, Use
-from mezzo.plan import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 
 
 class _Wish(NamedTuple):

@@ -10,6 +10,9 @@ from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.planner import Wishes
 
+# What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides there.
+_DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
+
 # Names of inputs and outputs to a dtype's option, or one word for all of them.
 IO = str | Mapping[str, str]
 
@@ -39,7 +42,7 @@ def read_options(
     _choose("out_of_range", out_of_range, ("protect", "clamp", "error"))
     _choose("opset", opset, ("auto", "keep"))
     if target is None:
-        target = "onnxruntime-cpu" if low is DType.FLOAT16 else "any"
+        target = _DEFAULT_TARGETS[low]
     chosen = find_policy(policy)
     if out_of_range == "clamp":
         chosen = replace(chosen, findings=chosen.findings - {"constant-out-of-range"})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mezzo import planfile
 from mezzo.errors import InputError
 from mezzo.options import IO, read_options
-from mezzo.plan import AddCast, Plan, PlannedNode
+from mezzo.plans import AddCast, Plan, PlannedNode
 
 if TYPE_CHECKING:
     import onnx

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
-from mezzo.plan import Plan, PlannedNode, Precision, uniform
+from mezzo.plans import Plan, PlannedNode, Precision, uniform
 from mezzo.policy import Category
 
 FORMAT = "mezzo-plan/1"

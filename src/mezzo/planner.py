@@ -9,7 +9,7 @@ from mezzo.errors import InputError
 from mezzo.facts import Cost, OpFacts
 from mezzo.graph import Graph, Kind, Node, Role
 from mezzo.ops import op_facts
-from mezzo.plan import Reason
+from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
 from mezzo.strategy import Choice, Problem, Strategy
 from mezzo.structure import View, structure_rules

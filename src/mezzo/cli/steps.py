@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mezzo.cli.options import Options
 from mezzo.dtypes import DType
-from mezzo.plan import Plan, PlannedNode
+from mezzo.plans import Plan, PlannedNode
 from mezzo.report.chain import suggest_change
 from mezzo.report.groups import choose_example, group_high_nodes
 from mezzo.report.names import quote

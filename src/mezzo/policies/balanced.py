@@ -29,7 +29,7 @@ POLICY = Policy(
              costs=(Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION), worth=1),
     ),
     findings=frozenset({
-        "angles", "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "l2-norm",
+        "absorbing-constant", "angles", "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "l2-norm",
         "layer-norm", "log-sum-exp", "returns-to-integers", "rms-norm", "softmax-decomposed", "sum-of-squares", "tiny-constant",
     }),
 )  # fmt: skip

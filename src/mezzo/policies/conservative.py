@@ -14,7 +14,7 @@ POLICY = Policy(
         rule("follows", Category.CLEAR, "follows its neighbours where that saves casts", costs=(Cost.POINTWISE,)),
     ),
     findings=frozenset({
-        "angles", "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "l2-norm",
+        "absorbing-constant", "angles", "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "l2-norm",
         "layer-norm", "log-sum-exp", "returns-to-integers", "rms-norm", "softmax-decomposed", "sum-of-squares", "tiny-constant",
     }),
     otherwise=Category.DENY,

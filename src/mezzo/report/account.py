@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from mezzo.plan import Plan, PlannedNode
+from mezzo.plans import Plan, PlannedNode
 from mezzo.report.groups import count_precisions, group_high_nodes
 
 Document = dict[str, object]

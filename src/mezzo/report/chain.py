@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.dtypes import DType
-from mezzo.plan import PlannedNode
+from mezzo.plans import PlannedNode
 from mezzo.policy import Category
 from mezzo.report.layout import blank, indented
 from mezzo.report.names import clean

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mezzo.dtypes import DType
-from mezzo.plan import AddCast, Plan, PlannedNode
+from mezzo.plans import AddCast, Plan, PlannedNode
 
 
 @dataclass(frozen=True, slots=True)

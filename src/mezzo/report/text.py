@@ -6,7 +6,7 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.plan import Plan
+from mezzo.plans import Plan
 from mezzo.report.account import Summary
 from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Layout, blank, heading, indented

@@ -70,6 +70,43 @@ def near_range(view: View) -> Iterable[Finding]:
             yield from spread(view, node, "constant-near-range", text)
 
 
+def absorbing(view: View) -> Iterable[Finding]:
+    """A mask so large that what it is added to drowns: with every position masked, nothing else is left to tell them apart."""
+    limit = 2 / view.low.eps
+    for node, operand, value, facts in _constants(view):
+        if operand < 0 or facts.values is None or facts.largest < limit or facts.largest >= view.low.overflow_from:
+            continue
+        text = (
+            f"constant {view.graph.values[value].name!r} is {facts.largest:.6g}; added to a value, "
+            f"{view.low.dtype} keeps nothing of it below {facts.largest * view.low.eps / 2:.3g}"
+        )
+        if view.function(node) in _ADDS:
+            yield from spread(view, node, "absorbing-constant", text)
+        elif view.function(node) is Function.MULTIPLY:
+            for path in _paths_to_sums(view, node):
+                for step in path[:-1]:
+                    yield Finding(step.id, "absorbing-constant", text)
+                yield from spread(view, path[-1], "absorbing-constant", text)
+
+
+_ADDS = frozenset({Function.ADD, Function.SUBTRACT})
+
+
+def _paths_to_sums(view: View, start: Node) -> Iterator[list[Node]]:
+    """From a product, through at most three movements, to each sum it enters: the nodes on the way."""
+    paths = [[start]]
+    for _ in range(4):
+        following = []
+        for path in paths:
+            for reader in view.readers(path[-1]):
+                row = view.rows[reader.id]
+                if view.function(reader) in _ADDS:
+                    yield [*path, reader]
+                elif row is not None and row.keeps_values:
+                    following.append([*path, reader])
+        paths = following
+
+
 def _loss(magnitude: float, view: View) -> float:
     """Share of a number that rounding to the low format loses."""
     step = view.low.smallest_subnormal
@@ -125,6 +162,7 @@ def attribute_out_of_range(view: View) -> Iterable[Finding]:
 RULES = (
     StructureRule("constant-out-of-range", "a constant overflows, and what it touches until something bounds it", out_of_range),
     StructureRule("constant-near-range", "a mask so large that adding to it overflows", near_range),
+    StructureRule("absorbing-constant", "a mask that drowns what it is added to", absorbing),
     StructureRule("tiny-constant", "an epsilon or scale that rounds away", tiny_constant),
     StructureRule("attribute-out-of-range", "an attribute overflows", attribute_out_of_range),
 )

@@ -14,7 +14,7 @@ from mezzo.frontends.onnx.names import Names
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
 from mezzo.graph import Graph, Kind, Node, Use
-from mezzo.plan import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 
 _Form = tuple[int, DType]
 
@@ -230,6 +230,8 @@ class _Applier:
 
     def _show_outputs(self) -> None:
         for number, (public, form) in self.public.items():
+            place = self.handles.places[Use(number, 0)]
+            retype_proto(self.handles.model.graph.output[place.position].type, form[1])
             if self.form_name(form) == public:
                 continue
             if self.forms.get(form) == public:  # a Cast that changes nothing, and only keeps the name

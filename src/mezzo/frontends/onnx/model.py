@@ -23,7 +23,7 @@ from mezzo.frontends.onnx.read import read
 from mezzo.frontends.onnx.save import materialize, save, without_payloads
 from mezzo.frontends.onnx.shapes import element_counts
 from mezzo.graph import ConstantFacts, Graph, Kind
-from mezzo.plan import Edit
+from mezzo.plans import Edit
 
 if TYPE_CHECKING:
     import onnx_ir

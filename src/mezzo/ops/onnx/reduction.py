@@ -13,7 +13,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("CumProd", Cost.REDUCTION, Risk.PRODUCT),
     # Besides long sums it makes positions: the cumulative sum of a mask.
     facts("CumSum", Cost.REDUCTION, Risk.SUM, Risk.POSITION, function=Function.CUMULATIVE_SUM),
-    facts("GlobalAveragePool", Cost.REDUCTION, Risk.SUM),
+    facts("GlobalAveragePool", Cost.REDUCTION),
     # The exponent p is an attribute; 2 is its default.
     facts("GlobalLpPool", Cost.REDUCTION, Risk.SUM_OF_SQUARES),
     facts("GlobalMaxPool", Cost.REDUCTION, keeps_values=True),
@@ -24,7 +24,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("ReduceLogSum", Cost.REDUCTION, Risk.SUM, Risk.RECIPROCAL),
     facts("ReduceLogSumExp", Cost.REDUCTION, Risk.SOFTMAX, Risk.RECIPROCAL),
     facts("ReduceMax", Cost.REDUCTION, function=Function.MAX, keeps_values=True),
-    facts("ReduceMean", Cost.REDUCTION, Risk.SUM, function=Function.MEAN),
+    facts("ReduceMean", Cost.REDUCTION, function=Function.MEAN),
     facts("ReduceMin", Cost.REDUCTION, keeps_values=True),
     facts("ReduceProd", Cost.REDUCTION, Risk.PRODUCT),
     facts("ReduceSum", Cost.REDUCTION, Risk.SUM, function=Function.SUM),
