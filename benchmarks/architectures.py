@@ -1,7 +1,8 @@
 """Exports tiny transformers architectures with random weights to ONNX, as test models for the converters.
 
-Each architecture is exported by both of PyTorch's exporters where they work: the TorchScript one with dynamic shapes
-and eager attention, the torch.export one with fixed shapes and fused attention. Beside NAME.onnx stands NAME.npz with
+Each architecture is exported by both of PyTorch's exporters where they work: the TorchScript one with dynamic shapes,
+eager attention and the first result alone, the torch.export one with fixed shapes, fused attention and all results, some
+of which the graph itself goes on using (several converters stumble on that). Beside NAME.onnx stands NAME.npz with
 the example inputs ("in:NAME") and PyTorch's own FP32 outputs ("out:NAME"). An export that ONNX Runtime does not
 reproduce in FP32 is dropped: it says nothing about a converter.
 
@@ -184,8 +185,11 @@ def make_config(row: Architecture, attention: str) -> Any:
     return config
 
 
-def make_module(row: Architecture, names: Sequence[str], attention: str) -> Any:
-    """Make the architecture with random weights; it takes tensors in the order of `names` and gives a tuple of them."""
+def make_module(row: Architecture, names: Sequence[str], attention: str, results: int | None) -> Any:
+    """Make the architecture with random weights; it takes tensors in the order of `names` and gives a tuple of them.
+
+    `results` limits how many it gives; None is all.
+    """
     import torch
     import transformers
 
@@ -196,7 +200,7 @@ def make_module(row: Architecture, names: Sequence[str], attention: str) -> Any:
 
         def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             result = self.inner(**dict(zip(names, tensors, strict=True)), return_dict=True)
-            return tuple(value for value in result.to_tuple() if isinstance(value, torch.Tensor))
+            return tuple(value for value in result.to_tuple() if isinstance(value, torch.Tensor))[:results]
 
     torch.manual_seed(3)
     family = getattr(transformers, row.model)
@@ -258,7 +262,7 @@ def export_row(row: Architecture, cache: Path, is_script: bool) -> str | None:
         return None
     try:
         feeds = make_feeds(row.feed, row.settings.get("image_size", 32))
-        module = make_module(row, list(feeds), "eager" if is_script else "sdpa")
+        module = make_module(row, list(feeds), *(("eager", 1) if is_script else ("sdpa", None)))
         with torch.no_grad():
             expected = module(*feeds.values())
         export(module, feeds, path, opset, is_script)

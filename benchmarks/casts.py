@@ -1,7 +1,7 @@
 """Compares how many casts converters insert, and how many nodes they bring into the low type, over the architectures.
 
 The first table lets every tool choose by itself. The second gives mezzo each peer's choice, its FP32 nodes excluded and
-its low nodes included by name, and compares only the casts. Peers that are not installed for this Python are left out.
+its low nodes included by name, and compares only the casts, where the peer's result is valid. Peers that are not installed for this Python are left out.
 
     python benchmarks/casts.py --cache out/architectures
 """
@@ -24,6 +24,8 @@ from conformance import describe_environment
 from converters import CONVERTERS, Settings, convert_with_fixed_nodes
 from float_nodes import count_nodes, float_nodes
 
+from mezzo.frontends.onnx.run import Engine, native_session
+
 PEERS = ("onnxconverter-common", "onnxruntime-float16", "modelopt-autocast")
 POLICIES = ("aggressive", "balanced")
 STRATEGIES = ("mincut", "forward")
@@ -35,6 +37,7 @@ class Total:
 
     tool: str
     models: int = 0
+    valid: int = 0
     casts: int = 0
     low_nodes: int = 0
     float_nodes: int = 0
@@ -69,10 +72,23 @@ def convert_one(
         failures.append(f"{name}: {type(error).__name__}: {text.splitlines()[0][:200] if text else ''}")
         return None
     total.models += 1
+    total.valid += is_valid(converted, to)
     total.casts += after.casts - before.casts
     total.low_nodes += after.low_nodes - before.low_nodes
     total.float_nodes += after.float_nodes - before.low_nodes
     return converted
+
+
+def is_valid(model: onnx.ModelProto, to: str) -> bool:
+    """Say whether a result is a model at all: ONNX Runtime loads it (fp16), the checker accepts its types (bf16)."""
+    try:
+        if to == "fp16":
+            native_session(model, Engine.ONNXRUNTIME)
+        else:
+            onnx.checker.check_model(model, full_check=True)
+    except Exception:  # noqa: BLE001  loaders and checkers raise several unrelated types
+        return False
+    return True
 
 
 def compare_free(models: dict[str, onnx.ModelProto], to: str, tools: dict[str, tuple[str, Settings]]) -> list[Total]:
@@ -88,13 +104,13 @@ def compare_free(models: dict[str, onnx.ModelProto], to: str, tools: dict[str, t
 
 
 def compare_fixed(models: dict[str, onnx.ModelProto], to: str, peer: str) -> tuple[Total, Total]:
-    """Give mezzo the peer's choice of nodes; both sums are over the models that both convert."""
+    """Give mezzo the peer's choice of nodes; both sums are over the models of which both make valid ones."""
     settings = Settings(to, "aggressive")
     theirs, ours = Total(peer), Total(f"mezzo, {peer}'s nodes")
     for name, model in models.items():
         one, other = Total(peer), Total("mezzo")
         converted = convert_one(one, name, model, to, partial(CONVERTERS[peer].convert, model, settings))
-        if converted is None:
+        if converted is None or not one.valid:  # a result with clashing types has saved its casts the wrong way
             continue
         floats = {found.node.name for found in float_nodes(model, to)} - {""}
         chosen = {found.node.name: found.is_low for found in float_nodes(converted, to) if found.node.name in floats}
@@ -112,6 +128,7 @@ def compare_fixed(models: dict[str, onnx.ModelProto], to: str, peer: str) -> tup
 
 def _add(total: Total, one: Total) -> None:
     total.models += one.models
+    total.valid += one.valid
     total.casts += one.casts
     total.low_nodes += one.low_nodes
     total.float_nodes += one.float_nodes
@@ -125,7 +142,7 @@ def print_table(free: Sequence[Total], fixed: Sequence[tuple[Total, Total]], to:
     console = Console() if sys.stdout.isatty() else Console(width=130)
     table = Table(title=f"Casts between floating types and nodes in {to}, over the architectures")
     table.add_column("tool")
-    for heading in ("models", "failed", "casts", "low nodes", "s", "models with more casts"):
+    for heading in ("models", "failed", "valid", "casts", "low nodes", "s", "models with more casts"):
         table.add_column(heading, justify="right")
     for total in free:
         table.add_row(*_cells(total), "")
@@ -141,7 +158,15 @@ def print_table(free: Sequence[Total], fixed: Sequence[tuple[Total, Total]], to:
 
 def _cells(total: Total) -> tuple[str, ...]:
     low = f"{total.low_nodes}/{total.float_nodes}"
-    return total.tool, str(total.models), str(len(total.failures or ())), str(total.casts), low, f"{total.time_s:.1f}"
+    return (
+        total.tool,
+        str(total.models),
+        str(len(total.failures or ())),
+        str(total.valid),
+        str(total.casts),
+        low,
+        f"{total.time_s:.1f}",
+    )
 
 
 def main() -> int:

@@ -1,10 +1,11 @@
-"""Converts mutated models and judges how each run ends: a result that keeps the contracts, or one line that says why not.
+"""Converts mutated models and judges how each run ends: a result that keeps the contracts, or one line of error.
 
     python benchmarks/fuzz.py --cases 20000 --seed 7 --jobs 2 --save out/fuzz
     python benchmarks/fuzz.py --only 4711            # one mutant again, with its traceback
 
-Anything else is a failure: another exception, a crash of native code, a run of more than ten seconds, a file left behind, a
-result that the ONNX checker refuses. Mutants are converted in processes of their own, so that none takes the run with it.
+Anything else is a failure: another exception, a crash of native code, a run of more than ten seconds, a file left
+behind, a result that the ONNX checker refuses. Mutants are converted in processes of their own, so that none takes the
+run with it.
 """
 
 import argparse
@@ -45,7 +46,10 @@ CONVERTED, REFUSED, FAILED = "converted", "refused", "failed"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the conversion of one mutant ended. `text` is the error or what is wrong; `was_clean`: the checker accepted the mutant."""
+    """How the conversion of one mutant ended. `text` is the error, or what is wrong.
+
+    `was_clean` says of a refused mutant whether the checker accepts it.
+    """
 
     number: int
     verdict: str
@@ -284,7 +288,9 @@ def print_report(outcomes: Sequence[Outcome], time_s: float, seed: int) -> None:
 
     counts = Counter(outcome.verdict for outcome in outcomes)
     suspicious = [outcome for outcome in outcomes if outcome.was_clean]
-    table = Table(title=f"fuzz: {len(outcomes)} mutants, seed {seed}, {time_s:.0f} s ({len(outcomes) / time_s:.0f} per second)")
+    table = Table(
+        title=f"fuzz: {len(outcomes)} mutants, seed {seed}, {time_s:.0f} s ({len(outcomes) / time_s:.0f} per second)"
+    )
     for heading in (CONVERTED, "refused in one line", "of these clean for the checker", FAILED):
         table.add_column(heading, justify="right")
     table.add_row(*map(str, (counts[CONVERTED], counts[REFUSED], len(suspicious), counts[FAILED])))
@@ -377,7 +383,9 @@ def main() -> int:
         options.save.mkdir(parents=True, exist_ok=True)
         data, used = make_mutant(seeds, options.seed, outcome.number)
         (options.save / f"{outcome.number}.onnx").write_bytes(data)
-        (options.save / f"{outcome.number}.json").write_text(json.dumps({"text": outcome.text, "options": used}, indent=1) + "\n")
+        (options.save / f"{outcome.number}.json").write_text(
+            json.dumps({"text": outcome.text, "options": used}, indent=1) + "\n"
+        )
     return 1 if failed else 0
 
 

@@ -205,7 +205,7 @@ def _judge_answers(
     if baseline.engine is None:
         return
     try:
-        # Without a wish, the twin falls back to the reference evaluator: it may need an opset that the original did not.
+        # Without a wish, the twin may fall back to the reference evaluator: its opset can be newer than the original's.
         session = emulated_session(converted, Engine.REFERENCE if baseline.engine is Engine.REFERENCE else None)
         got = session.run(case.feeds)
     except Exception as error:  # noqa: BLE001  a dirty model fails anywhere

@@ -14,15 +14,31 @@ from onnx import AttributeProto, TensorProto, helper
 FieldMutation = Callable[[onnx.ModelProto, random.Random], None]
 
 _OPS = (
-    "Add", "MatMul", "Cast", "CastLike", "Constant", "ConstantOfShape", "If", "Loop", "Scan", "SequenceAt", "SequenceConstruct",
-    "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "Resize", "Split", "TopK", "Where", "BatchNormalization",
-    "LayerNormalization", "LSTM", "QuantizeLinear", "DequantizeLinear", "Identity", "Reshape", "Mystery", "", "\x00", "Ünïcode\n",
+    "Add", "MatMul", "Cast", "CastLike", "Constant", "ConstantOfShape", "If", "Loop", "Scan", "SequenceAt",
+    "SequenceConstruct",
+    "SequenceMap", "SplitToSequence", "Optional", "OptionalGetElement", "Resize", "Split", "TopK", "Where",
+    "BatchNormalization",
+    "LayerNormalization", "LSTM", "QuantizeLinear", "DequantizeLinear", "Identity", "Reshape", "Mystery", "", "\x00",
+    "Ünïcode\n",
 )  # fmt: skip
 _DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft", "local", "unknown.domain", "ai.onnx.training", "a b\nc")
 _NUMBERS = (0, 1, -1, 2, 3, 7, 16, 255, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63))
 _FLOATS = (0.0, -1.0, 1e38, -3.4e38, 65520.0, 1e-45, float("inf"), float("-inf"), float("nan"))
 _TEXTS = ("", " ", "x", "\n", "a/b:0", "é" * 50, "n" * 5000, "..", "../../etc/passwd", "in0", "v1", "v2", "flag")
-_ATTRIBUTES = ("to", "axis", "axes", "perm", "value", "body", "then_branch", "dtype", "num_scan_inputs", "alpha", "slope", "zz")
+_ATTRIBUTES = (
+    "to",
+    "axis",
+    "axes",
+    "perm",
+    "value",
+    "body",
+    "then_branch",
+    "dtype",
+    "num_scan_inputs",
+    "alpha",
+    "slope",
+    "zz",
+)
 _DATA_TYPES = (0, 1, 2, 7, 8, 9, 10, 11, 14, 16, 17, 21, 23, 24, 25, 99, -1, 2**31 - 1)
 
 
@@ -134,7 +150,8 @@ def _point_outside(model: onnx.ModelProto, rng: random.Random) -> None:
         tensor.ClearField("raw_data")
         tensor.ClearField("float_data")
     places = (
-        "../outside.bin", "/etc/passwd", "/dev/zero", "", ".", "data.bin", "data.bin", "link.bin", "loop.bin", "pipe.bin", "folder",
+        "../outside.bin", "/etc/passwd", "/dev/zero", "", ".", "data.bin", "data.bin", "link.bin", "loop.bin",
+        "pipe.bin", "folder",
         "model.onnx", "missing.bin", "a\x00b", "folder/../../outside.bin", "C:\\data.bin", "n" * 300, "~/data.bin",
     )  # fmt: skip
     entries = {"location": rng.choice(places)}
@@ -236,7 +253,9 @@ def _nest(model: onnx.ModelProto, rng: random.Random) -> None:
     inner.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     for level in range(rng.choice([1, 2, 5, 20, 45, 70])):
         outer = onnx.GraphProto(name=f"level{level}")
-        outer.node.append(helper.make_node("If", ["flag"], [f"{name}_{level}"], then_branch=inner, else_branch=onnx.GraphProto()))
+        outer.node.append(
+            helper.make_node("If", ["flag"], [f"{name}_{level}"], then_branch=inner, else_branch=onnx.GraphProto())
+        )
         outer.node[0].attribute[1].g.CopyFrom(onnx.GraphProto(name="empty"))
         outer.output.append(helper.make_tensor_value_info(f"{name}_{level}", TensorProto.FLOAT, None))
         inner = outer
@@ -290,7 +309,9 @@ def _change_initializers(model: onnx.ModelProto, rng: random.Random) -> None:
         case 2 if graph.initializer:
             del graph.initializer[rng.randrange(len(graph.initializer))]
         case _:
-            graph.quantization_annotation.add(tensor_name=tensor.name).quant_parameter_tensor_names.add(key="SCALE_TENSOR", value="q")
+            graph.quantization_annotation.add(tensor_name=tensor.name).quant_parameter_tensor_names.add(
+                key="SCALE_TENSOR", value="q"
+            )
 
 
 def _clear(model: onnx.ModelProto, rng: random.Random) -> None:
@@ -306,7 +327,8 @@ def _clear(model: onnx.ModelProto, rng: random.Random) -> None:
 
 
 FIELD_MUTATIONS: tuple[FieldMutation, ...] = (
-    _change_op, _change_op, _change_domain, _change_attribute, _change_attribute, _change_dims, _change_data_type, _change_payload,
+    _change_op, _change_op, _change_domain, _change_attribute, _change_attribute, _change_dims, _change_data_type,
+    _change_payload,
     _point_outside, _change_nodes, _change_nodes, _change_names, _change_names, _change_interface, _change_interface,
     _change_versions, _nest, _change_functions, _change_initializers, _clear,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Random planning problems, and what the laws do to models: shuffle their nodes, rename everything, enumerate assignments."""
+"""Random planning problems, and what the laws do to models: shuffle nodes, rename everything, enumerate assignments."""
 
 import itertools
 import random
@@ -168,10 +168,12 @@ def shuffled(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
 
 
 def _reads(node: onnx.NodeProto) -> set[str]:
-    bodies = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
-    return set(node.input).union(
-        *(_reads(inner) | {o.name for o in body.output} for body in bodies for inner in body.node)
-    )
+    found = set(node.input)
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            found.update(info.name for info in attribute.g.output)
+            found.update(*map(_reads, attribute.g.node))
+    return found
 
 
 def _all_graphs(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:

@@ -23,7 +23,7 @@ _IR_VERSION = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 2
 
 
 class Builder:
-    """One graph, body or function being built. `floats` are the values that an operator may read, outer ones included."""
+    """One graph, body or function being built. `floats` are what an operator may read, outer values included."""
 
     def __init__(self, rng: random.Random, opset: int, numbers: Iterator[int], floats: Sequence[str] = ()) -> None:
         self.rng = rng
@@ -171,8 +171,8 @@ def random_model(
 ) -> onnx.ModelProto:
     """A model of about `size` operators.
 
-    `has_unknown` adds a node of a domain that nobody has registered. `is_tame` keeps every value within [-1, 1] and makes
-    every operator at most double the error of its operands.
+    `has_unknown` adds a node of a domain that nobody has registered. `is_tame` keeps every value within [-1, 1] and
+    makes every operator at most double the error of its operands.
     """
     from random_operators import OPERATORS, TAME, unknown
 
@@ -206,7 +206,7 @@ def random_feeds(model: onnx.ModelProto, rng: random.Random) -> dict[str, np.nda
         dtype = helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type)
         shape = [] if info.name == "flag" else [SIDE, SIDE]
         values = generator.uniform(-1, 1, shape)
-        feeds[info.name] = np.asarray(values > 0 if dtype == bool else values).astype(dtype)
+        feeds[info.name] = np.asarray(values > 0 if dtype.kind == "b" else values).astype(dtype)
     return feeds
 
 

@@ -11,14 +11,15 @@ Operator = Callable[[Builder], None]
 
 # Operators of one [4, 4] operand and result: (operator, opset since which it exists, attributes).
 _UNARY: tuple[tuple[str, int, dict[str, object]], ...] = (
-    ("Abs", 1, {}), ("Atan", 7, {}), ("Celu", 12, {"alpha": 1.0}), ("Ceil", 6, {}), ("Cos", 7, {}), ("Elu", 6, {"alpha": 0.5}),
-    ("Erf", 9, {}), ("Exp", 6, {}), ("Floor", 6, {}), ("Gelu", 20, {}), ("HardSigmoid", 6, {"alpha": 0.3}), ("HardSwish", 14, {}),
-    ("Identity", 1, {}), ("LeakyRelu", 6, {"alpha": 0.1}), ("Log", 6, {}), ("LogSoftmax", 13, {"axis": -1}),
-    ("LpNormalization", 1, {"axis": 1, "p": 2}), ("MeanVarianceNormalization", 9, {"axes": [0, 1]}), ("Mish", 18, {}), ("Neg", 6, {}),
-    ("Reciprocal", 6, {}), ("Relu", 6, {}), ("Round", 11, {}), ("Selu", 6, {}), ("Shrink", 9, {"lambd": 0.1}), ("Sigmoid", 6, {}),
+    ("Abs", 1, {}), ("Atan", 7, {}), ("Celu", 12, {"alpha": 1.0}), ("Ceil", 6, {}), ("Cos", 7, {}),
+    ("Elu", 6, {"alpha": 0.5}), ("Erf", 9, {}), ("Exp", 6, {}), ("Floor", 6, {}), ("Gelu", 20, {}),
+    ("HardSigmoid", 6, {"alpha": 0.3}), ("HardSwish", 14, {}), ("Identity", 1, {}), ("LeakyRelu", 6, {"alpha": 0.1}),
+    ("Log", 6, {}), ("LogSoftmax", 13, {"axis": -1}), ("LpNormalization", 1, {"axis": 1, "p": 2}),
+    ("MeanVarianceNormalization", 9, {"axes": [0, 1]}), ("Mish", 18, {}), ("Neg", 6, {}), ("Reciprocal", 6, {}),
+    ("Relu", 6, {}), ("Round", 11, {}), ("Selu", 6, {}), ("Shrink", 9, {"lambd": 0.1}), ("Sigmoid", 6, {}),
     ("Sign", 9, {}), ("Sin", 7, {}), ("Softmax", 13, {"axis": 0}), ("Softmax", 13, {"axis": -1}), ("Softplus", 1, {}),
-    ("Softsign", 1, {}), ("Sqrt", 6, {}), ("Tanh", 6, {}), ("ThresholdedRelu", 10, {"alpha": 0.2}), ("Transpose", 1, {"perm": [1, 0]}),
-    ("Trilu", 14, {"upper": 1}),
+    ("Softsign", 1, {}), ("Sqrt", 6, {}), ("Tanh", 6, {}), ("ThresholdedRelu", 10, {"alpha": 0.2}),
+    ("Transpose", 1, {"perm": [1, 0]}), ("Trilu", 14, {"upper": 1}),
 )  # fmt: skip
 _BINARY = ("Add", "Sub", "Mul", "Div", "MatMul", "MatMul", "MatMul", "Max", "Min", "PRelu", "Mean", "Sum")
 _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp", "ReduceProd")
@@ -229,7 +230,7 @@ def _loop(b: Builder) -> None:
     ]
     graph = helper.make_graph(
         inner.nodes, f"loop_{next(b.numbers)}", [*scalar, matrix(state)],
-        [helper.make_tensor_value_info(still, TensorProto.BOOL, []), matrix(result), matrix(scanned)], inner.initializers,
+        [matrix(still, TensorProto.BOOL, []), matrix(result), matrix(scanned)], inner.initializers,
     )  # fmt: skip
     trips = b.constant(np.array(2, np.int64))
     last, rows = b.add("Loop", [trips, b.constant(np.array(True)), b.pick()], outputs=2, body=graph)

@@ -27,7 +27,7 @@ from mezzo.frontends.onnx.run import Engine, native_session
 _FOLDER = Path(__file__).parent / "golden"
 _TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset"})
 _LISTS = frozenset({"include", "exclude"})
-# ONNX text has no sparse tensors: `sparse: NAME` stores that weight of the text as one.
+# ONNX text has no sparse tensors: `sparse: NAME` makes a Constant that holds that weight of the text sparse.
 _OTHERS = frozenset({"io", "sparse"})
 _EXPECTATIONS = ("after", "reasons", "error")
 
@@ -43,7 +43,7 @@ class Case:
     expected: dict[str, str] = field(default_factory=dict)
 
     def model(self) -> onnx.ModelProto:
-        """Read the model. Names of weights to store sparse are in the option `sparse`."""
+        """Read the model anew."""
         model = onnx.parser.parse_model(self.before)
         for name in self.options.get("sparse", "").split():
             _make_sparse(model.graph, name)
@@ -98,13 +98,15 @@ def read_case(path: Path) -> Case:
 
 
 def _make_sparse(graph: onnx.GraphProto, name: str) -> None:
+    """Turn a weight into a Constant that holds it sparse."""
     index = next(i for i, tensor in enumerate(graph.initializer) if tensor.name == name)
     dense = onnx.numpy_helper.to_array(graph.initializer[index])
     places = np.flatnonzero(dense).astype(np.int64)
-    values = onnx.numpy_helper.from_array(dense.ravel()[places], name)
+    values = onnx.numpy_helper.from_array(dense.ravel()[places], f"{name}_values")
     indices = onnx.numpy_helper.from_array(places, f"{name}_indices")
+    sparse = onnx.helper.make_sparse_tensor(values, indices, dense.shape)
     del graph.initializer[index]
-    graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, dense.shape))
+    graph.node.insert(0, onnx.helper.make_node("Constant", [], [name], name=name, sparse_value=sparse))
 
 
 CASES = [read_case(path) for path in sorted(_FOLDER.glob("*/*.txt"))]

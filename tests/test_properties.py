@@ -1,4 +1,4 @@
-"""Laws that every strategy, found by discovery, keeps on random graphs. A failure prints the case that makes it again."""
+"""Laws that every strategy, found by discovery, keeps on random graphs. A failure prints its case."""
 
 import random
 from collections.abc import Iterator, Sequence

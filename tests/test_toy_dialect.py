@@ -10,8 +10,8 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.graph import Graph
 from mezzo.lower import lower
 from mezzo.ops import op_facts
-from mezzo.plans import AddCast, AddCopy, Edit, Retype
 from mezzo.planner import Judged, Wishes, judge, reasons
+from mezzo.plans import AddCast, AddCopy, Edit, Retype
 
 PROGRAM = """
 in x 8

@@ -37,10 +37,12 @@ def read(text: str) -> Graph:
             values[result] = Value(result, HIGH, len(nodes), 0, elements, True)
         outputs = () if kind is Kind.OUTPUT else (len(values) - 1,)
         if kind is Kind.SOURCE:
-            constants[outputs[0]] = ConstantFacts(elements, float(words[3]) if words[3:] else 1.0, 1.0, False, False, False, None)
+            constants[outputs[0]] = ConstantFacts(
+                elements, float(words[3]) if words[3:] else 1.0, 1.0, False, False, False, None
+            )
         roles = (Role.GROUP,) * len(inputs), (Role.GROUP,) * len(outputs)
         signature = Signature(DIALECT if kind is Kind.OP else "", op, 1, *roles, HIGH, LOWS | {HIGH})
         name = result if kind is Kind.OP else f"{op}put {result}" if kind is not Kind.SOURCE else f"weight {result}"
         nodes.append(Node(len(nodes), name, kind, signature, 0, inputs, outputs, {}))
-    main = (Scope(None, None, ""),)
+    main = (Scope(None, None, "", 1),)
     return Graph(tuple(nodes), tuple(values.values()), main, constants, frozenset(), frozenset(), {})

@@ -1,4 +1,4 @@
-"""Say whether an assignment and its edits are legal. The only place that says so; it trusts neither strategy nor lower."""
+"""Say whether an assignment and its edits are legal. The only place that does; it trusts neither strategy nor lower."""
 
 from collections.abc import Mapping, Sequence
 

@@ -12,7 +12,7 @@ from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
 from mezzo.lower import lower
 from mezzo.options import Options
-from mezzo.plans import Plan, PlannedNode, Reason, uniform
+from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype, uniform
 from mezzo.planner import Judged, Wishes, judge, reasons, rows_of
 from mezzo.policy import Category
 from mezzo.strategy import Choice
@@ -45,7 +45,7 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
     for attempt in range(_REPAIRS + 1):
         decided = _replay(model, options, given) if given is not None else _decide(model, options, banned)
         graph = decided.reading.graph
-        result = model.apply(decided.reading, decided.plan.edits, is_clamped=options.out_of_range == "clamp")
+        result = model.apply(decided.reading, decided.plan.edits)
         fault = model.fault(result)
         if fault is None:
             return decided, result
@@ -78,7 +78,7 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
         judged = _ban(judged, banned)
     problem = judged.problem
     is_low = wishes.strategy.assign(problem)
-    edits = lower(problem.graph, problem.high, problem.low, is_low)
+    edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits)
     faults = check(problem, is_low, edits)
     assert not faults, f"strategy {wishes.strategy.name} or lower broke a rule: {faults[0]}"
     why = reasons(judged, is_low, wishes)
@@ -88,7 +88,7 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
     opset = reading.opset if reading.opset != model.opset else None
     made = Plan(
         problem.graph.fingerprint, problem.high, problem.low, opset, options.settings,
-        _planned_nodes(judged, is_low, why), edits, _notes(reading.graph, wishes, is_low),
+        _planned_nodes(judged, is_low, why), edits, _stored_within(reading.graph, edits), _notes(reading.graph, wishes, is_low),
     )  # fmt: skip
     return Decided(reading, made, is_low)
 
@@ -113,7 +113,7 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
         Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
         for node, choice in zip(judged.problem.graph.nodes, judged.problem.choices, strict=True)
     )
-    return Judged(replace(judged.problem, choices=choices), judged.verdicts)
+    return replace(judged, problem=replace(judged.problem, choices=choices))
 
 
 def _refuse_out_of_range(graph: Graph, wishes: Wishes) -> None:
@@ -135,6 +135,15 @@ def _planned_nodes(judged: Judged, is_low: Sequence[bool], why: Sequence[Reason]
         for node, reason, choice in zip(nodes, why, problem.choices, strict=True)
         if choice is not Choice.ABSENT
     )  # fmt: skip
+
+
+def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:
+    """The constants that edits store within bounds, by the name of their source."""
+    return tuple(
+        (graph.nodes[graph.values[edit.value].producer].name, edit.limit)
+        for edit in edits
+        if isinstance(edit, Retype | AddCopy) and edit.limit is not None
+    )
 
 
 def _notes(graph: Graph, wishes: Wishes, is_low: Sequence[bool]) -> tuple[str, ...]:
@@ -176,7 +185,9 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
         if node.kind in (Kind.INPUT, Kind.OUTPUT) or choices[node.id] is not Choice.LOW:
             choices[node.id] = Choice.FREE
     problem = replace(problem, choices=tuple(choices))
-    edits = lower(graph, given.high, given.low, is_low)
+    made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
+    limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
+    edits = lower(graph, given.high, given.low, is_low, limits)
     faults = check(problem, is_low, edits)
     if faults:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")

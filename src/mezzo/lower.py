@@ -1,6 +1,6 @@
 """Turn an assignment into edits. The only place that places casts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from mezzo.dtypes import DType
@@ -16,18 +16,23 @@ class _Wish(NamedTuple):
     must_rewire: bool
 
 
-def lower(graph: Graph, high: DType, low: DType, is_low: Sequence[bool]) -> tuple[Edit, ...]:
+def lower(
+    graph: Graph, high: DType, low: DType, is_low: Sequence[bool], limits: Mapping[int, float] | None = None
+) -> tuple[Edit, ...]:
     """List the edits that give every node its precision, values in graph order.
 
     A value has one native form: its producer's dtype, or for a source the dtype it has today while any use wants that.
-    Every other dtype that some use wants is one further form, made once and shared by all uses in all scopes.
+    Every other dtype that some use wants is one further form, made once and shared by all uses in all scopes. `limits`
+    bounds constants that are stored low, by value id.
     """
-    return tuple(_Lowering(graph, high, low, is_low).edits())
+    return tuple(_Lowering(graph, high, low, is_low, limits or {}).edits())
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, high: DType, low: DType, is_low: Sequence[bool]) -> None:
-        self.graph, self.high, self.low, self.is_low = graph, high, low, is_low
+    def __init__(
+        self, graph: Graph, high: DType, low: DType, is_low: Sequence[bool], limits: Mapping[int, float]
+    ) -> None:
+        self.graph, self.high, self.low, self.is_low, self.limits = graph, high, low, is_low, limits
         self.absorbed: dict[int, list[_Wish]] = {}  # by value: wishes of uses that read it through a needless Cast
 
     def edits(self) -> list[Edit]:
@@ -57,11 +62,12 @@ class _Lowering:
             port = 0 if len(producer.outputs) == 1 else producer.outputs.index(number)
             is_group = producer.signature.outputs[port] is Role.GROUP
             native = (self.low if self.is_low[producer.id] else self.high) if is_group else held
-        edits: list[Edit] = [] if native is held else [Retype(number, native)]
+        limit = self.limits.get(number)
+        edits: list[Edit] = [] if native is held else [Retype(number, native, limit)]
         for dtype in (self.high, self.low):
             readers = [wish for wish in wishes if (wish.dtype or native) is dtype]
             if dtype is not native and readers and (number, dtype) not in graph.forms:
-                edits.append(AddCopy(number, dtype) if producer.kind is Kind.SOURCE else AddCast(number, dtype))
+                edits.append(AddCopy(number, dtype, limit if dtype is self.low else None) if producer.kind is Kind.SOURCE else AddCast(number, dtype))
             edits += [Rewire(*wish.use, number, dtype) for wish in readers if dtype is not native or wish.must_rewire]
         return edits
 

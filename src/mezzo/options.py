@@ -1,7 +1,8 @@
 """Read the options of a conversion: names become policies, targets and dtypes, and what is unknown is refused."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mezzo.discovery import policy as find_policy
 from mezzo.discovery import strategy as find_strategy
@@ -43,9 +44,6 @@ def read_options(
     _choose("opset", opset, ("auto", "keep"))
     if target is None:
         target = _DEFAULT_TARGETS[low]
-    chosen = find_policy(policy)
-    if out_of_range == "clamp":
-        chosen = replace(chosen, findings=chosen.findings - {"constant-out-of-range"})
     dtypes = {**LOW_DTYPES, "fp32": HIGH}
     by_name: dict[str, DType] = {}
     default = HIGH
@@ -57,11 +55,12 @@ def read_options(
             if by_name[name] not in (HIGH, low):
                 raise InputError(f"io of {name!r} is {text!r}; this conversion knows fp32 and {to}")
     wishes = Wishes(
-        low, chosen, find_strategy(strategy), find_target(target), tuple(include), tuple(exclude), by_name, default
-    )
+        low, find_policy(policy), find_strategy(strategy), find_target(target), tuple(include), tuple(exclude), by_name,
+        default, out_of_range == "clamp",
+    )  # fmt: skip
     settings = (
-        ("to", to), ("policy", policy), ("strategy", strategy), ("target", target), ("include", " ".join(include)),
-        ("exclude", " ".join(exclude)), ("io", io if isinstance(io, str) else ",".join(f"{k}={v}" for k, v in io.items())),
+        ("to", to), ("policy", policy), ("strategy", strategy), ("target", target), ("include", json.dumps(list(include))),
+        ("exclude", json.dumps(list(exclude))), ("io", io if isinstance(io, str) else json.dumps(dict(io))),
         ("out_of_range", out_of_range), ("opset", opset),
     )  # fmt: skip
     return Options(wishes, out_of_range, opset, settings)

@@ -135,8 +135,8 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
     found = of.by_name.get(node)
     if found is None:
         close = difflib.get_close_matches(node, of.by_name, n=3)
-        hint = f"did you mean {', '.join(repr(c) for c in close)}?" if close else "names are those of 'mezzo show'"
-        raise InputError(f"the model has no node {node!r}; {hint}")
+        hint = f"did you mean {', '.join(repr(c) for c in close)}?" if close else "'mezzo plan MODEL --nodes' lists them"
+        raise InputError(f"no node {node!r} computes floats in this model; {hint}")
     chain = [found]
     while chain[-1].cause is not None and chain[-1].cause in of.by_name:
         following = of.by_name[chain[-1].cause]

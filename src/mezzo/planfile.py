@@ -22,6 +22,7 @@ def to_json(plan: Plan) -> str:
         "low": str(plan.low),
         "opset": plan.opset,
         "settings": dict(plan.settings),
+        "limits": dict(plan.limits),
         "notes": list(plan.notes),
     }
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
@@ -84,6 +85,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             settings=tuple((str(k), str(v)) for k, v in document["settings"].items()),
             nodes=tuple(_read_node(entry) for entry in document["nodes"]),
             edits=(),
+            limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
             notes=tuple(str(note) for note in document["notes"]),
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:

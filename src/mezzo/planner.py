@@ -2,7 +2,7 @@
 
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import InputError
@@ -13,6 +13,7 @@ from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
 from mezzo.strategy import Choice, Problem, Strategy
 from mezzo.structure import View, structure_rules
+from mezzo.structure.masks import mask_limits
 from mezzo.target import Refusal, Target
 
 
@@ -21,7 +22,7 @@ class Wishes:
     """What the user asks for. `include` and `exclude` are globs on node names or `op:` and a glob on operators.
 
     `io` maps names of graph inputs and outputs to a dtype; `io_default` is for the others: HIGH keeps them.
-    `pinned` fixes nodes by name, as an edited plan does.
+    `clamps_constants`: what is past the range is stored as the largest finite number, and protects nobody.
     """
 
     low: DType
@@ -32,14 +33,16 @@ class Wishes:
     exclude: tuple[str, ...] = ()
     io: Mapping[str, DType] = field(default_factory=dict)
     io_default: DType = HIGH
+    clamps_constants: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Everything decided before a strategy runs, per node id. `wanted` is what the policy would grant, legality apart."""
+    """Everything decided before a strategy runs: verdicts per node id, bounds of constants by value id."""
 
     problem: Problem
     verdicts: tuple[Verdict, ...]
+    limits: Mapping[int, float]
 
 
 _KEEPS = Verdict(Category.CLEAR, "interface", "its dtype is the caller's contract")
@@ -68,7 +71,9 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         InputError: a pattern or an interface name matches nothing.
     """
     rows = rows_of(graph)
-    verdicts = _verdicts(graph, rows, wishes)
+    view = View(graph, rows, FORMATS[wishes.low])
+    limits = _limits(view, wishes)
+    verdicts = _verdicts(replace(view, limited=frozenset(limits)), wishes)
     choices = _choices(graph, verdicts, wishes)
     if wishes.policy.promotes_untroubled:
         _promote(graph, rows, verdicts, choices, wishes.low)
@@ -78,10 +83,21 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     worths = tuple(v.worth for v in verdicts)
     problem = Problem(graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs)
-    return Judged(problem, tuple(verdicts))
+    return Judged(problem, tuple(verdicts), limits)
 
 
-def _verdicts(graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes) -> list[Verdict]:
+def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
+    """Bounds of the constants that are stored within bounds."""
+    found = dict(mask_limits(view)) if wishes.policy.limits_masks else {}
+    if wishes.clamps_constants:
+        for value, facts in view.graph.constants.items():
+            if facts.largest >= view.low.overflow_from:
+                found.setdefault(value, view.low.max_finite)
+    return found
+
+
+def _verdicts(view: View, wishes: Wishes) -> list[Verdict]:
+    graph, rows = view.graph, view.rows
     by_kind = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
     by_op: dict[tuple[str, str], Verdict] = {}
     verdicts: list[Verdict] = []
@@ -95,7 +111,6 @@ def _verdicts(graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes) -> l
             if key not in by_op:
                 by_op[key] = wishes.policy.judge(row, wishes.low)
             verdicts.append(by_op[key])
-    view = View(graph, tuple(rows), FORMATS[wishes.low])
     for rule in structure_rules():
         if rule.name in wishes.policy.findings:
             for finding in rule.find(view):

@@ -34,10 +34,14 @@ Assignment = tuple[Precision | None, ...]
 
 
 class Retype(NamedTuple):
-    """The value itself has another dtype: its producer runs in it, or its constant is stored in it."""
+    """The value itself has another dtype: its producer runs in it, or its constant is stored in it.
+
+    `limit`: the constant's finite numbers beyond it are stored as the limit.
+    """
 
     value: int
     dtype: DType
+    limit: float | None = None
 
 
 class AddCast(NamedTuple):
@@ -52,6 +56,7 @@ class AddCopy(NamedTuple):
 
     value: int
     dtype: DType
+    limit: float | None = None
 
 
 class Rewire(NamedTuple):
@@ -94,6 +99,7 @@ class Plan:
     settings: tuple[tuple[str, str], ...]
     nodes: tuple[PlannedNode, ...]
     edits: tuple[Edit, ...]
+    limits: tuple[tuple[str, float], ...] = ()  # constants stored within bounds: the name of their value, the bound
     notes: tuple[str, ...] = ()
 
     @cached_property

@@ -85,7 +85,8 @@ class Policy:
     """Rules in order; the first that fires decides, `otherwise` if none does.
 
     `findings` names the structure rules whose findings deny their node (see `mezzo.structure`). `promotes_untroubled`:
-    a region in which nothing needs FP32 and nothing asks for low precision is taken low as a whole.
+    a region in which nothing needs FP32 and nothing asks for low precision is taken low as a whole. `limits_masks`:
+    a mask past the range is stored as half the range instead of keeping its softmax in FP32.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Policy:
     findings: frozenset[str]
     otherwise: Category = Category.INFER
     promotes_untroubled: bool = True
+    limits_masks: bool = False
 
     def judge(self, row: OpFacts | None, low: DType) -> Verdict:
         """Give an operator's verdict, structure apart. A missing row is denied."""

@@ -14,4 +14,5 @@ POLICY = Policy(
         "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "returns-to-integers",
     }),
     otherwise=Category.ALLOW,
+    limits_masks=True,
 )  # fmt: skip

@@ -1,9 +1,9 @@
 """The cheapest assignment, exactly: a minimum s-t cut between low (source) and high (sink).
 
-A node left high pays its gain; a value that is made in one precision and wanted in the other pays one cast, however many
-uses want it: an auxiliary vertex stands for "some use wants it low" and another for "some use wants it high". Nodes whose
-precision is given are contracted into the terminals, linked nodes into one. Among equal cuts the one with most nodes low
-is taken, which makes the answer independent of the order of nodes.
+A node left high pays its gain; a value that is made in one precision and wanted in the other pays one cast, however
+many uses want it: an auxiliary vertex stands for "some use wants it low" and another for "some use wants it high".
+Nodes whose precision is given are contracted into the terminals, linked nodes into one. Among equal cuts the one with
+most nodes low is taken, which makes the answer independent of the order of nodes.
 Source: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (1975), for the construction.
 """
 
@@ -87,7 +87,7 @@ class _Network:
         value = graph.values[number]
         uses = graph.uses[number]
         producer = graph.nodes[value.producer]
-        if not uses or producer.kind is Kind.SOURCE or (value.dtype is not problem.high and value.dtype is not problem.low):
+        if not uses or producer.kind is Kind.SOURCE or value.dtype not in (problem.high, problem.low):
             return
         port = 0 if len(producer.outputs) == 1 else producer.outputs.index(number)
         if producer.signature.outputs[port] is Role.GROUP:

@@ -22,6 +22,7 @@ class View:
     graph: Graph
     rows: tuple[OpFacts | None, ...]
     low: Format
+    limited: frozenset[int] = frozenset()  # values of constants that will be stored within bounds
 
     def function(self, node: Node) -> Function:
         row = self.rows[node.id]

@@ -18,6 +18,8 @@ def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
     """Operators with a constant operand: node, operand, value, facts. Generators count as their own constant."""
     graph = view.graph
     for value, facts in graph.constants.items():
+        if value in view.limited:
+            continue
         producer = graph.nodes[graph.values[value].producer]
         if producer.kind is Kind.OP and producer.signature.dtype is not None:
             yield producer, -1, value, facts

@@ -13,7 +13,7 @@ def _row(op: str, because: str, versions: tuple[int, int] = (1, 1000), **attribu
 
 TARGET = Target(
     name="onnxruntime-cpu",
-    summary="what the installed ONNX Runtime loads on a CPU; FP16 is computed in FP32 there: half the file, no gain in speed (default for fp16)",
+    summary="what the installed ONNX Runtime loads on a CPU; FP16 is computed in FP32 there: half the size, no gain in speed (default for fp16)",
     refusals=(
         _row("EyeLike", "no FP16 kernel"),
         _row("MelWeightMatrix", "no FP16 kernel"),
@@ -21,5 +21,5 @@ TARGET = Target(
         _row("ScatterND", "no FP16 kernel with a reduction", reduction=None),
     ),
     max_opset=26,
-    notes=("ONNX Runtime's CPU computes FP16 graphs in FP32: the file halves, the speed does not gain.",),
+    notes=("ONNX Runtime's CPU computes FP16 graphs in FP32: weights take half the space, the speed does not gain.",),
 )

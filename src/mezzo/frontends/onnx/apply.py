@@ -19,26 +19,26 @@ from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 _Form = tuple[int, DType]
 
 
-def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs, *, is_clamped: bool) -> None:
+def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -> None:
     """Change the model in place. Graph and handles are spent afterwards."""
-    applier = _Applier(graph, handles, blobs, is_clamped)
+    applier = _Applier(graph, handles, blobs)
     applier.note(edits)
     for edit in edits:
         match edit:
-            case Retype(value, dtype):
-                applier.retype(value, dtype)
+            case Retype(value, dtype, limit):
+                applier.retype(value, dtype, limit)
             case AddCast(value, dtype):
                 applier.add_cast(value, dtype)
-            case AddCopy(value, dtype):
-                applier.add_copy(value, dtype)
+            case AddCopy(value, dtype, limit):
+                applier.add_copy(value, dtype, limit)
             case Rewire(node, operand, value, dtype):
                 applier.rewire(node, operand, value, dtype)
     applier.finish()
 
 
 class _Applier:
-    def __init__(self, graph: Graph, handles: Handles, blobs: Blobs, is_clamped: bool) -> None:
-        self.graph, self.handles, self.blobs, self.is_clamped = graph, handles, blobs, is_clamped
+    def __init__(self, graph: Graph, handles: Handles, blobs: Blobs) -> None:
+        self.graph, self.handles, self.blobs = graph, handles, blobs
         self.names = Names()
         self.native: dict[int, DType] = {}  # where it differs from the value's own
         self.renamed: dict[int, str] = {}  # native names that gave way to a graph output's
@@ -117,18 +117,18 @@ class _Applier:
 
     # -- edits ----------------------------------------------------------------------------------------------------
 
-    def retype(self, value: int, dtype: DType) -> None:
+    def retype(self, value: int, dtype: DType, limit: float | None) -> None:
         producer = self.graph.nodes[self.graph.values[value].producer]
         for info in self.handles.declared.get(value, ()):
             retype_proto(info.type, dtype)
         tensor = self.handles.tensors.get(value)
         proto = self.handles.protos[producer.id]
         if tensor is not None:
-            self.blobs.retarget(self._own_tensor(proto, tensor), dtype, is_clamped=self.is_clamped)
+            self.blobs.retarget(self._own_tensor(proto, tensor), dtype, limit)
         elif proto is not None and producer.kind is Kind.SOURCE:
             _set_int(proto, "to", TO_ONNX[dtype])
         elif proto is not None and producer.kind is Kind.OP:
-            self._set_dtype_attribute(producer, proto, dtype)
+            self._set_dtype_attribute(producer, proto, dtype, limit)
 
     def _own_tensor(self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto) -> onnx.TensorProto:
         """The tensor itself; a Constant that holds plain numbers gets a tensor in their place."""
@@ -142,7 +142,7 @@ class _Applier:
         made.CopyFrom(tensor)
         return made
 
-    def _set_dtype_attribute(self, node: Node, proto: onnx.NodeProto, dtype: DType) -> None:
+    def _set_dtype_attribute(self, node: Node, proto: onnx.NodeProto, dtype: DType, limit: float | None) -> None:
         row = SPECIAL.get((proto.domain if proto.domain != "ai.onnx" else "", proto.op_type))
         if row is None or row.dtype_attribute is None or row.fixed_outputs:
             return
@@ -151,7 +151,7 @@ class _Applier:
             if attribute is None:
                 attribute = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
                 attribute.t.CopyFrom(onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.0]))
-            self.blobs.retarget(attribute.t, dtype, is_clamped=self.is_clamped)
+            self.blobs.retarget(attribute.t, dtype, limit)
         elif attribute is not None or not _follows_operands(node):
             _set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
 
@@ -167,7 +167,7 @@ class _Applier:
     def _node_name(self, value: int, name: str) -> str:
         return self.names.fresh_node(self.container(value), f"{name}_cast" if not name.endswith("cast") else name)
 
-    def add_copy(self, value: int, dtype: DType) -> None:
+    def add_copy(self, value: int, dtype: DType, limit: float | None) -> None:
         name = self.form_name((value, dtype))
         scope = self.graph.values[value].scope
         producer = self.graph.values[value].producer
@@ -179,7 +179,7 @@ class _Applier:
             copy = owner.initializer.add()
             copy.CopyFrom(tensor)
             copy.name = name
-            self.blobs.retarget(copy, dtype, is_clamped=self.is_clamped)
+            self.blobs.retarget(copy, dtype, limit)
             if value in self.handles.declared:  # IR 3 lists weights among the inputs
                 info = owner.input.add()
                 info.CopyFrom(self.handles.declared[value][0])
@@ -197,7 +197,7 @@ class _Applier:
             assert held is not None, "a source with a tensor is a Constant"
             if node.attribute[0].ref_attr_name:
                 held = tensor
-            self.blobs.retarget(self._own_tensor(node, held), dtype, is_clamped=self.is_clamped)
+            self.blobs.retarget(self._own_tensor(node, held), dtype, limit)
         self.added.setdefault(scope, []).append((producer, node))
 
     def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:

@@ -60,11 +60,11 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A blob as one tensor wants it stored. Equal ones have equal bytes."""
+    """A blob as one tensor wants it stored. Equal ones have equal bytes. `limit`: finite numbers beyond it become it."""
 
     blob: int
     dtype: DType
-    is_clamped: bool
+    limit: float | None
 
 
 def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
@@ -165,9 +165,9 @@ class Blobs:
                 f"{self.where(tensor)}: its data is said to be in another file, but none is named, or ONNX allows none "
                 "here; store it in the model"
             )
-        if len(entries) > 3 or (len(entries) == 3 and entries[2].key != "clamp"):
+        if len(entries) > 3 or (len(entries) == 3 and entries[2].key != "limit"):
             raise ModelError(f"{self.where(tensor)}: the tensor is stored in two parts; export the model again")
-        return Stored(int(entries[1].value), element_dtype(tensor, self.where(tensor)), len(entries) == 3)
+        return Stored(int(entries[1].value), element_dtype(tensor, self.where(tensor)), _limit(entries))
 
     def blob(self, tensor: onnx.TensorProto, stored: Stored) -> Blob:
         """Return the payload behind a marker. Raises ModelError where the tensor has another shape than its payload."""
@@ -179,7 +179,7 @@ class Blobs:
             )
         return blob
 
-    def retarget(self, tensor: onnx.TensorProto, dtype: DType, *, is_clamped: bool = False) -> None:
+    def retarget(self, tensor: onnx.TensorProto, dtype: DType, limit: float | None = None) -> None:
         """Store a floating tensor in another floating dtype. Blobs are rounded when they are written, from the source.
 
         A payload in the model is rounded at once, so retarget a copy of the tensor that came with the model.
@@ -188,15 +188,15 @@ class Blobs:
         assert source in FLOATING and dtype in FLOATING, f"cannot round {source} to {dtype}"
         if self.stored(tensor) is not None:
             del tensor.external_data[2:]
-            if is_clamped:
-                tensor.external_data.add(key="clamp", value="1")
+            if limit is not None:
+                tensor.external_data.add(key="limit", value=repr(limit))
         elif dtype is not source:
             raw = tensor.raw_data
             if source is DType.FLOAT32 and 0 < len(raw) <= _FEW_BYTES:
                 check_payload(tensor, len(raw), self.where(tensor))
-                rounded = round_few(raw, dtype, is_clamped=is_clamped)
+                rounded = round_few(raw, dtype, limit)
             else:
-                rounded = round_to(self.array(tensor), dtype, is_clamped=is_clamped).tobytes()
+                rounded = round_to(self.array(tensor), dtype, limit).tobytes()
             clear_payload(tensor)
             tensor.raw_data = rounded
         tensor.data_type = TO_ONNX[dtype]
@@ -232,7 +232,7 @@ class Blobs:
             if stored.dtype is blob.dtype:
                 yield chunk
             else:
-                yield round_to(chunk, stored.dtype, is_clamped=stored.is_clamped)
+                yield round_to(chunk, stored.dtype, stored.limit)
 
     def filled(self, tensor: onnx.TensorProto, stored: Stored) -> onnx.TensorProto:
         """Return a copy of a marked tensor that holds its payload."""
@@ -280,6 +280,10 @@ class Blobs:
         if len(payload) != size_bytes:
             raise ModelError(f"{self.where(tensor)} changed since it was read; read the model again")
         return payload
+
+
+def _limit(entries: Sequence[onnx.StringStringEntryProto]) -> float | None:
+    return float(entries[2].value) if len(entries) == 3 else None
 
 
 def clear_payload(tensor: onnx.TensorProto) -> None:

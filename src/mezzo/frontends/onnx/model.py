@@ -94,9 +94,9 @@ class OnnxModel:
         best = opsets.helpful_opset(graph, wanted, low, since, reachable)
         return best if best > since else None
 
-    def apply(self, reading: Reading, edits: Sequence[Edit], *, is_clamped: bool) -> onnx.ModelProto:
+    def apply(self, reading: Reading, edits: Sequence[Edit]) -> onnx.ModelProto:
         """Carry edits out. The result shares large weights with the source until it is written."""
-        apply(reading.graph, reading.handles, edits, self.source.blobs, is_clamped=is_clamped)
+        apply(reading.graph, reading.handles, edits, self.source.blobs)
         return reading.handles.model
 
     def fault(self, model: onnx.ModelProto) -> str | None:

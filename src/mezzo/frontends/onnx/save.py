@@ -221,7 +221,7 @@ class _Writer:
             return
         pending: deque[Future[Array]] = deque()
         for chunk in self._blobs.read_chunks(blob, buffers=_AHEAD + 1):
-            pending.append(self._pool.submit(round_to, chunk, stored.dtype, is_clamped=stored.is_clamped))
+            pending.append(self._pool.submit(round_to, chunk, stored.dtype, stored.limit))
             if len(pending) == _AHEAD:
                 yield pending.popleft().result()
         while pending:

@@ -23,7 +23,12 @@ def show_model(model: onnx.ModelProto) -> str:
         lines += ["", f"function {function.domain or 'ai.onnx'}.{function.name}({', '.join(function.input)})"]
         lines += [f"{_INDENT}{line}" for node in function.node for line in _node_lines(node, typed, function, "")]
         lines.append(f"{_INDENT}return {', '.join(function.output)}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(_printable, lines)) + "\n"
+
+
+def _printable(line: str) -> str:
+    """Escape what a terminal would act on: names come from the model, and none may fake a line."""
+    return line if line.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
 
 
 class _Types:

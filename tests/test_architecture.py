@@ -1,0 +1,179 @@
+"""The layers of the package, held by reading its imports. ARCHITECTURE.md tells them; a new module finds its place here."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1] / "src" / "mezzo"
+
+# Lowest first. A component imports itself and lower layers. Those of one set may import each other where `_UNITED` says so.
+_LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors", "dtypes", "graph"}),  # vocabulary
+    frozenset({"facts", "policy", "target", "plans", "strategy"}),  # contracts
+    frozenset({"ops", "policies", "targets", "structure", "strategies", "lower", "check", "planfile", "discovery"}),
+    frozenset({"frontends", "quant", "numerics", "report"}),
+    frozenset({"planner"}),
+    frozenset({"options", "conversion", "pipeline"}),  # puts the parts together
+    frozenset({""}),  # the package itself: its public names
+    frozenset({"cli", "__main__"}),
+)
+_UNITED = frozenset({0, 1, 5, 7})
+# Folders whose files are many of one kind: no file imports another of them.
+_PLUG_INS = ("ops", "policies", "targets", "strategies", "structure")
+# Libraries, and where they may be imported. Elsewhere their types may be named, under TYPE_CHECKING.
+_HOMES = {
+    "onnx": ("frontends.onnx",),
+    "onnx_ir": ("frontends.onnx",),
+    "onnxruntime": ("frontends.onnx",),
+    "torch": ("frontends.torch",),
+    "typer": ("cli",),
+    "rich": ("cli", "report"),
+}
+_NAMED_ELSEWHERE = frozenset({"", "pipeline", "conversion"})
+
+
+@dataclass(frozen=True)
+class Import:
+    """One module reads another. Ours are spelled without "mezzo."; "" is the package itself."""
+
+    reader: str
+    read: str
+    is_ours: bool
+    is_for_types: bool
+
+    def __str__(self) -> str:
+        return f"mezzo.{self.reader} imports {'mezzo.' if self.is_ours else ''}{self.read}"
+
+
+def _inside(module: str, homes: tuple[str, ...]) -> bool:
+    return any(module == home or module.startswith(f"{home}.") for home in homes)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of the package by its name without "mezzo.", parsed."""
+    found = {}
+    for path in sorted(_ROOT.rglob("*.py")):
+        parts = path.relative_to(_ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+@cache
+def imports() -> tuple[Import, ...]:
+    """Every import of the package, those inside functions included."""
+    return tuple(found for reader, tree in modules().items() for found in _imports(reader, tree))
+
+
+def _imports(reader: str, tree: ast.Module) -> Iterator[Import]:
+    typing_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            # `from mezzo import planfile` reads the module; `from mezzo import convert` reads the package.
+            inner = [f"{base}.{alias.name}" for alias in node.names]
+            names = [name if name.removeprefix("mezzo.") in modules() else base for name in inner]
+        for name in dict.fromkeys(names):
+            is_ours = name == "mezzo" or name.startswith("mezzo.")
+            short = name.removeprefix("mezzo").removeprefix(".") if is_ours else name
+            yield Import(reader, short, is_ours, id(node) in typing_only)
+
+
+def _layer(component: str) -> int:
+    return next(rank for rank, components in enumerate(_LAYERS) if component in components)
+
+
+def test_every_module_has_a_layer() -> None:
+    strangers = {name.partition(".")[0] for name in modules()} - frozenset().union(*_LAYERS)
+    assert not strangers, f"{sorted(strangers)} stand in no layer; put them into _LAYERS and ARCHITECTURE.md"
+
+
+def test_lower_layers_never_import_higher_ones() -> None:
+    faults = []
+    for found in imports():
+        reader, read = found.reader.partition(".")[0], found.read.partition(".")[0]
+        if not found.is_ours or reader == read:
+            continue
+        above, below = _layer(reader), _layer(read)
+        if below > above or (below == above and above not in _UNITED):
+            faults.append(str(found))
+    assert not faults
+
+
+@pytest.mark.parametrize("folder", _PLUG_INS)
+def test_plug_ins_never_import_each_other(folder: str) -> None:
+    faults = [
+        str(found)
+        for found in imports()
+        if found.is_ours
+        and found.reader.startswith(f"{folder}.")
+        and found.read.startswith(f"{folder}.")
+        and found.read != found.reader
+    ]
+    assert not faults
+
+
+def test_nobody_imports_a_preset_a_target_or_a_strategy_by_name() -> None:
+    folders = ("policies.", "targets.", "strategies.")
+    faults = [str(f) for f in imports() if f.is_ours and f.read.startswith(folders)]
+    assert not faults, "discovery finds them; a name in code would make adding one an edit of two files"
+
+
+def test_dialects_know_nothing_of_each_other() -> None:
+    faults = [
+        str(found)
+        for found in imports()
+        if found.is_ours
+        and found.reader.startswith("frontends.")
+        and found.read.startswith("frontends.")
+        and found.read.split(".")[1] != found.reader.split(".")[1]
+    ]
+    assert not faults
+
+
+@pytest.mark.parametrize("library", sorted(_HOMES))
+def test_library_is_imported_only_where_it_belongs(library: str) -> None:
+    faults = [
+        str(found)
+        for found in imports()
+        if not found.is_ours
+        and found.read.partition(".")[0] == library
+        and not _inside(found.reader, _HOMES[library])
+        and not (found.is_for_types and found.reader in _NAMED_ELSEWHERE)
+    ]
+    assert not faults
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    """Imports for types apart: those are not carried out."""
+    reads: dict[str, set[str]] = {name: set() for name in modules()}
+    for found in imports():
+        if found.is_ours and not found.is_for_types and found.read in reads and found.read != found.reader:
+            reads[found.reader].add(found.read)
+    while reads:
+        ends = {name for name, needed in reads.items() if not needed & reads.keys()}
+        assert ends, f"a circle among {sorted(reads)}"
+        reads = {name: needed for name, needed in reads.items() if name not in ends}
+
+
+def test_importing_the_package_loads_no_heavy_library() -> None:
+    code = "import sys, mezzo; print(*sorted(m for m in sys.modules if '.' not in m))"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(answer.stdout.split())
+    assert "mezzo" in loaded
+    assert not loaded & {"torch", "onnxruntime", "onnx", "onnx_ir", "scipy", "numpy", "ml_dtypes", "rich", "typer"}
