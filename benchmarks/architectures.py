@@ -1,10 +1,10 @@
 """Exports tiny transformers architectures with random weights to ONNX, as test models for the converters.
 
 Each architecture is exported by both of PyTorch's exporters where they work: the TorchScript one with dynamic shapes,
-eager attention and the first result alone, the torch.export one with fixed shapes, fused attention and all results, some
-of which the graph itself goes on using (several converters stumble on that). Beside NAME.onnx stands NAME.npz with
-the example inputs ("in:NAME") and PyTorch's own FP32 outputs ("out:NAME"). An export that ONNX Runtime does not
-reproduce in FP32 is dropped: it says nothing about a converter.
+eager attention and the first result alone; the torch.export one with fixed shapes, fused attention and all results,
+some of which the graph itself goes on using, which trips several converters. Beside NAME.onnx stands NAME.npz with the
+example inputs ("in:NAME") and PyTorch's own FP32 outputs ("out:NAME"). An export that ONNX Runtime does not reproduce
+in FP32 is dropped: it says nothing about a converter.
 
 Run with a Python that has torch and transformers:  python benchmarks/architectures.py --cache out/architectures
 """
@@ -248,7 +248,7 @@ def check_export(path: Path, feeds: dict[str, Any], expected: Sequence[Any]) -> 
         if not error < 1e-3:
             return f"output {port.name!r} differs from PyTorch's by {error:.1e} of its scale"
         stored[f"out:{port.name}"] = reference
-    np.savez_compressed(path.with_suffix(".npz"), **stored)  # type: ignore[arg-type]  # the stub reads ** as allow_pickle
+    np.savez_compressed(path.with_suffix(".npz"), **stored)
     return None
 
 

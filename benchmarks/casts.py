@@ -1,7 +1,8 @@
 """Compares how many casts converters insert, and how many nodes they bring into the low type, over the architectures.
 
 The first table lets every tool choose by itself. The second gives mezzo each peer's choice, its FP32 nodes excluded and
-its low nodes included by name, and compares only the casts, where the peer's result is valid. Peers that are not installed for this Python are left out.
+its low nodes included by name, and compares only the casts, where the peer's result is valid. Peers that are not
+installed for this Python are left out.
 
     python benchmarks/casts.py --cache out/architectures
 """

@@ -48,7 +48,7 @@ CONVERTED, REFUSED, FAILED = "converted", "refused", "failed"
 class Outcome:
     """How the conversion of one mutant ended. `text` is the error, or what is wrong.
 
-    `was_clean` says of a refused mutant whether the checker accepts it.
+    `was_clean` says of a mutant that was refused, not for its options, whether the checker accepts it.
     """
 
     number: int
@@ -108,17 +108,18 @@ def check_file(path: Path) -> str | None:
     return None
 
 
-def convert_mutant(data: bytes, options: dict[str, Any], folder: Path) -> tuple[str, str]:
-    """Convert a mutant from a file to a file. Returns the verdict and what there is to say."""
+def convert_mutant(data: bytes, options: dict[str, Any], folder: Path) -> tuple[str, str, bool]:
+    """Convert a mutant from a file to a file. Returns the verdict, what there is to say, and if it blames the model."""
     import mezzo
 
     source, result = folder / "model.onnx", folder / "result.onnx"
     source.write_bytes(data)
     before = {path.name for path in folder.iterdir()}
+    blames_model = False
     try:
         mezzo.convert(source, result, **options)
     except mezzo.MezzoError as error:
-        verdict, text = REFUSED, str(error)
+        verdict, text, blames_model = REFUSED, str(error), type(error) is not mezzo.InputError
         if "\n" in text or not text:
             verdict, text = FAILED, f"error of several lines: {text!r}"
         elif "report this model" in text:
@@ -131,16 +132,16 @@ def convert_mutant(data: bytes, options: dict[str, Any], folder: Path) -> tuple[
     left = {path.name for path in folder.iterdir()} - before
     allowed = {"result.onnx", "result.onnx.data"} if verdict == CONVERTED else set()
     if left - allowed:
-        return FAILED, f"left behind: {sorted(left - allowed)} ({text})"
+        return FAILED, f"left behind: {sorted(left - allowed)} ({text})", False
     if source.read_bytes() != data:
-        return FAILED, "the source was changed"
+        return FAILED, "the source was changed", False
     if verdict == CONVERTED:
         fault = check_file(result) if result.exists() else "nothing was written"
         if fault is not None:
-            return FAILED, f"result is not clean: {fault}"
+            return FAILED, f"result is not clean: {fault}", False
     for name in left:
         (folder / name).unlink()
-    return verdict, text
+    return verdict, text, blames_model
 
 
 def work(connection: Connection, seeds_path: str, seed: int, root: str) -> None:
@@ -160,8 +161,8 @@ def work(connection: Connection, seeds_path: str, seed: int, root: str) -> None:
         for number in numbers:
             data, options = make_mutant(seeds, seed, number)
             connection.send(("start", number))
-            verdict, text = convert_mutant(data, options, folder)
-            was_clean = check_file(folder / "model.onnx") is None if verdict == REFUSED else None
+            verdict, text, blames_model = convert_mutant(data, options, folder)
+            was_clean = check_file(folder / "model.onnx") is None if verdict == REFUSED and blames_model else None
             connection.send(("end", Outcome(number, verdict, text, was_clean)))
             for path in folder.iterdir():
                 if path.name not in expected:

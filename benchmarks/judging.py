@@ -182,8 +182,14 @@ def find_disorder(graph: onnx.GraphProto, outer: set[str]) -> list[str]:
 
 
 def _interface(model: onnx.ModelProto) -> list[tuple[str, bytes]]:
+    """Names, types and shapes of the inputs and outputs. An input with an initializer has a default: it is no contract,
+    and its type may follow the initializer's, so only its name counts.
+    """
+    defaults = {tensor.name for tensor in model.graph.initializer}
     ports = (*model.graph.input, *model.graph.output)
-    return [(port.name, port.type.SerializeToString(deterministic=True)) for port in ports]
+    return [
+        (port.name, b"" if port.name in defaults else port.type.SerializeToString(deterministic=True)) for port in ports
+    ]
 
 
 def _judge_loading(result: Judgement, baseline: Baseline, converted: onnx.ModelProto, settings: Settings) -> None:

@@ -44,28 +44,35 @@ WIDTH, HEADS = 8, 2
 WARM_UP_NODES = 200
 # A process converts small models several times and gives the median: one conversion is over in milliseconds.
 NODES_PER_PROCESS = 8_000
+HEADINGS = (
+    "s", "checker s", "checker alone", "us/node", "growth", "to ORT's", "peak MB", "before MB", "spread", "runs",
+)  # fmt: skip
 NOTE = (
-    "s: median of the processes, conversion in memory without the ONNX checker; mezzo checks its result in full before "
-    "it gives it back, the peers do not, so mezzo's checker call is timed inside the conversion and stands apart. "
-    "growth: time per node against the smallest model's."
+    "s: median of the processes, conversion in memory, calls of the ONNX checker inside it taken out: mezzo checks its "
+    "result in full, most peers do not. checker s: those calls; checker alone: the same check of the result by itself. "
+    "growth: time per node against the smallest model's. to ORT's: against onnxruntime-float16. spread: slowest less "
+    "fastest process. Peaks are of whole processes."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tool on one model. Memory is the process's peak; `base_mb` is its peak before the conversion."""
+    """One tool on one model. `base_mb` is the peak before the conversion; `failure` is the first failed run's text."""
 
     shape: str
     nodes: int
     tool: str
     seconds: float
-    checker_s: float
+    checker_s: float | None
+    checker_alone_s: float | None
     us_per_node: float
     growth: float
     to_reference: float | None
     peak_mb: float
     base_mb: float
     spread: float
+    runs: int
+    succeeded: int
     failure: str | None = None
 
 
@@ -75,14 +82,13 @@ class Row:
 class Builder:
     """Collects nodes and weights of one graph. Names are made from a counter."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self) -> None:
         import numpy
         import onnx
 
         self.onnx, self.numpy = onnx, numpy
         self.nodes: list[Any] = []
         self.weights: dict[str, Any] = {}
-        self.limit = limit
         self.random = numpy.random.default_rng(7)
 
     def node(self, op: str, *inputs: str, **attributes: Any) -> str:
@@ -113,10 +119,10 @@ class Builder:
 
 def build(shape: str, nodes: int) -> Any:
     """Build a model of exactly `nodes` nodes."""
-    builder = Builder(nodes)
+    builder = Builder()
     last, block = "x", 0
     if shape == "blocks":
-        one = Builder(nodes)
+        one = Builder()
         add_block(one, "x", 0)
         while len(builder.nodes) + len(one.nodes) <= nodes:
             last = add_block(builder, last, block)
@@ -176,12 +182,11 @@ def small_norm(b: Builder, x: str, number: int) -> str:
     return b.node("Add", scaled, b.floats(f"norm_bias_{number}", WIDTH))
 
 
-# -- one measurement, in a process of its own ---------------------------------------------------------------------------
+# -- one measurement, in a process of its own -------------------------------------------------------------------------
 
 
 def peak_mb() -> float:
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
 @contextlib.contextmanager
@@ -219,41 +224,33 @@ def measure(tool: str, path: Path, small: Path) -> dict[str, Any]:
     for _ in range(max(NODES_PER_PROCESS // len(model.graph.node), 1)):
         with timed_checker() as times:
             begin = time.perf_counter()
-            row.convert(model, settings)
+            result = row.convert(model, settings)
             seconds.append(time.perf_counter() - begin - sum(times))
             checker.append(sum(times))
-    versions = {"onnx": onnx.__version__, row.distribution: row.version}
-    return {
-        "seconds": statistics.median(seconds), "checker_s": statistics.median(checker), "peak_mb": peak_mb(),
-        "base_mb": base, "versions": versions,
-    }  # fmt: skip
+    answer = {
+        "seconds": statistics.median(seconds),
+        "peak_mb": peak_mb(),
+        "base_mb": base,
+        "versions": {"onnx": onnx.__version__, row.distribution: row.version},
+    }
+    if any(checker):
+        answer["checker_s"] = statistics.median(checker)
+        begin = time.perf_counter()
+        onnx.checker.check_model(result, full_check=True)
+        answer["checker_alone_s"] = time.perf_counter() - begin
+    return answer
 
 
-def check_apart(path: Path, small: Path) -> dict[str, Any]:
-    """Time the full ONNX checker by itself on mezzo's result."""
-    import onnx
-    from converters import CONVERTERS, Settings
-
-    result = CONVERTERS["mezzo"].convert(onnx.load(path), Settings())
-    begin = time.perf_counter()
-    onnx.checker.check_model(result, full_check=True)
-    return {"seconds": time.perf_counter() - begin}
-
-
-def run_child(arguments: Sequence[str]) -> int:
+def run_child(job: str, *rest: str) -> int:
     """Do what the parent asks and print the answer as JSON, alone on standard output."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    job, rest = arguments[0], arguments[1:]
     with contextlib.redirect_stdout(io.StringIO()):
-        match job:
-            case "build":
-                Path(rest[2]).write_bytes(build(rest[0], int(rest[1])).SerializeToString())
-                answer = {}
-            case "check":
-                answer = check_apart(Path(rest[0]), Path(rest[1]))
-            case _:
-                answer = measure(rest[0], Path(rest[1]), Path(rest[2]))
+        answer: dict[str, Any] = {}
+        if job == "build":
+            Path(rest[2]).write_bytes(build(rest[0], int(rest[1])).SerializeToString())
+        else:
+            answer = measure(rest[0], Path(rest[1]), Path(rest[2]))
     print(json.dumps(answer))
     return 0
 
@@ -273,10 +270,9 @@ def ask(python: str, *arguments: str) -> dict[str, Any]:
 # -- the comparison -------------------------------------------------------------------------------------------------
 
 
-def compare(options: argparse.Namespace, folder: Path, shape: str, versions: dict[str, str]) -> tuple[list[Row], list[Any]]:
-    """Measure every tool at every size of one shape. Returns rows and the checker's own times."""
+def compare(options: argparse.Namespace, folder: Path, shape: str, versions: dict[str, str]) -> list[Row]:
+    """Measure every tool at every size of one shape; versions are added to `versions`."""
     rows: list[Row] = []
-    checks: list[Any] = []
     small = folder / f"{shape}-warm-up.onnx"
     ask(sys.executable, "build", shape, str(WARM_UP_NODES), str(small))
     smallest: dict[str, float] = {}
@@ -294,11 +290,9 @@ def compare(options: argparse.Namespace, folder: Path, shape: str, versions: dic
             rows.append(_row(shape, nodes, tool, answers[tool], reference, smallest))
             for answer in answers[tool]:
                 versions.update({f"{name} ({tool})": text for name, text in answer.get("versions", {}).items()})
-            print(_line(rows[-1]), file=sys.stderr)
-        check = ask(sys.executable, "check", str(path), str(small))
-        checks.append({"shape": shape, "nodes": nodes, **check})
+            print(f"{shape} {nodes} {tool}: {rows[-1].seconds:.3f} s", file=sys.stderr)
         path.unlink()
-    return rows, checks
+    return rows
 
 
 def _median(answers: Sequence[dict[str, Any]], key: str) -> float | None:
@@ -311,33 +305,29 @@ def _row(
     smallest: dict[str, float],
 ) -> Row:  # fmt: skip
     seconds = _median(answers, "seconds")
+    failure = next((str(answer["failure"]) for answer in answers if "failure" in answer), None)
     if seconds is None:
-        return Row(shape, nodes, tool, 0.0, 0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, str(answers[0].get("failure")))
+        return Row(shape, nodes, tool, 0.0, None, None, 0.0, 0.0, None, 0.0, 0.0, 0.0, len(answers), 0, failure)
     times = [answer["seconds"] for answer in answers if "seconds" in answer]
     per_node = seconds / nodes * 1e6
     growth = per_node / smallest.setdefault(tool, per_node)
     return Row(
-        shape, nodes, tool, seconds, _median(answers, "checker_s") or 0.0, per_node, growth,
-        None if reference is None else seconds / reference, max(answer.get("peak_mb", 0.0) for answer in answers),
-        _median(answers, "base_mb") or 0.0, (max(times) - min(times)) / seconds,
+        shape, nodes, tool, seconds, _median(answers, "checker_s"), _median(answers, "checker_alone_s"), per_node,
+        growth, None if reference is None else seconds / reference, max(a.get("peak_mb", 0.0) for a in answers),
+        _median(answers, "base_mb") or 0.0, (max(times) - min(times)) / seconds, len(answers), len(times), failure,
     )  # fmt: skip
 
 
-def _line(row: Row) -> str:
-    return f"{row.shape} {row.nodes} {row.tool}: {row.failure or f'{row.seconds:.3f} s'}"
-
-
-def print_tables(rows: Sequence[Row], checks: Sequence[dict[str, Any]]) -> None:
+def print_tables(rows: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console() if sys.stdout.isatty() else Console(width=140)
-    apart = {(check["shape"], check["nodes"]): check.get("seconds") for check in checks}
     for shape in dict.fromkeys(row.shape for row in rows):
         table = Table(title=f"FP32 to FP16 in memory, {shape}", caption=NOTE)
         table.add_column("nodes", justify="right")
         table.add_column("tool")
-        for heading in ("s", "checker s", "us/node", "growth", f"to {REFERENCE}", "peak MB", "before MB", "spread"):
+        for heading in HEADINGS:
             table.add_column(heading, justify="right")
         nodes = 0
         for row in (row for row in rows if row.shape == shape):
@@ -346,19 +336,22 @@ def print_tables(rows: Sequence[Row], checks: Sequence[dict[str, Any]]) -> None:
                 nodes = row.nodes
             table.add_row(*_cells(row))
         console.print(table)
-        for (name, count), seconds in apart.items():
-            if name == shape and seconds is not None:
-                console.print(f"full checker by itself, {count} nodes: {seconds:.3f} s, {seconds / count * 1e6:.1f} us/node")
+        for row in rows:
+            if row.shape == shape and row.failure is not None:
+                failed = row.runs - row.succeeded
+                line = f"{row.tool}, {row.nodes:,} nodes: {failed} of {row.runs} runs failed: {row.failure}"
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    if row.failure is not None:
-        return (str(row.nodes), row.tool, "failed", row.failure[:40], "", "", "", "", "", "")
+    runs = f"{row.succeeded}/{row.runs}"
+    if not row.succeeded:
+        return f"{row.nodes:,}", row.tool, "failed", *[""] * (len(HEADINGS) - 2), runs
     ratio = "" if row.to_reference is None else f"{row.to_reference:.2f}"
+    checks = ["" if seconds is None else f"{seconds:.3f}" for seconds in (row.checker_s, row.checker_alone_s)]
     return (
-        f"{row.nodes:,}", row.tool, f"{row.seconds:.3f}", f"{row.checker_s:.3f}" if row.checker_s else "",
-        f"{row.us_per_node:.1f}", f"{row.growth:.2f}", ratio, f"{row.peak_mb:.0f}", f"{row.base_mb:.0f}",
-        f"{row.spread:.0%}",
+        f"{row.nodes:,}", row.tool, f"{row.seconds:.3f}", *checks, f"{row.us_per_node:.1f}", f"{row.growth:.2f}", ratio,
+        f"{row.peak_mb:.0f}", f"{row.base_mb:.0f}", f"{row.spread:.0%}", runs,
     )  # fmt: skip
 
 
@@ -398,25 +391,22 @@ def _parse() -> argparse.Namespace:
 
 def main() -> int:
     if sys.argv[1:2] == ["--child"]:
-        return run_child(sys.argv[2:])
+        return run_child(*sys.argv[2:])
     options = _parse()
     if options.profile is not None:
         return profile(options.shapes[0], options.profile, options.policy)
     versions: dict[str, str] = {}
     rows: list[Row] = []
-    checks: list[Any] = []
     with tempfile.TemporaryDirectory(prefix="scale-", dir=options.folder) as folder:
         for shape in options.shapes:
-            found, times = compare(options, Path(folder), shape, versions)
-            rows += found
-            checks += times
+            rows += compare(options, Path(folder), shape, versions)
     from conformance import describe_environment
 
     environment = describe_environment("mezzo")
     print(f"{environment['cpu']}: {' '.join(environment['cpu_features'])}; Python {environment['python']}")
     print("; ".join(f"{name} {text}" for name, text in sorted(versions.items())))
-    print_tables(rows, checks)
-    report = {"environment": environment, "versions": versions, "note": NOTE, "rows": [asdict(r) for r in rows], "checker": checks}
+    print_tables(rows)
+    report = {"environment": environment, "versions": versions, "note": NOTE, "rows": [asdict(r) for r in rows]}
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 1 if any(row.failure for row in rows if TOOLS[row.tool][0] == "mezzo") else 0

@@ -64,7 +64,7 @@ def zoo() -> Iterator[Case]:
 def zoo_weights() -> Iterator[Case]:
     """The light models with seeded random weights of the usual sizes in place of their constants.
 
-    Batch normalizations get the statistics of their inputs, as training would have left them.
+    Batch normalizations get statistics that fit their inputs, as training would have left them.
     """
     for path in _light_models():
         model = fill_weights(onnx.load(path), seed=11)
@@ -118,7 +118,11 @@ def fill_weights(model: onnx.ModelProto, seed: int) -> onnx.ModelProto:
 
 
 def set_statistics(model: onnx.ModelProto, feeds: dict[str, Any]) -> None:
-    """Set the mean and variance of every BatchNormalization of a model, in place, to those of its input."""
+    """Set the statistics of every BatchNormalization, in place: mean 0, variance the mean square of its input.
+
+    Random weights behind subtracted means blow up any rounding from layer to layer, as trained ones do not.
+    Source: Yang et al., "A mean field theory of batch normalization", 2019.
+    """
     norms = [node for node in model.graph.node if node.op_type == "BatchNormalization"]
     if not norms:
         return
@@ -127,15 +131,14 @@ def set_statistics(model: onnx.ModelProto, feeds: dict[str, Any]) -> None:
     session = native_session(_measuring(model, norms, list(statistics)), Engine.ONNXRUNTIME)
     for node in norms:  # in their order: each changes what the next ones see
         seen = session.run(feeds | statistics)
-        mean, square = seen[f"{node.input[0]}_mean"], seen[f"{node.input[0]}_square"]
-        statistics[node.input[3]] = mean
-        statistics[node.input[4]] = np.maximum(square - mean * mean, np.float32(1e-3))
+        statistics[node.input[3]] = np.zeros_like(statistics[node.input[3]])
+        statistics[node.input[4]] = seen[f"{node.input[0]}_square"] + np.float32(1e-3)
     for name, value in statistics.items():
         weights[name].CopyFrom(onnx.numpy_helper.from_array(value, name))
 
 
 def _measuring(model: onnx.ModelProto, norms: list[onnx.NodeProto], statistics: list[str]) -> onnx.ModelProto:
-    """Make a model that takes the statistics of its norms as inputs and gives the moments of the norms' inputs."""
+    """Make a model that takes the statistics of its norms as inputs and gives the mean square of the norms' inputs."""
     result = onnx.ModelProto()
     result.CopyFrom(model)
     graph = result.graph
@@ -147,11 +150,10 @@ def _measuring(model: onnx.ModelProto, norms: list[onnx.NodeProto], statistics: 
             graph.input.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
     del graph.output[:]
     for name in dict.fromkeys(node.input[0] for node in norms):
-        outputs = [f"{name}_mean", f"{name}_square"]
-        graph.node.append(onnx.helper.make_node("Mul", [name, name], [f"{name}_squares"]))
-        for source, output in zip((name, f"{name}_squares"), outputs, strict=True):
-            graph.node.append(onnx.helper.make_node("ReduceMean", [source], [output], axes=[0, 2, 3], keepdims=0))
-            graph.output.append(onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None))
+        squares, square = f"{name}_squares", f"{name}_square"
+        graph.node.append(onnx.helper.make_node("Mul", [name, name], [squares]))
+        graph.node.append(onnx.helper.make_node("ReduceMean", [squares], [square], axes=[0, 2, 3], keepdims=0))
+        graph.output.append(onnx.helper.make_tensor_value_info(square, onnx.TensorProto.FLOAT, None))
     return result
 
 

@@ -3,10 +3,10 @@
     python benchmarks/weights.py --folder /a/folder/with/20/GB/free --peer-python /path/to/the/peers/bin/python
     python benchmarks/weights.py --models encoder --repeats 5
 
-Two models with random weights: "decoder", 4.3 GB with external data, and "encoder", a BERT-shaped single file of 255 MB.
-They are written piece by piece into a temporary folder inside --folder and removed at the end. Every measurement is a
-process of its own, path in, path out, imports and a tiny conversion done before the clock starts; copying the files with
-`cp` takes its turn among them. With --cache warm the input is in the page cache, with --cache cold it is not.
+Two models with random weights: "decoder", 4.3 GB with external data, and "encoder", a single file of 255 MB shaped like
+BERT. They are written piece by piece into a temporary folder inside --folder and removed at the end. Every measurement
+is a process of its own, path in, path out, imports and a tiny conversion done before the clock starts; copying the
+files with `cp` takes its turn among them. With --cache warm the input is in the page cache, with cold it is not.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import contextlib
 import io
 import json
 import logging
+import math
 import os
 import resource
 import statistics
@@ -38,7 +39,11 @@ TOOLS = {
     "onnxruntime-float16": ("onnxruntime-float16", "fp16"),
 }
 CHUNK_ELEMENTS = 1 << 22
-NOTE = "s: conversion from path to path, or the copy; process s: all of it, imports included. Peaks are of the processes."
+FLOAT, EXTERNAL = 1, 1  # of TensorProto.DataType and TensorProto.DataLocation
+NOTE = (
+    "s: median, conversion from path to path, or the copy; process s: all of it, imports included. Peaks are of whole "
+    "processes. runs: those that succeeded, of those tried."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ MODELS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tool on one model."""
+    """One tool on one model. `failure` is the first failed run's last line, though other runs may have succeeded."""
 
     model: str
     size_mb: float
@@ -73,6 +78,7 @@ class Row:
     peak_mb: float
     size_after_mb: float
     runs: int
+    succeeded: int
     failure: str | None = None
 
 
@@ -146,56 +152,51 @@ def write_model(size: Size, path: Path) -> None:
     """Write a model, its weights drawn and written in pieces of 16 MiB."""
     model, shapes = describe(size)
     if size.is_external:
-        data_path = path.with_name(path.name + ".weights")
-        offset = 0
-        with data_path.open("wb") as data:
-            for name, shape in shapes.items():
-                tensor = _header(model.graph.initializer.add(), name, shape)
-                tensor.data_location = 1  # EXTERNAL
-                length = 4 * _count(shape)
-                entries = (("location", data_path.name), ("offset", offset), ("length", length))
-                for key, value in entries:
-                    tensor.external_data.add(key=key, value=str(value))
-                for chunk in _draw(shape):
-                    data.write(chunk)
-                offset += length
-        path.write_bytes(model.SerializeToString())
-        return
-    # Initializers are appended to the message field by field: a serialized message's fields may be split and repeated.
-    with path.open("wb") as file:
-        file.write(model.SerializeToString())
-        for name, shape in shapes.items():
-            import onnx
+        write_external(model, shapes, path)
+    else:
+        write_inline(model, shapes, path)
 
-            header = _header(onnx.TensorProto(), name, shape).SerializeToString()
-            length = 4 * _count(shape)
-            payload = b"\x4a" + _varint(length)  # TensorProto.raw_data
-            tensor_bytes = len(header) + len(payload) + length
-            field = b"\x2a" + _varint(tensor_bytes)  # GraphProto.initializer
-            file.write(b"\x3a" + _varint(len(field) + tensor_bytes) + field + header + payload)  # ModelProto.graph
+
+def write_external(model: Any, shapes: dict[str, tuple[int, ...]], path: Path) -> None:
+    data_path = path.with_name(path.name + ".weights")
+    offset = 0
+    with data_path.open("wb") as data:
+        for name, shape in shapes.items():
+            tensor = model.graph.initializer.add(name=name, data_type=FLOAT, dims=shape, data_location=EXTERNAL)
+            length = 4 * math.prod(shape)
+            for key, value in (("location", data_path.name), ("offset", offset), ("length", length)):
+                tensor.external_data.add(key=key, value=str(value))
+            for chunk in _draw(shape):
+                data.write(chunk)
+            offset += length
+    path.write_bytes(model.SerializeToString())
+
+
+def write_inline(model: Any, shapes: dict[str, tuple[int, ...]], path: Path) -> None:
+    """Write protobuf by hand, so that no more than a piece of the weights is ever in memory."""
+    headers = []
+    for name, shape in shapes.items():
+        length = 4 * math.prod(shape)
+        tensor = model.graph.initializer.add(name=name, data_type=FLOAT, dims=shape)
+        header = tensor.SerializeToString() + b"\x4a" + _varint(length)  # TensorProto.raw_data
+        headers.append((b"\x2a" + _varint(len(header) + length) + header, shape))  # GraphProto.initializer
+    del model.graph.initializer[-len(shapes) :]
+    graph = model.graph.SerializeToString()
+    size_bytes = len(graph) + sum(len(header) + 4 * math.prod(shape) for header, shape in headers)
+    model.ClearField("graph")
+    with path.open("wb") as file:
+        file.write(model.SerializeToString() + b"\x3a" + _varint(size_bytes) + graph)  # ModelProto.graph
+        for header, shape in headers:
+            file.write(header)
             for chunk in _draw(shape):
                 file.write(chunk)
-
-
-def _header(tensor: Any, name: str, shape: Sequence[int]) -> Any:
-    tensor.name = name
-    tensor.data_type = 1  # FLOAT
-    tensor.dims.extend(shape)
-    return tensor
-
-
-def _count(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _draw(shape: Sequence[int]) -> Iterator[bytes]:
     import numpy
 
-    random = numpy.random.default_rng(_count(shape))
-    left = _count(shape)
+    random = numpy.random.default_rng(math.prod(shape))
+    left = math.prod(shape)
     while left:
         step = min(left, CHUNK_ELEMENTS)
         yield (random.standard_normal(step, numpy.float32) * numpy.float32(0.02)).tobytes()
@@ -322,12 +323,14 @@ def compare(options: argparse.Namespace, folder: Path, name: str) -> list[Row]:
 
 def _row(name: str, size_mb: float, tool: str, answers: Sequence[dict[str, Any]], copied: float) -> Row:
     good = [answer for answer in answers if "failure" not in answer]
+    failure = next((str(answer["failure"]) for answer in answers if "failure" in answer), None)
     if not good:
-        return Row(name, size_mb, tool, 0.0, None, 0.0, 0.0, 0.0, 0, str(answers[0]["failure"]))
+        return Row(name, size_mb, tool, 0.0, None, 0.0, 0.0, 0.0, len(answers), 0, failure)
     seconds, process_s = (statistics.median(a[key] for a in good) for key in ("seconds", "process_s"))
     ratio = None if tool == COPY else seconds / copied
     peak = max(answer["peak_mb"] for answer in good)
-    return Row(name, size_mb, tool, seconds, ratio, process_s, peak, good[0]["size_after"] / 1e6, len(good))
+    size_after_mb = good[0]["size_after"] / 1e6
+    return Row(name, size_mb, tool, seconds, ratio, process_s, peak, size_after_mb, len(answers), len(good), failure)
 
 
 def print_table(rows: Sequence[Row], cache: str) -> None:
@@ -343,24 +346,28 @@ def print_table(rows: Sequence[Row], cache: str) -> None:
     for row in rows:
         if row.tool == COPY:
             table.add_section()
-        if row.failure is not None:
-            table.add_row(row.model, row.tool, f"{row.size_mb:.0f}", "failed", row.failure[:40])
+        runs = f"{row.succeeded}/{row.runs}"
+        if not row.succeeded:
+            table.add_row(row.model, row.tool, f"{row.size_mb:.0f}", "failed", "", "", "", "", runs)
             continue
         ratio = "" if row.to_copy is None else f"{row.to_copy:.1f}"
         peak = f"{row.peak_mb:.0f}" if row.peak_mb else ""
         times = (f"{row.seconds:.2f}", ratio, f"{row.process_s:.2f}")
-        table.add_row(
-            row.model, row.tool, f"{row.size_mb:.0f}", *times, peak, f"{row.size_after_mb:.0f}", str(row.runs)
-        )
+        table.add_row(row.model, row.tool, f"{row.size_mb:.0f}", *times, peak, f"{row.size_after_mb:.0f}", runs)
     console.print(table)
+    for row in rows:
+        if row.failure is not None:
+            failed = row.runs - row.succeeded
+            line = f"{row.model} {row.tool}: {failed} of {row.runs} runs failed: {row.failure}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--tools", nargs="+", choices=TOOLS, default=list(TOOLS))
-    parser.add_argument("--folder", type=Path, default=None, help="where the models go; the temporary folder by default")
-    parser.add_argument("--cache", choices=("warm", "cold"), default="warm", help="whether the input is in the page cache")
+    parser.add_argument("--folder", type=Path, help="where the models go; a temporary folder by default")
+    parser.add_argument("--cache", choices=("warm", "cold"), default="warm", help="is the input in the page cache?")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each tool on the single file")
     parser.add_argument("--repeats-large", type=int, default=1, help="runs of each tool on the model of 4.3 GB")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peers")

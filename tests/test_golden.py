@@ -2,7 +2,8 @@
 
 A case is comment lines that say what rule it guards, options of the conversion as `key: value`, the model as ONNX text
 under `--- before`, and what is expected: the typed text under `--- after`, or the message under `--- error`. Under
-`--- reasons` stand one line per operator, `node: precision rule`, where the reasons are what the case is about.
+`--- reasons` stands one line per operator, `node: precision rule`, where the reasons are what the case is about;
+under `--- opset` the result's opset.
 
     python tests/test_golden.py --write [PATTERN]
 
@@ -29,7 +30,8 @@ _TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset
 _LISTS = frozenset({"include", "exclude"})
 # ONNX text has no sparse tensors: `sparse: NAME` makes a Constant that holds that weight of the text sparse.
 _OTHERS = frozenset({"io", "sparse"})
-_EXPECTATIONS = ("after", "reasons", "error")
+_KEYS = _TEXTS | _LISTS | _OTHERS
+_EXPECTATIONS = ("after", "reasons", "opset", "error")
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Case:
             return {"error": f"{error}\n"}
         ops = [node for node in result.plan.nodes if node.kind == "op"]
         reasons = "".join(f"{node.name}: {node.precision.compute} {node.rule}\n" for node in ops)
-        return {"after": mezzo.show(result.model), "reasons": reasons}
+        opset = f"{result.summary.opset_after}\n"
+        return {"after": mezzo.show(result.model), "reasons": reasons, "opset": opset}
 
     def text(self, expected: dict[str, str]) -> str:
         """Spell the file with these expectations."""
@@ -87,12 +90,12 @@ def read_case(path: Path) -> Case:
             if line.startswith("#"):
                 continue
             key, separator, value = line.partition(":")
-            if not separator or key not in _TEXTS | _LISTS | _OTHERS:
-                raise ValueError(f"{path}: {line.strip()!r} is no option; choose of {sorted(_TEXTS | _LISTS | _OTHERS)}")
+            if not separator or key not in _KEYS:
+                raise ValueError(f"{path}: {line.strip()!r} is no option; choose of {sorted(_KEYS)}")
             options[key] = value.strip()
     strangers = sections.keys() - {"before", *_EXPECTATIONS}
     if "before" not in sections or strangers or not head or not head[0].startswith("#"):
-        raise ValueError(f"{path}: a case has a comment, '--- before' and some of {_EXPECTATIONS}, not {strangers or ''}")
+        raise ValueError(f"{path}: wanted a comment, '--- before' and some of {_EXPECTATIONS}; {sorted(strangers)}")
     texts = {name: "".join(lines) for name, lines in sections.items()}
     return Case(path.relative_to(_FOLDER).with_suffix("").as_posix(), tuple(head), texts.pop("before"), options, texts)
 
@@ -148,7 +151,7 @@ def _write(pattern: str) -> None:
         if not fnmatch.fnmatchcase(case.name, pattern):
             continue
         got = case.answer()
-        wanted = [name for name in got if name != "reasons" or "reasons" in case.expected]
+        wanted = [name for name in got if name in ("after", "error") or name in case.expected]
         text = case.text({name: got[name] for name in wanted})
         if path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")

@@ -2,8 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from mezzo.columns import ANY
 from mezzo.dtypes import DType
-from mezzo.graph import Graph, Kind, Role
+from mezzo.graph import Graph, Kind
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.strategy import Choice, Problem
 
@@ -15,17 +18,23 @@ def check(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]) -> li
 
 def _check_nodes(problem: Problem, is_low: Sequence[bool]) -> list[str]:
     found = []
+    low_legal = {id(n.signature): problem.low in n.signature.legal for n in problem.graph.nodes}
     for node, choice, low in zip(problem.graph.nodes, problem.choices, is_low, strict=True):
-        if choice is Choice.HIGH and low:
-            found.append(f"node {node.name!r} ({node.op}) runs in {problem.low}, but has to stay {problem.high}")
-        if choice is Choice.LOW and not low:
+        if choice is Choice.ABSENT:
+            continue
+        if low:
+            if choice is Choice.HIGH:
+                found.append(f"node {node.name!r} ({node.op}) runs in {problem.low}, but has to stay {problem.high}")
+            if not low_legal[id(node.signature)]:
+                found.append(f"node {node.name!r} ({node.op}) runs in {problem.low}, which its schema does not allow")
+        elif choice is Choice.LOW:
             found.append(f"node {node.name!r} ({node.op}) runs in {problem.high}, but has to be {problem.low}")
-        if choice is not Choice.ABSENT and low and problem.low not in node.signature.legal:
-            found.append(f"node {node.name!r} ({node.op}) runs in {problem.low}, which its schema does not allow")
-        root = problem.linked[node.id]
-        if choice is not Choice.ABSENT and problem.choices[root] is not Choice.ABSENT and is_low[root] != low:
-            other = problem.graph.nodes[root].name
-            found.append(f"nodes {node.name!r} and {other!r} share a sequence and have to agree on one dtype")
+    for number, root in enumerate(problem.linked):
+        if root == number or is_low[root] == is_low[number]:
+            continue
+        if problem.choices[number] is not Choice.ABSENT and problem.choices[root] is not Choice.ABSENT:
+            name, other = problem.graph.nodes[number].name, problem.graph.nodes[root].name
+            found.append(f"nodes {name!r} and {other!r} share a sequence and have to agree on one dtype")
     return found
 
 
@@ -41,19 +50,17 @@ def _check_edits(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]
 
 def _check_makers(problem: Problem, is_low: Sequence[bool], native: Mapping[int, DType | None]) -> list[str]:
     """Every value has the dtype that its producer gives it; only a source may be stored in any."""
-    graph, found = problem.graph, []
-    for number, value in enumerate(graph.values):
-        producer = graph.nodes[value.producer]
-        want = value.dtype
-        if producer.kind is Kind.SOURCE or (want is not problem.high and want is not problem.low):
-            if native[number] is not want and native[number] not in producer.signature.legal:
-                found.append(f"value {value.name!r} becomes {native[number]}, which cannot be: it is {want}")
-            continue
-        port = 0 if len(producer.outputs) == 1 else producer.outputs.index(number)
-        if producer.signature.outputs[port] is Role.GROUP:
-            want = problem.low if is_low[producer.id] else problem.high
-        if native[number] is not want:
-            found.append(f"value {value.name!r} is noted as {native[number]}, but {producer.name!r} makes {want}")
+    graph, columns, found = problem.graph, problem.graph.columns, []
+    makes_low = problem.native_low(np.array(is_low, bool))
+    native_low = np.array([native[number] is problem.low for number in range(len(graph.values))], bool)
+    for number in np.flatnonzero(problem.is_planned & (makes_low != native_low)).tolist():
+        name, producer = graph.values[number].name, graph.nodes[columns.value_producer[number]].name
+        want = problem.low if makes_low[number] else problem.high
+        found.append(f"value {name!r} is noted as {native[number]}, but {producer!r} makes {want}")
+    for number in np.flatnonzero(~problem.is_planned).tolist():
+        value, held = graph.values[number], native[number]
+        if held is not value.dtype and held not in graph.nodes[value.producer].signature.legal:
+            found.append(f"value {value.name!r} becomes {held}, which cannot be: it is {value.dtype}")
     return found
 
 
@@ -88,28 +95,40 @@ def _check_readers(
             if (edit.node, edit.operand) in reads:
                 found.append(f"node {graph.nodes[edit.node].name!r} has operand {edit.operand} rewired twice")
             reads[edit.node, edit.operand] = edit
-    for node in graph.nodes:
-        if node.kind is Kind.CAST:
-            continue  # it makes its form from whatever its operand has become
-        for operand, (value, role) in enumerate(zip(node.inputs, node.signature.inputs, strict=True)):
-            if value is None or graph.values[value].dtype not in (problem.high, problem.low):
-                continue
-            where = f"node {node.name!r} ({node.op}) reads operand {operand}"
-            rewire = reads.get((node.id, operand))
-            is_widened = (node.id, operand) in graph.widened
-            got = problem.high if is_widened else native[value]
-            if rewire is not None:
-                got = rewire.dtype
-                form = rewire.value, rewire.dtype
-                if rewire.value not in _behind(graph, value):
-                    found.append(f"{where} from {graph.values[rewire.value].name!r}, which is another value")
-                if native[rewire.value] is not rewire.dtype and form not in made and form not in graph.forms:
-                    found.append(f"{where} in {rewire.dtype}, a form that nothing makes")
-            want = problem.high if is_widened else graph.values[value].dtype
-            if role is Role.GROUP:
-                want = problem.low if is_low[node.id] else problem.high
-            if got is not want and role is not Role.ANY:
-                found.append(f"{where} in {got} where it needs {want}")
+    for (number, operand), rewire in reads.items():
+        node, form = graph.nodes[number], (rewire.value, rewire.dtype)
+        value = node.inputs[operand]
+        where = f"node {node.name!r} ({node.op}) reads operand {operand}"
+        if value is None or rewire.value not in _behind(graph, value):
+            found.append(f"{where} from {graph.values[rewire.value].name!r}, which is another value")
+        if native[rewire.value] is not rewire.dtype and form not in made and form not in graph.forms:
+            found.append(f"{where} in {rewire.dtype}, a form that nothing makes")
+    found += _check_operands(problem, is_low, native, reads)
+    return found
+
+
+def _check_operands(
+    problem: Problem, is_low: Sequence[bool], native: Mapping[int, DType | None], reads: Mapping[tuple[int, int], Rewire]
+) -> list[str]:
+    """Every operand gets the dtype that its node needs."""
+    graph, columns = problem.graph, problem.graph.columns
+    low = np.array(is_low, bool)
+    native_low = np.array([native[number] is problem.low for number in range(len(graph.values))], bool)
+    got = native_low[columns.use_value] & ~columns.use_widened
+    if reads:
+        place = {key: at for at, key in enumerate(zip(columns.use_node.tolist(), columns.use_operand.tolist(), strict=True))}
+        for key, rewire in reads.items():
+            if key in place:
+                got[place[key]] = rewire.dtype is problem.low
+    planned = columns.holds(problem.high) | columns.holds(problem.low)
+    # A model's Cast makes its form from whatever its operand has become.
+    is_cast = columns.node_kind[columns.use_node] == list(Kind).index(Kind.CAST)
+    wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & (got != problem.wanted_low(low))
+    found = []
+    for at in np.flatnonzero(wrong).tolist():
+        node = graph.nodes[columns.use_node[at]]
+        held, want = (problem.low, problem.high) if got[at] else (problem.high, problem.low)
+        found.append(f"node {node.name!r} ({node.op}) reads operand {columns.use_operand[at]} in {held} where it needs {want}")
     return found
 
 

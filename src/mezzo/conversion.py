@@ -15,7 +15,7 @@ from mezzo.options import Options
 from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype, uniform
 from mezzo.planner import Judged, Wishes, judge, reasons, rows_of
 from mezzo.policy import Category
-from mezzo.strategy import Choice
+from mezzo.strategy import Choice, Problem
 from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
 
@@ -35,7 +35,17 @@ class Decided:
 
     reading: Reading
     plan: Plan
+    problem: Problem
     is_low: Sequence[bool]
+
+    def count_nodes(self) -> tuple[int, int]:
+        """Operators that run low, and those that could and do not."""
+        low = [
+            self.is_low[node.id]
+            for node, choice in zip(self.problem.graph.nodes, self.problem.choices, strict=True)
+            if node.kind is Kind.OP and choice is not Choice.ABSENT
+        ]
+        return sum(low), len(low) - sum(low)
 
 
 def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
@@ -81,16 +91,14 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
     edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits)
     faults = check(problem, is_low, edits)
     assert not faults, f"strategy {wishes.strategy.name} or lower broke a rule: {faults[0]}"
-    why = reasons(judged, is_low, wishes)
-    for number, node in enumerate(problem.graph.nodes):
-        if node.name in banned:
-            why[number] = Reason("contract", banned[node.name])
     opset = reading.opset if reading.opset != model.opset else None
     made = Plan(
-        problem.graph.fingerprint, problem.high, problem.low, opset, options.settings,
-        _planned_nodes(judged, is_low, why), edits, _stored_within(reading.graph, edits), _notes(reading.graph, wishes, is_low),
+        problem.high, problem.low, opset, options.settings, edits, _stored_within(reading.graph, edits),
+        _notes(reading.graph, wishes, is_low),
+        make_nodes=lambda: _planned_nodes(judged, is_low, wishes, banned),
+        make_fingerprint=lambda: problem.graph.fingerprint,
     )  # fmt: skip
-    return Decided(reading, made, is_low)
+    return Decided(reading, made, judged.problem, is_low)
 
 
 def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
@@ -123,8 +131,14 @@ def _refuse_out_of_range(graph: Graph, wishes: Wishes) -> None:
         raise ContractError(f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights")
 
 
-def _planned_nodes(judged: Judged, is_low: Sequence[bool], why: Sequence[Reason]) -> tuple[PlannedNode, ...]:
+def _planned_nodes(
+    judged: Judged, is_low: Sequence[bool], wishes: Wishes, banned: Mapping[str, str]
+) -> tuple[PlannedNode, ...]:
     problem = judged.problem
+    why = reasons(judged, is_low, wishes)
+    for number, node in enumerate(problem.graph.nodes):
+        if node.name in banned:
+            why[number] = Reason("contract", banned[node.name])
     high, low = uniform(problem.high), uniform(problem.low)
     nodes = problem.graph.nodes
     return tuple(
@@ -191,4 +205,4 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
     faults = check(problem, is_low, edits)
     if faults:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
-    return Decided(reading, replace(given, edits=edits), is_low)
+    return Decided(reading, replace(given, edits=edits), problem, is_low)

@@ -95,6 +95,7 @@ class OpFacts:
     """One row. Unlisted operators have no row, which a policy reads as deny.
 
     `keeps_values`: each output element is one of the input's elements (Reshape, MaxPool, Relu is not: it makes zeros).
+    `numbers`: attributes that enter the arithmetic as floats (Clip's bounds, Elu's alpha).
     `is_bounded`: the result's magnitude is bounded whatever the input's is (Sigmoid, Softmax, normalizations).
     """
 
@@ -105,6 +106,7 @@ class OpFacts:
     keeps_values: bool = False
     is_bounded: bool = False
     source: str = ""
+    numbers: tuple[str, ...] = ()
 
 
 def facts(
@@ -115,6 +117,7 @@ def facts(
     keeps_values: bool = False,
     is_bounded: bool = False,
     source: str = "",
+    numbers: tuple[str, ...] = (),
 ) -> OpFacts:
     """Write one row of a table."""
-    return OpFacts(op, cost, function, frozenset(risks), keeps_values, is_bounded, source)
+    return OpFacts(op, cost, function, frozenset(risks), keeps_values, is_bounded, source, numbers)

@@ -14,9 +14,12 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.dtypes import DType
+
+if TYPE_CHECKING:
+    from mezzo.columns import Columns
 
 
 class Kind(enum.Enum):
@@ -142,11 +145,19 @@ class Graph:
     def uses(self) -> tuple[tuple[Use, ...], ...]:
         """Uses of each value, by value id, in node order."""
         found: list[list[Use]] = [[] for _ in self.values]
+        make = Use._make
         for node in self.nodes:
             for operand, value in enumerate(node.inputs):
                 if value is not None:
-                    found[value].append(Use(node.id, operand))
+                    found[value].append(make((node.id, operand)))
         return tuple(map(tuple, found))
+
+    @cached_property
+    def columns(self) -> "Columns":
+        """Uses, values and nodes as arrays."""
+        from mezzo.columns import columns_of
+
+        return columns_of(self)
 
     @cached_property
     def fingerprint(self) -> str:

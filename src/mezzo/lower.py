@@ -1,8 +1,11 @@
 """Turn an assignment into edits. The only place that places casts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
+from mezzo.columns import ANY, GROUP
 from mezzo.dtypes import DType
 from mezzo.graph import Graph, Kind, Role, Use
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
@@ -38,12 +41,46 @@ class _Lowering:
     def edits(self) -> list[Edit]:
         found: list[Edit] = []
         # Backwards, so that the uses of a needless Cast are known before its operand is lowered.
-        for number in range(len(self.graph.values) - 1, -1, -1):
-            dtype = self.graph.values[number].dtype
-            if dtype is self.high or dtype is self.low:
+        for number, is_plain in self._changing():
+            if is_plain:
+                found.append(Retype(number, self._native(number)))
+            else:
+                dtype = self.graph.values[number].dtype
+                assert dtype is not None, "only values with a dtype are lowered"
                 found += reversed(self._lower_value(number, dtype))
         found.reverse()
         return found
+
+    def _changing(self) -> Iterator[tuple[int, bool]]:
+        """Values to lower, last first; True where only the dtype changes and every use agrees. Most values are neither."""
+        columns = self.graph.columns
+        low = np.array(self.is_low, bool)
+        held_low = columns.holds(self.low)
+        planned = held_low | columns.holds(self.high)
+        makes_low = np.where(columns.value_role == GROUP, low[columns.value_producer], held_low)
+        wants_low = np.where(
+            columns.use_role == GROUP, low[columns.use_node], held_low[columns.use_value] & ~columns.use_widened
+        )
+        kinds = list(Kind)
+        producers = columns.node_kind[columns.value_producer]
+        by_cast = columns.node_kind[columns.use_node] == kinds.index(Kind.CAST)
+        differs = (columns.use_role != ANY) & (wants_low != makes_low[columns.use_value])
+        close = np.isin(producers, [kinds.index(Kind.SOURCE), kinds.index(Kind.CAST)])
+        close[columns.use_value[differs | columns.use_aliased | by_cast]] = True
+        retyped = makes_low != held_low
+        for number in np.flatnonzero(planned & (close | retyped))[::-1].tolist():
+            yield number, not close[number]
+
+    def _native(self, number: int) -> DType:
+        """What an operator, input or tie makes of its value."""
+        graph = self.graph
+        producer = graph.nodes[graph.values[number].producer]
+        port = 0 if len(producer.outputs) == 1 else producer.outputs.index(number)
+        if producer.signature.outputs[port] is Role.GROUP:
+            return self.low if self.is_low[producer.id] else self.high
+        held = graph.values[number].dtype
+        assert held is not None, "only values with a dtype are lowered"
+        return held
 
     def _lower_value(self, number: int, held: DType) -> list[Edit]:
         graph = self.graph
@@ -59,9 +96,7 @@ class _Lowering:
             wanted = {wish.dtype for wish in wishes if wish.dtype is not None}
             native = held if held in wanted or not wanted else next(iter(wanted))
         else:
-            port = 0 if len(producer.outputs) == 1 else producer.outputs.index(number)
-            is_group = producer.signature.outputs[port] is Role.GROUP
-            native = (self.low if self.is_low[producer.id] else self.high) if is_group else held
+            native = self._native(number)
         limit = self.limits.get(number)
         edits: list[Edit] = [] if native is held else [Retype(number, native, limit)]
         for dtype in (self.high, self.low):

@@ -166,13 +166,12 @@ def _given_plan(given: Plan | str | os.PathLike[str] | None) -> Plan | None:
 
 
 def _summary(model: "OnnxModel", decided: "Decided", size_after_bytes: int) -> Summary:
-    ops = [node for node in decided.plan.nodes if node.kind == "op"]
-    low = sum(1 for node in ops if node.precision.compute is decided.plan.low)
+    low, high = decided.count_nodes()
     before = model.opset or 0
     notes = list(decided.plan.notes)
     if decided.plan.opset is not None and decided.plan.opset != before:
         notes.append(f"the opset went from {before} to {decided.plan.opset}: only there the schema allows {decided.plan.low}")
     return Summary(
-        low, len(ops) - low, sum(isinstance(e, AddCast) for e in decided.plan.edits), model.source.size_bytes,
+        low, high, sum(isinstance(e, AddCast) for e in decided.plan.edits), model.source.size_bytes,
         size_after_bytes, before, decided.plan.opset or before, tuple(notes),
     )  # fmt: skip

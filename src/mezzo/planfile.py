@@ -77,16 +77,18 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise InputError(f"{where} has format {found!r}, wanted {FORMAT!r}; save it again with --save-plan")
     try:
+        fingerprint = _text(document, "fingerprint")
+        nodes = tuple(_read_node(entry) for entry in document["nodes"])
         return Plan(
-            fingerprint=_text(document, "fingerprint"),
             high=DType(document["high"]),
             low=DType(document["low"]),
             opset=document["opset"] if isinstance(document["opset"], int) else None,
             settings=tuple((str(k), str(v)) for k, v in document["settings"].items()),
-            nodes=tuple(_read_node(entry) for entry in document["nodes"]),
             edits=(),
             limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
             notes=tuple(str(note) for note in document["notes"]),
+            make_nodes=lambda: nodes,
+            make_fingerprint=lambda: fingerprint,
         )
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{where} lacks or misstates a field: {error}; compare it with a plan saved afresh") from error

@@ -4,10 +4,15 @@ import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from mezzo.columns import FIXED, GROUP
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import InputError
 from mezzo.facts import Cost, OpFacts
-from mezzo.graph import Graph, Kind, Node, Role
+from mezzo.graph import Graph, Kind, Node
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
@@ -68,7 +73,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     """Give every node its verdict and its choice.
 
     Raises:
-        InputError: a pattern or an interface name matches nothing.
+        InputError: a pattern or an interface name matches nothing, or asks for what cannot be.
     """
     rows = rows_of(graph)
     view = View(graph, rows, FORMATS[wishes.low])
@@ -83,6 +88,8 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     worths = tuple(v.worth for v in verdicts)
     problem = Problem(graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs)
+    if wishes.io:
+        _check_links(problem, wishes)
     return Judged(problem, tuple(verdicts), limits)
 
 
@@ -197,6 +204,27 @@ def _check_interface(graph: Graph, wishes: Wishes) -> None:
             raise InputError(f"--io {name}={dtype}: {name!r} holds no f32 or {wishes.low} tensor; leave it out")
 
 
+def _check_links(problem: Problem, wishes: Wishes) -> None:
+    """A sequence cannot be cast, so an input or output that is one may only ask for what its other holders allow."""
+    graph, choices = problem.graph, problem.choices
+    fixed = {number: choice for number, choice in enumerate(choices) if choice in (Choice.HIGH, Choice.LOW)}
+    first: dict[tuple[int, Choice], int] = {}
+    for number, choice in fixed.items():
+        first.setdefault((problem.linked[number], choice), number)
+    for number, choice in fixed.items():
+        node = graph.nodes[number]
+        name = node.name.partition(" ")[2]
+        if node.kind not in (Kind.INPUT, Kind.OUTPUT) or name not in wishes.io:
+            continue
+        other = first.get((problem.linked[number], Choice.HIGH if choice is Choice.LOW else Choice.LOW))
+        if other is not None:
+            held = HIGH if choice is Choice.LOW else wishes.low
+            raise InputError(
+                f"--io {name}={wishes.io[name]}: {name!r} is a sequence, which cannot be cast, and "
+                f"{graph.nodes[other].name!r} holds it in {held}; ask the same of both, or leave it out"
+            )
+
+
 def _promote(
     graph: Graph, rows: Sequence[OpFacts | None], verdicts: list[Verdict], choices: Sequence[Choice], low: DType
 ) -> None:
@@ -204,44 +232,18 @@ def _promote(
 
     Beside arithmetic, what only moves values is left to the strategy, which then casts where values are smallest.
     """
-    parent = list(range(len(graph.nodes)))
-
-    def find(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    touched: list[int] = []  # free nodes beside an operator that stays FP32
-    for value, uses in zip(graph.values, graph.uses, strict=True):
-        producer = graph.nodes[value.producer]
-        if producer.kind is Kind.SOURCE or not uses or (value.dtype is not HIGH and value.dtype is not low):
-            continue
-        port = 0 if len(producer.outputs) == 1 else producer.outputs.index(uses_value(graph, uses))
-        made = producer.id if producer.signature.outputs[port] is Role.GROUP else None
-        ends = [made] + [u.node for u in uses if graph.nodes[u.node].signature.inputs[u.operand] is Role.GROUP]
-        # Operators that are low already belong to their region as before their conversion: twice must be as once.
-        free = [n for n in ends if n is not None and _is_movable(graph.nodes[n], choices[n])]
-        has_fixed_use = any(graph.nodes[u.node].signature.inputs[u.operand] is Role.FIXED for u in uses)
-        is_troubled = has_fixed_use or made is None or any(
-            n is not None and choices[n] is Choice.HIGH and graph.nodes[n].kind in (Kind.OP, Kind.TIE) for n in ends
-        )
-        for other in free[1:]:
-            parent[find(other)] = find(free[0])
-        if is_troubled:
-            touched += free
-    troubled = {find(number) for number in touched}
+    region, troubled = _regions(graph, choices, low)
     pulled: set[int] = set()  # regions that hold arithmetic, whose pure movement then only follows
     for node in graph.nodes:
         is_arithmetic = node.kind is Kind.OP and verdicts[node.id].category in (Category.ALLOW, Category.INFER)
         if is_arithmetic and not _only_moves(rows[node.id]) and _is_movable(node, choices[node.id]):
-            pulled.add(find(node.id))
+            pulled.add(region[node.id])
     for node in graph.nodes:
-        if choices[node.id] is not Choice.FREE or node.kind is not Kind.OP or find(node.id) in troubled:
+        if choices[node.id] is not Choice.FREE or node.kind is not Kind.OP or region[node.id] in troubled:
             continue
         old = verdicts[node.id]
         is_moving = old.category is Category.CLEAR or _only_moves(rows[node.id])
-        if old.worth < GRANTED and not (is_moving and find(node.id) in pulled):
+        if old.worth < GRANTED and not (is_moving and region[node.id] in pulled):
             because = "nothing in this region needs f32, and low was asked for"
             verdicts[node.id] = Verdict(Category.ALLOW, "untroubled", because, None, GRANTED)
 
@@ -251,12 +253,33 @@ def _only_moves(row: OpFacts | None) -> bool:
 
 
 def _is_movable(node: Node, choice: Choice) -> bool:
+    # Operators that are low already belong to their region as before their conversion: twice must be as once.
     return choice is Choice.FREE or (choice is Choice.LOW and node.kind not in (Kind.INPUT, Kind.OUTPUT))
 
 
-def uses_value(graph: Graph, uses: Sequence[tuple[int, int]]) -> int | None:
-    """The value that uses share."""
-    return graph.nodes[uses[0][0]].inputs[uses[0][1]]
+def _regions(graph: Graph, choices: Sequence[Choice], low: DType) -> tuple[list[int], set[int]]:
+    """The region of each node, joined by values between movable nodes, and the regions that an FP32 operator touches."""
+    columns, kinds = graph.columns, list(Kind)
+    sources = columns.node_kind[columns.value_producer] == kinds.index(Kind.SOURCE)
+    planned = (columns.holds(HIGH) | columns.holds(low)) & ~sources
+    movable = np.array([_is_movable(node, choice) for node, choice in zip(graph.nodes, choices, strict=True)], bool)
+    stays = np.array([choice is Choice.HIGH for choice in choices], bool)
+    stays &= np.isin(columns.node_kind, [kinds.index(Kind.OP), kinds.index(Kind.TIE)])
+    # Both ends of every value: its maker, and each reader in its group.
+    makes = np.flatnonzero(planned & (columns.value_role == GROUP))
+    reads = planned[columns.use_value] & (columns.use_role == GROUP)
+    values = np.concatenate([makes, columns.use_value[reads]])
+    ends = np.concatenate([columns.value_producer[makes], columns.use_node[reads]])
+    is_troubled = np.zeros(len(graph.values), bool)
+    is_troubled[columns.use_value[planned[columns.use_value] & (columns.use_role == FIXED)]] = True
+    is_troubled |= planned & (columns.value_role != GROUP)
+    is_troubled[values[stays[ends]]] = True
+    values, ends = values[movable[ends]], ends[movable[ends]]
+    size = len(graph.nodes)
+    # Nodes and values are the two sides of one graph, whose parts are the regions.
+    links = csr_array((np.ones(len(ends), np.int8), (ends, values + size)), shape=(size + len(graph.values),) * 2)
+    region = connected_components(links, directed=False)[1]
+    return region[:size].tolist(), set(region[ends[is_troubled[values]]].tolist())
 
 
 def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reason]:

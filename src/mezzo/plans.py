@@ -1,6 +1,7 @@
 """What was decided, why, and the edits that realise it. A plan is data: printed, saved, diffed, edited, replayed."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -88,19 +89,30 @@ class PlannedNode(NamedTuple):
 class Plan:
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
 
-    `opset` is the opset of the default domain that the edits need; the model's own where no step is taken.
-    `settings` are the options that made the plan, by name, for the reader and for replay.
+    `opset` is the opset of the default domain that the edits need; None where no step is taken. `settings` are the
+    options that made the plan, by name, for the reader. `limits` are the constants stored within bounds: the name of
+    their source, the bound. The nodes and the fingerprint are worked out when first asked for: most conversions never do.
     """
 
-    fingerprint: str
     high: DType
     low: DType
     opset: int | None
     settings: tuple[tuple[str, str], ...]
-    nodes: tuple[PlannedNode, ...]
     edits: tuple[Edit, ...]
-    limits: tuple[tuple[str, float], ...] = ()  # constants stored within bounds: the name of their value, the bound
-    notes: tuple[str, ...] = ()
+    limits: tuple[tuple[str, float], ...]
+    notes: tuple[str, ...]
+    make_nodes: Callable[[], tuple[PlannedNode, ...]] = field(repr=False, compare=False)
+    make_fingerprint: Callable[[], str] = field(repr=False, compare=False)
+
+    @cached_property
+    def nodes(self) -> tuple[PlannedNode, ...]:
+        """One line per node that holds a precision, in graph order."""
+        return self.make_nodes()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the model's structure; a plan fits no other."""
+        return self.make_fingerprint()
 
     @cached_property
     def by_name(self) -> dict[str, PlannedNode]:

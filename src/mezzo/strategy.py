@@ -5,13 +5,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mezzo.dtypes import DType
 from mezzo.facts import Cost
-from mezzo.graph import Graph, Kind, Node, Role
+from mezzo.graph import Graph, Kind, Role
 from mezzo.policy import GRANTED, Category
 from mezzo.target import Costs
+
+if TYPE_CHECKING:
+    from mezzo.columns import Bools, Ints
 
 
 class Choice(enum.Enum):
@@ -53,10 +56,10 @@ class Problem:
                 node = parent[node]
             return node
 
-        for value, uses in zip(self.graph.values, self.graph.uses, strict=True):
+        for number, value in enumerate(self.graph.values):
             if value.is_castable:
                 continue
-            for use in uses:
+            for use in self.graph.uses[number]:
                 node = self.graph.nodes[use.node]
                 if node.signature.inputs[use.operand] is Role.ANY:
                     continue
@@ -67,44 +70,76 @@ class Problem:
     @cached_property
     def gains(self) -> tuple[int, ...]:
         """What each node saves by running low, in the unit of `Costs`."""
-        return tuple(self._gain(node) for node in range(len(self.graph.nodes)))
+        import numpy as np
 
-    def _gain(self, number: int) -> int:
-        category = self.categories[number]
-        node = self.graph.nodes[number]
-        if node.kind is not Kind.OP or category is None or category is Category.CLEAR:
-            return 0
-        values = self.graph.values
-        signature = node.signature
-        elements = sum(
-            values[v].elements
-            for ports, roles in ((node.inputs, signature.inputs), (node.outputs, signature.outputs))
-            for v, role in zip(ports, roles, strict=True)
-            if v is not None and role is Role.GROUP
+        from mezzo.columns import GROUP
+
+        columns, size = self.graph.columns, len(self.graph.nodes)
+        read_by, made_by = columns.use_role == GROUP, columns.value_role == GROUP
+        read = np.zeros(size, np.int64)
+        np.add.at(read, columns.use_node[read_by], columns.value_elements[columns.use_value[read_by]])
+        made = np.zeros(size, np.int64)
+        np.add.at(made, columns.value_producer[made_by], columns.value_elements[made_by])
+        moved = 2 * (read + made) * columns.node_repeats  # two bytes fewer for each element read or written
+        resizes = np.maximum(read, made) > 2 * np.minimum(read, made)
+        return tuple(
+            self._gain(number, amount, resize)
+            for number, (amount, resize) in enumerate(zip(moved.tolist(), resizes.tolist(), strict=True))
         )
-        repeats = self.graph.scopes[node.scope].repeats
-        moved = 2 * elements * repeats  # two bytes fewer for each element read or written
+
+    def _gain(self, number: int, moved: int, resizes: bool) -> int:
+        category = self.categories[number]
+        if category is None or category is Category.CLEAR or self.graph.nodes[number].kind is not Kind.OP:
+            return 0
         if category is not Category.ALLOW:
             return moved
-        is_movement = self.costs_of[number] is Cost.MOVEMENT
-        if is_movement and self.worths[number] < GRANTED and self._resizes(node):
-            return moved  # its cast belongs on the small side, wherever that is
-        heavy = self.costs_of[number] in (Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT)
-        return self.worths[number] * self.prices.cast_launch * repeats + moved * (self.prices.linear_factor if heavy else 1)
+        cost, worth = self.costs_of[number], self.worths[number]
+        if resizes and worth < GRANTED and cost is Cost.MOVEMENT:
+            return moved  # much smaller or larger than what it reads (Slice, Expand): cast where it is small
+        repeats = self.graph.scopes[self.graph.nodes[number].scope].repeats
+        factor = self.prices.linear_factor if cost in _HEAVY else 1
+        return worth * self.prices.cast_launch * repeats + moved * factor
 
-    def _resizes(self, node: Node) -> bool:
-        """Whether a movement's result is much smaller or larger than what it reads (Slice, Gather, Expand)."""
-        values = self.graph.values
-        read, made = (
-            sum(values[v].elements for v, role in zip(ports, roles, strict=True) if v is not None and role is Role.GROUP)
-            for ports, roles in ((node.inputs, node.signature.inputs), (node.outputs, node.signature.outputs))
-        )
-        return max(read, made) > 2 * min(read, made)
+    @cached_property
+    def cast_prices(self) -> "Ints":
+        """Price of one cast of each value: it reads one form and writes the other, as often as its scope runs."""
+        columns = self.graph.columns
+        return (self.prices.cast_launch + 6 * columns.value_elements) * columns.value_repeats
 
-    def cast_price(self, value: int) -> int:
-        """Price of one cast of a value inside the graph: it reads one form and writes the other."""
-        held = self.graph.values[value]
-        return (self.prices.cast_launch + 6 * held.elements) * self.graph.scopes[held.scope].repeats
+    @cached_property
+    def is_planned(self) -> "Bools":
+        """Which values hold one of the two precisions today, and are made by an operator, an input or a tie."""
+        from mezzo.graph import Kind
+
+        columns = self.graph.columns
+        source = list(Kind).index(Kind.SOURCE)
+        held = columns.holds(self.high) | columns.holds(self.low)
+        found: Bools = held & (columns.node_kind[columns.value_producer] != source)
+        return found
+
+    def native_low(self, is_low: "Bools") -> "Bools":
+        """Which values their producers make low."""
+        import numpy as np
+
+        from mezzo.columns import GROUP
+
+        columns = self.graph.columns
+        found: Bools = np.where(columns.value_role == GROUP, is_low[columns.value_producer], columns.holds(self.low))
+        return found
+
+    def wanted_low(self, is_low: "Bools") -> "Bools":
+        """Which uses want their value low. Uses with the role ANY say nothing."""
+        import numpy as np
+
+        from mezzo.columns import GROUP
+
+        columns = self.graph.columns
+        held = columns.holds(self.low)[columns.use_value] & ~columns.use_widened
+        found: Bools = np.where(columns.use_role == GROUP, is_low[columns.use_node], held)
+        return found
+
+
+_HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 
 
 class Strategy(ABC):
@@ -120,28 +155,16 @@ class Strategy(ABC):
 
 def casts_of(problem: Problem, is_low: Sequence[bool]) -> list[tuple[int, DType]]:
     """The casts an assignment needs: one per value and dtype that some use wants and no form provides."""
-    graph, needed = problem.graph, []
-    for number, uses in enumerate(graph.uses):
-        value = graph.values[number]
-        producer = graph.nodes[value.producer]
-        if producer.kind is Kind.SOURCE or value.dtype not in (problem.high, problem.low):
-            continue
-        port = producer.outputs.index(number)
-        native = is_low[producer.id] if producer.signature.outputs[port] is Role.GROUP else value.dtype is problem.low
-        wants = {wants_low(problem, is_low, use.node, use.operand, number) for use in uses} - {None, native}
-        needed += [(number, problem.low if want else problem.high) for want in wants]
-    return needed
+    import numpy as np
 
+    from mezzo.columns import ANY
 
-def wants_low(problem: Problem, is_low: Sequence[bool], node: int, operand: int, value: int) -> bool | None:
-    """Whether a use wants its value low; None if it takes it as it comes."""
-    role = problem.graph.nodes[node].signature.inputs[operand]
-    if role is Role.ANY:
-        return None
-    if role is Role.GROUP:
-        return is_low[node]
-    held = problem.graph.values[value].dtype is problem.low
-    return held and (node, operand) not in problem.graph.widened
+    columns, low = problem.graph.columns, np.array(is_low, bool)
+    native, wanted = problem.native_low(low)[columns.use_value], problem.wanted_low(low)
+    differs = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (native != wanted)
+    values = np.unique(columns.use_value[differs]).tolist()
+    made = problem.native_low(low)
+    return [(value, problem.high if made[value] else problem.low) for value in values]
 
 
 def cost(problem: Problem, is_low: Sequence[bool]) -> int:
@@ -151,4 +174,5 @@ def cost(problem: Problem, is_low: Sequence[bool]) -> int:
         for gain, low, choice in zip(problem.gains, is_low, problem.choices, strict=True)
         if not low and choice is not Choice.ABSENT
     )
-    return total + sum(problem.cast_price(value) for value, _ in casts_of(problem, is_low))
+    prices = problem.cast_prices
+    return total + sum(int(prices[value]) for value, _ in casts_of(problem, is_low))

@@ -10,7 +10,7 @@ Source: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (197
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from mezzo.graph import Kind, Role
+from mezzo.columns import ANY, GROUP
 from mezzo.strategy import Choice, Problem, Strategy
 
 if TYPE_CHECKING:
@@ -38,19 +38,12 @@ class MinCut(Strategy):
 
 
 class _Network:
-    """The flow network of a problem. `vertex` maps node ids; edges are parallel lists of (tail, head, capacity)."""
+    """The flow network of a problem. `vertex` maps node ids; edges are arrays of (tail, head, capacity)."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.vertex = self._vertices()
-        self.tails: list[int] = []
-        self.heads: list[int] = []
-        self.capacities: list[int] = []
-        for number, gain in enumerate(problem.gains):
-            if gain and problem.choices[number] is Choice.FREE:
-                self._edge(_SOURCE, self.vertex[number], gain)
-        for value in range(len(problem.graph.values)):
-            self._add_value(value)
+        self.edges: list[tuple[Integers, Integers, Integers]] = []
 
     def _vertices(self) -> list[int]:
         choices, linked = self.problem.choices, self.problem.linked
@@ -74,66 +67,49 @@ class _Network:
                 vertices[number] = fixed[root]
         return vertices
 
-    def _edge(self, tail: int, head: int, capacity: int) -> None:
-        """Pay `capacity` if `tail` is low and `head` is high."""
-        if tail != head and tail != _SINK and head != _SOURCE:
-            self.tails.append(tail)
-            self.heads.append(head)
-            self.capacities.append(capacity)
+    def _build(self) -> None:
+        import numpy as np
 
-    def _add_value(self, number: int) -> None:
-        problem = self.problem
-        graph = problem.graph
-        value = graph.values[number]
-        uses = graph.uses[number]
-        producer = graph.nodes[value.producer]
-        if not uses or producer.kind is Kind.SOURCE or value.dtype not in (problem.high, problem.low):
+        problem, columns = self.problem, self.problem.graph.columns
+        vertex = np.array(self.vertex, np.int64)
+        gains = np.array(problem.gains, np.int64)
+        free = np.array([choice is Choice.FREE for choice in problem.choices], bool) & (gains > 0)
+        self._add(np.full(int(free.sum()), _SOURCE), vertex[free], gains[free])
+        held = np.where(columns.holds(problem.low), _SOURCE, _SINK)
+        made = np.where(columns.value_role == GROUP, vertex[columns.value_producer], held)
+        fixed = np.where(columns.holds(problem.low)[columns.use_value] & ~columns.use_widened, _SOURCE, _SINK)
+        reader = np.where(columns.use_role == GROUP, vertex[columns.use_node], fixed)
+        counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (reader != made[columns.use_value])
+        # One entry per value and reading vertex: many uses by one vertex are one cast.
+        pairs = np.unique(np.stack([columns.use_value[counts], reader[counts]], axis=1), axis=0)
+        if not len(pairs):
             return
-        port = 0 if len(producer.outputs) == 1 else producer.outputs.index(number)
-        if producer.signature.outputs[port] is Role.GROUP:
-            made = self.vertex[value.producer]
-        else:
-            made = _SOURCE if value.dtype is problem.low else _SINK
-        readers = set()
-        for use in uses:
-            role = graph.nodes[use.node].signature.inputs[use.operand]
-            if role is Role.GROUP:
-                readers.add(self.vertex[use.node])
-            elif role is Role.FIXED:
-                readers.add(_SOURCE if value.dtype is problem.low and use not in graph.widened else _SINK)
-        readers.discard(made)
-        if readers:
-            price = problem.cast_price(number)
-            self._narrowing(made, readers, price)
-            self._widening(made, readers, price)
+        values, readers = pairs[:, 0], pairs[:, 1]
+        alone = np.bincount(values)[values] == 1
+        prices, makers = problem.cast_prices[values], made[values]
+        self._add(readers[alone], makers[alone], prices[alone])
+        self._add(makers[alone], readers[alone], prices[alone])
+        self._add_gates(values[~alone], readers[~alone], made)
 
-    def _narrowing(self, made: int, readers: set[int], price: int) -> None:
-        """Made high, wanted low by any of `readers`: one cast."""
-        if made == _SOURCE:
-            return
-        if len(readers) == 1 or _SOURCE in readers:
-            self._edge(_SOURCE if _SOURCE in readers else next(iter(readers)), made, price)
-            return
-        gate = self._gate()
-        self._edge(gate, made, price)
-        for reader in sorted(readers):
-            self._edge(reader, gate, price)  # as good as infinite: the gate lets no more through
+    def _add_gates(self, values: "Integers", readers: "Integers", made: "Integers") -> None:
+        """Values with several readers: one vertex for "some want it low", one for "some want it high"."""
+        import numpy as np
 
-    def _widening(self, made: int, readers: set[int], price: int) -> None:
-        """Made low, wanted high by any of `readers`: one cast."""
-        if made == _SINK:
-            return
-        if len(readers) == 1 or _SINK in readers:
-            self._edge(made, _SINK if _SINK in readers else next(iter(readers)), price)
-            return
-        gate = self._gate()
-        self._edge(made, gate, price)
-        for reader in sorted(readers):
-            self._edge(gate, reader, price)
+        shared, at = np.unique(values, return_inverse=True)
+        prices, makers = self.problem.cast_prices[shared], made[shared]
+        narrowing = self.size + np.arange(len(shared))
+        widening = narrowing + len(shared)
+        self.size += 2 * len(shared)
+        self._add(narrowing, makers, prices)
+        self._add(makers, widening, prices)
+        # As good as infinite: the gate lets no more through.
+        self._add(readers, narrowing[at], prices[at])
+        self._add(widening[at], readers, prices[at])
 
-    def _gate(self) -> int:
-        self.size += 1
-        return self.size - 1
+    def _add(self, tails: "Integers", heads: "Integers", capacities: "Integers") -> None:
+        """Pay a capacity if its tail is low and its head is high."""
+        counts = (tails != heads) & (tails != _SINK) & (heads != _SOURCE)
+        self.edges.append((tails[counts], heads[counts], capacities[counts]))
 
     def solve(self) -> list[bool]:
         """Say for each vertex whether it is low, in the cut with most vertices low."""
@@ -141,9 +117,11 @@ class _Network:
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-        if not self.tails:
+        self._build()
+        starts, ends, weights = (np.concatenate(column) for column in zip(*self.edges, strict=True))
+        if not len(starts):
             return [vertex != _SINK for vertex in range(self.size)]
-        edges = csr_array((np.array(self.capacities, np.int64), (self.tails, self.heads)), shape=(self.size, self.size))
+        edges = csr_array((weights, (starts, ends)), shape=(self.size, self.size))
         edges.sum_duplicates()
         tails, heads = np.repeat(np.arange(self.size), np.diff(edges.indptr)), edges.indices
         largest = int(_capped(tails, heads, edges.data).max())
@@ -159,7 +137,8 @@ class _Network:
         doomed = breadth_first_order(csr_array(residual.T), _SINK, return_predecessors=False)
         is_low = np.ones(self.size, bool)
         is_low[doomed] = False
-        return [bool(x) for x in is_low]
+        found: list[bool] = is_low.tolist()
+        return found
 
 
 def _capped(tails: "Integers", heads: "Integers", capacities: "Integers") -> "Integers":

@@ -153,9 +153,10 @@ def _epsilon(view: View, start: Node, because: str) -> Iterator[Finding]:
 
 def attribute_out_of_range(view: View) -> Iterable[Finding]:
     for node, row in zip(view.graph.nodes, view.rows, strict=True):
-        if row is None or not node.attributes or row.cost not in (Cost.POINTWISE, Cost.MOVEMENT):
+        if row is None or not row.numbers or not node.attributes:
             continue
-        for name, value in node.attributes.items():
+        for name in row.numbers:
+            value = node.attributes.get(name)
             if isinstance(value, float) and view.low.overflow_from <= abs(value) < _NO_BOUND:
                 text = f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
                 yield from spread(view, node, "attribute-out-of-range", text)

@@ -36,10 +36,14 @@ def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -
     applier.finish()
 
 
+_TYPED_BY_ATTRIBUTE = frozenset(op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None)
+_LIKE = frozenset(op for (_, op), row in SPECIAL.items() if row.any_inputs and row.dtype_attribute is not None)
+
+
 class _Applier:
     def __init__(self, graph: Graph, handles: Handles, blobs: Blobs) -> None:
         self.graph, self.handles, self.blobs = graph, handles, blobs
-        self.names = Names()
+        self.names = Names(graph, handles)
         self.native: dict[int, DType] = {}  # where it differs from the value's own
         self.renamed: dict[int, str] = {}  # native names that gave way to a graph output's
         self.forms: dict[_Form, str] = dict(handles.forms)
@@ -77,8 +81,10 @@ class _Applier:
             elif isinstance(edit, Rewire):
                 self.wanted.add((edit.value, edit.dtype))
                 self.rewired[Use(edit.node, edit.operand)] = (edit.value, edit.dtype)
-        for node in self.graph.nodes:
-            if node.kind is Kind.OUTPUT and node.inputs[0] is not None:
+        for node in reversed(self.graph.nodes):
+            if node.kind is not Kind.OUTPUT:
+                break  # a graph's outputs come last
+            if node.inputs[0] is not None:
                 self._settle_output(node, node.inputs[0])
 
     def _settle_output(self, node: Node, value: int) -> None:
@@ -127,7 +133,7 @@ class _Applier:
             self.blobs.retarget(self._own_tensor(proto, tensor), dtype, limit)
         elif proto is not None and producer.kind is Kind.SOURCE:
             _set_int(proto, "to", TO_ONNX[dtype])
-        elif proto is not None and producer.kind is Kind.OP:
+        elif proto is not None and producer.kind is Kind.OP and producer.op in _TYPED_BY_ATTRIBUTE:
             self._set_dtype_attribute(producer, proto, dtype, limit)
 
     def _own_tensor(self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto) -> onnx.TensorProto:
@@ -158,7 +164,10 @@ class _Applier:
     def add_cast(self, value: int, dtype: DType) -> None:
         producer = self.graph.values[value].producer
         name = self.form_name((value, dtype))
-        cast = onnx.helper.make_node("Cast", [self.native_name(value)], [name], name=self._node_name(value, name), to=TO_ONNX[dtype])
+        to = onnx.AttributeProto(name="to", type=onnx.AttributeProto.INT, i=TO_ONNX[dtype])
+        cast = onnx.NodeProto(
+            op_type="Cast", input=[self.native_name(value)], output=[name], name=self._node_name(value, name), attribute=[to]
+        )
         is_body_input = self.graph.nodes[producer].kind is Kind.INPUT or (
             self.graph.nodes[producer].scope != self.graph.values[value].scope
         )
@@ -267,6 +276,8 @@ class _Applier:
 
     def _drop_casts(self) -> set[int]:
         """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
+        if not self.handles.casts:
+            return set()
         kept = {
             name: form
             for form, name in self.forms.items()
@@ -302,10 +313,10 @@ class _Applier:
     def _write_explicit_dtypes(self) -> None:
         """EyeLike and its kin take their operand's dtype unless told: tell them, where operand and result part ways."""
         for node, proto in zip(self.graph.nodes, self.handles.protos, strict=True):
-            if proto is None or node.kind is not Kind.OP or not node.inputs or node.inputs[0] is None:
+            if node.op not in _LIKE or proto is None or node.kind is not Kind.OP or node.inputs[0] is None:
                 continue
             row = SPECIAL.get((proto.domain, proto.op_type))
-            if row is None or not row.any_inputs or row.dtype_attribute is None or find(proto, row.dtype_attribute):
+            if row is None or row.dtype_attribute is None or find(proto, row.dtype_attribute):
                 continue
             made = node.outputs[0]
             dtype = None if made is None else self.native_dtype(made)
@@ -314,7 +325,10 @@ class _Applier:
 
     def _retype_infos(self) -> None:
         changed: dict[int, dict[str, tuple[str, DType]]] = {}
+        stating = {scope for scope, owner in enumerate(self.handles.owners) if owner.value_info}
         for value in {*self.native, *self.renamed}:
+            if self.graph.values[value].scope not in stating:
+                continue
             dtype = self.native_dtype(value)
             assert dtype is not None, "only typed values are edited"
             name = self.graph.values[value].name
@@ -327,36 +341,24 @@ class _Applier:
                     retype_proto(info.type, dtype)
 
     def _rebuild(self, dropped: set[int]) -> None:
+        """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""
         scopes = {scope for scope in self.added} | {scope for scope, proto in self.handles.casts if id(proto) in dropped}
         for scope in sorted(scopes, reverse=True):  # bodies before the nodes that hold them
-            owner = self.handles.owners[scope]
-            after: dict[int, list[onnx.NodeProto]] = {}
-            first: list[onnx.NodeProto] = []
+            nodes = self.handles.owners[scope].node
+            held = list(nodes)
+            rank: dict[int, float] = {id(proto): at for at, proto in enumerate(held)}
             for producer, node in self.added.get(scope, ()):
                 anchor = None if producer is None else self._anchor(producer, scope)
-                (first if anchor is None else after.setdefault(anchor, [])).append(node)
-            # Appended, then sorted in place: handles to the nodes that were there stay good.
-            order: dict[int, int] = {}
-            ranks = iter(range(len(owner.node) + len(self.added.get(scope, ()))))
-            inserts: dict[int, list[onnx.NodeProto]] = after
-            wanted: list[onnx.NodeProto | int] = list(first)
-            for proto in owner.node:
-                wanted.append(id(proto))
-                wanted += inserts.get(id(proto), ())
-            held = list(owner.node)
-            for entry in wanted:
-                rank = next(ranks)
-                if isinstance(entry, int):
-                    order[entry] = rank if entry not in dropped else rank + (1 << 40)
-                else:
-                    added = owner.node.add()
-                    added.CopyFrom(entry)
-                    held.append(added)
-                    order[id(added)] = rank
-            owner.node.sort(key=lambda node: order[id(node)])
-            gone = sum(1 for entry in wanted if isinstance(entry, int) and entry in dropped)
-            if gone:
-                del owner.node[-gone:]
+                added = nodes.add()
+                added.CopyFrom(node)
+                held.append(added)  # keeps its id from being used again
+                rank[id(added)] = -1.0 if anchor is None else rank[anchor] + 0.5
+            here = [number for number in rank if number in dropped]
+            for number in here:
+                rank[number] = float("inf")
+            nodes.sort(key=lambda node: rank[id(node)])
+            if here:
+                del nodes[-len(here) :]
 
     def _anchor(self, producer: int, scope: int) -> int | None:
         """Id of the proto after which a form of the producer's value can stand; None: at the start of the scope."""

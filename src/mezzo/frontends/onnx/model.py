@@ -102,6 +102,9 @@ class OnnxModel:
     def fault(self, model: onnx.ModelProto) -> str | None:
         """What the ONNX checker, full, has against a model; None if nothing."""
         try:
+            if not len(self.source.blobs):
+                onnx.checker.check_model(model, full_check=True)
+                return None
             with without_payloads(model, self.source.blobs) as path:
                 onnx.checker.check_model(path, full_check=True)
         except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:

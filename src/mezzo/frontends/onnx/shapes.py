@@ -22,12 +22,16 @@ def element_counts(model: onnx.ModelProto) -> dict[str, int]:
         _log.debug("shape inference failed: %s", error)
         inferred = model
     found: dict[str, int] = {}
+    counts: dict[bytes, int] = {}  # models repeat few shapes
     for graph in _graphs(inferred.graph):
         for infos in (graph.value_info, graph.input, graph.output):
             for info in infos:
                 tensor = info.type.tensor_type
                 if tensor.HasField("shape"):
-                    found[info.name] = _count(tensor.shape)
+                    key = tensor.shape.SerializeToString()
+                    if key not in counts:
+                        counts[key] = _count(tensor.shape)
+                    found[info.name] = counts[key]
     return found
 
 

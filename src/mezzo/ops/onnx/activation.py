@@ -8,23 +8,23 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("Celu", Cost.POINTWISE),
-    facts("Elu", Cost.POINTWISE),
+    facts("Celu", Cost.POINTWISE, numbers=("alpha",)),
+    facts("Elu", Cost.POINTWISE, numbers=("alpha",)),
     facts("Gelu", Cost.POINTWISE),
-    facts("HardSigmoid", Cost.POINTWISE, is_bounded=True),
+    facts("HardSigmoid", Cost.POINTWISE, is_bounded=True, numbers=("alpha", "beta")),
     facts("HardSwish", Cost.POINTWISE),
-    facts("LeakyRelu", Cost.POINTWISE),
+    facts("LeakyRelu", Cost.POINTWISE, numbers=("alpha",)),
     facts("Mish", Cost.POINTWISE),
     facts("PRelu", Cost.POINTWISE),
     facts("Relu", Cost.POINTWISE),
-    facts("Selu", Cost.POINTWISE),
+    facts("Selu", Cost.POINTWISE, numbers=("alpha", "gamma")),
     # Shrink and ThresholdedRelu jump at their threshold.
-    facts("Shrink", Cost.POINTWISE, Risk.STEP),
+    facts("Shrink", Cost.POINTWISE, Risk.STEP, numbers=("bias", "lambd")),
     facts("Sigmoid", Cost.POINTWISE, is_bounded=True),
     facts("Softplus", Cost.POINTWISE),
     facts("Softsign", Cost.POINTWISE, is_bounded=True),
     facts("SwiGLU", Cost.POINTWISE),
-    facts("Swish", Cost.POINTWISE),
+    facts("Swish", Cost.POINTWISE, numbers=("alpha",)),
     facts("Tanh", Cost.POINTWISE, is_bounded=True),
-    facts("ThresholdedRelu", Cost.POINTWISE, Risk.STEP),
+    facts("ThresholdedRelu", Cost.POINTWISE, Risk.STEP, numbers=("alpha",)),
 )

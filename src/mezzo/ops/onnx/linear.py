@@ -17,6 +17,6 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Det", Cost.OTHER, Risk.PRODUCT),
     facts("Einsum", Cost.LINEAR),
     # Not Function.MATMUL: it adds a third operand.
-    facts("Gemm", Cost.LINEAR),
+    facts("Gemm", Cost.LINEAR, numbers=("alpha", "beta")),
     facts("MatMul", Cost.LINEAR, function=Function.MATMUL),
 )

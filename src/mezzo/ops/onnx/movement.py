@@ -24,7 +24,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Identity", Cost.MOVEMENT, function=Function.IDENTITY, keeps_values=True),
     # Its other places are zeros, as a pad's would be.
     facts("MaxUnpool", Cost.MOVEMENT, keeps_values=True),
-    facts("Pad", Cost.MOVEMENT, keeps_values=True),
+    facts("Pad", Cost.MOVEMENT, keeps_values=True, numbers=("value",)),
     facts("Reshape", Cost.MOVEMENT, keeps_values=True),
     facts("ReverseSequence", Cost.MOVEMENT, keeps_values=True),
     facts("Scatter", Cost.MOVEMENT, keeps_values=True),

@@ -23,7 +23,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Cast", Cost.POINTWISE, function=Function.CAST),
     facts("CastLike", Cost.POINTWISE, function=Function.CAST),
     facts("Ceil", Cost.POINTWISE, Risk.STEP, function=Function.FLOOR),
-    facts("Clip", Cost.POINTWISE, function=Function.CLIP),
+    facts("Clip", Cost.POINTWISE, function=Function.CLIP, numbers=("max", "min")),
     facts("Cos", Cost.POINTWISE, Risk.PERIODIC, is_bounded=True),
     facts("Cosh", Cost.POINTWISE, Risk.EXPONENTIAL),
     facts("Div", Cost.POINTWISE, function=Function.DIVIDE),

@@ -7,8 +7,8 @@ SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28; ONNX leaves the gene
 FACTS: tuple[OpFacts, ...] = (
     facts("Bernoulli", Cost.GENERATOR, Risk.RANDOM, is_bounded=True),
     facts("Multinomial", Cost.GENERATOR, Risk.RANDOM, is_bounded=True),
-    facts("RandomNormal", Cost.GENERATOR, Risk.RANDOM),
-    facts("RandomNormalLike", Cost.GENERATOR, Risk.RANDOM),
-    facts("RandomUniform", Cost.GENERATOR, Risk.RANDOM),
-    facts("RandomUniformLike", Cost.GENERATOR, Risk.RANDOM),
+    facts("RandomNormal", Cost.GENERATOR, Risk.RANDOM, numbers=("mean", "scale")),
+    facts("RandomNormalLike", Cost.GENERATOR, Risk.RANDOM, numbers=("mean", "scale")),
+    facts("RandomUniform", Cost.GENERATOR, Risk.RANDOM, numbers=("high", "low")),
+    facts("RandomUniformLike", Cost.GENERATOR, Risk.RANDOM, numbers=("high", "low")),
 )

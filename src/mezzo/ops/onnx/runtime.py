@@ -10,15 +10,15 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("Affine", Cost.POINTWISE),
+    facts("Affine", Cost.POINTWISE, numbers=("alpha", "beta")),
     facts("Crop", Cost.MOVEMENT, keeps_values=True),
     facts("DynamicSlice", Cost.MOVEMENT, keeps_values=True),
     facts("GRUUnit", Cost.RECURRENT, Risk.RECURSION),
     facts("GivenTensorFill", Cost.GENERATOR),
     facts("ImageScaler", Cost.POINTWISE),
-    facts("ParametricSoftplus", Cost.POINTWISE),
+    facts("ParametricSoftplus", Cost.POINTWISE, numbers=("alpha", "beta")),
     # Not Function.MULTIPLY: its factor is an attribute.
-    facts("Scale", Cost.POINTWISE),
-    facts("ScaledTanh", Cost.POINTWISE, is_bounded=True),
+    facts("Scale", Cost.POINTWISE, numbers=("scale",)),
+    facts("ScaledTanh", Cost.POINTWISE, is_bounded=True, numbers=("alpha", "beta")),
     facts("SimplifiedLayerNormalization", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, is_bounded=True),
 )
