@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import unittest.mock
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -74,9 +75,6 @@ class Row:
     runs: int
     succeeded: int
     failure: str | None = None
-
-
-# -- models -----------------------------------------------------------------------------------------------------------
 
 
 class Builder:
@@ -182,9 +180,6 @@ def small_norm(b: Builder, x: str, number: int) -> str:
     return b.node("Add", scaled, b.floats(f"norm_bias_{number}", WIDTH))
 
 
-# -- one measurement, in a process of its own -------------------------------------------------------------------------
-
-
 def peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024) / 1e6
 
@@ -198,16 +193,11 @@ def timed_checker() -> Iterator[list[float]]:
 
     def check(*arguments: Any, **options: Any) -> None:
         begin = time.perf_counter()
-        try:
-            original(*arguments, **options)
-        finally:
-            times.append(time.perf_counter() - begin)
+        original(*arguments, **options)
+        times.append(time.perf_counter() - begin)
 
-    onnx.checker.check_model = check
-    try:
+    with unittest.mock.patch.object(onnx.checker, "check_model", check):
         yield times
-    finally:
-        onnx.checker.check_model = original
 
 
 def measure(tool: str, path: Path, small: Path) -> dict[str, Any]:
@@ -227,12 +217,8 @@ def measure(tool: str, path: Path, small: Path) -> dict[str, Any]:
             result = row.convert(model, settings)
             seconds.append(time.perf_counter() - begin - sum(times))
             checker.append(sum(times))
-    answer = {
-        "seconds": statistics.median(seconds),
-        "peak_mb": peak_mb(),
-        "base_mb": base,
-        "versions": {"onnx": onnx.__version__, row.distribution: row.version},
-    }
+    versions = {"onnx": onnx.__version__, row.distribution: row.version}
+    answer = {"seconds": statistics.median(seconds), "peak_mb": peak_mb(), "base_mb": base, "versions": versions}
     if any(checker):
         answer["checker_s"] = statistics.median(checker)
         begin = time.perf_counter()
@@ -265,9 +251,6 @@ def ask(python: str, *arguments: str) -> dict[str, Any]:
         return {"failure": lines[-1][:200] if lines else f"exit status {done.returncode}"}
     answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return answer
-
-
-# -- the comparison -------------------------------------------------------------------------------------------------
 
 
 def compare(options: argparse.Namespace, folder: Path, shape: str, versions: dict[str, str]) -> list[Row]:
@@ -382,7 +365,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=3, help="processes per tool and size")
     parser.add_argument("--once-from", type=int, default=1 << 60, help="sizes from here on are measured once")
     parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has the peers")
-    parser.add_argument("--folder", type=Path, default=None, help="folder for the models; a temporary one by default")
     parser.add_argument("--profile", type=int, metavar="N", help="only profile mezzo on a model of N nodes")
     parser.add_argument("--policy", default="balanced", help="the policy that --profile uses")
     parser.add_argument("--json", type=Path, default=Path("out/scale.json"))
@@ -397,7 +379,7 @@ def main() -> int:
         return profile(options.shapes[0], options.profile, options.policy)
     versions: dict[str, str] = {}
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="scale-", dir=options.folder) as folder:
+    with tempfile.TemporaryDirectory(prefix="scale-") as folder:
         for shape in options.shapes:
             rows += compare(options, Path(folder), shape, versions)
     from conformance import describe_environment

@@ -155,15 +155,7 @@ def test_dialects_know_nothing_of_each_other() -> None:
 
 @pytest.mark.parametrize(
     "library",
-    [
-        pytest.param(
-            library,
-            marks=pytest.mark.xfail(
-                reason="pipeline.Converted.model loads its file by itself", condition=library == "onnx"
-            ),
-        )
-        for library in sorted(_HOMES)
-    ],
+    sorted(_HOMES),
 )
 def test_library_is_imported_only_where_it_belongs(library: str) -> None:
     faults = [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.check import check
 from mezzo.dtypes import FORMATS, HIGH
-from mezzo.errors import ContractError, InputError, ModelError
+from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
 from mezzo.lower import lower
@@ -48,6 +48,26 @@ class Decided:
         return sum(low), len(low) - sum(low)
 
 
+def convert_model(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
+    """Plan, apply and verify. What goes wrong on a model that the checker refuses is the model's fault, and says so.
+
+    Raises:
+        ModelError: the model is not valid ONNX.
+        InputError: the plan does not fit the model.
+        ContractError: the result would break a promise.
+    """
+    try:
+        return decide_and_apply(model, options, given)
+    except MezzoError:
+        raise
+    except Exception as error:
+        fault = model.fault(model.source.model)
+        if fault is None:
+            raise
+        name = model.source.blobs.name
+        raise ModelError(f"{name} is not valid ONNX: {fault[:_LONGEST_FAULT]}; mend the model first") from error
+
+
 def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
     """Plan, apply and verify. What the checker refuses is taken back, with its reason."""
     banned: dict[str, str] = {}
@@ -62,26 +82,38 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
         original = model.fault(model.source.model)
         if original is not None:
             raise ModelError(f"{model.source.blobs.name} is not valid ONNX: {original[:_LONGEST_FAULT]}; mend the model first")
-        if given is not None or attempt == _REPAIRS or not decided.plan.edits:
-            break
+        if given is not None:
+            raise ContractError(f"the plan's result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; change the plan")
         _log.debug("the checker refused attempt %d: %s", attempt, fault)
         low = {n.id for n in graph.nodes if decided.is_low[n.id]}
         culprits = suspects(graph, fault) & low if attempt < _REPAIRS - 1 else low
         for number in culprits or low:
             banned[graph.nodes[number].name] = f"the ONNX checker refused it low: {fault[:200]}"
-    assert fault is not None, "the loop is left by a fault"
-    raise ContractError(f"the result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; report this model")
+    return _leave_alone(model, options, fault or "")
+
+
+def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decided, onnx.ModelProto]":
+    """The model as it came, with the reason: no conversion of it satisfies the checker."""
+    wishes = options.wishes
+    reading = model.read(wishes.low)
+    judged = judge(reading.graph, wishes)
+    banned = {node.name: f"the ONNX checker refuses any change: {fault[:200]}" for node in reading.graph.nodes}
+    is_low = [choice is Choice.LOW for choice in judged.problem.choices]
+    made = _make_plan(_ban(judged, banned), is_low, (), reading, None, options, banned)
+    return Decided(reading, made, judged.problem, is_low), model.apply(reading, ())
 
 
 def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> Decided:
     wishes = options.wishes
     reading = model.read(wishes.low)
     judged = judge(reading.graph, wishes)
-    if options.opset == "auto":
-        step = model.helpful_opset(reading.graph, _held_by_schema(judged, wishes), wishes.low, wishes.target.max_opset)
-        if step is not None:
-            reading = model.read(wishes.low, step)
-            judged = judge(reading.graph, wishes)
+    while options.opset == "auto":  # a step may let a node run low that makes the next step worth taking
+        held = _held_by_schema(judged, wishes)
+        step = model.helpful_opset(reading, held, wishes.low, wishes.target.max_opset)
+        if step is None:
+            break
+        reading = model.read(wishes.low, step)
+        judged = judge(reading.graph, wishes)
     if options.out_of_range == "error":
         _refuse_out_of_range(reading.graph, wishes)
     if banned:
@@ -92,13 +124,21 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
     faults = check(problem, is_low, edits)
     assert not faults, f"strategy {wishes.strategy.name} or lower broke a rule: {faults[0]}"
     opset = reading.opset if reading.opset != model.opset else None
-    made = Plan(
-        problem.high, problem.low, opset, options.settings, edits, _stored_within(reading.graph, edits),
+    made = _make_plan(judged, is_low, edits, reading, opset, options, banned)
+    return Decided(reading, made, problem, is_low)
+
+
+def _make_plan(
+    judged: Judged, is_low: Sequence[bool], edits: Sequence[Edit], reading: Reading, opset: int | None, options: Options,
+    banned: Mapping[str, str],
+) -> Plan:  # fmt: skip
+    problem, wishes = judged.problem, options.wishes
+    return Plan(
+        problem.high, problem.low, opset, options.settings, tuple(edits), _stored_within(reading.graph, edits),
         _notes(reading.graph, wishes, is_low),
         make_nodes=lambda: _planned_nodes(judged, is_low, wishes, banned),
         make_fingerprint=lambda: problem.graph.fingerprint,
     )  # fmt: skip
-    return Decided(reading, made, judged.problem, is_low)
 
 
 def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
@@ -182,6 +222,9 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
     wishes = replace(options.wishes, low=given.low)
     judged = judge(graph, wishes)
     problem = judged.problem
+    strange = given.by_name.keys() - graph.by_name.keys()
+    if strange:
+        raise InputError(f"the plan has a line for {min(strange)!r}, which the model has not; take the line out")
     is_low = [False] * len(graph.nodes)
     choices = list(problem.choices)
     for node in graph.nodes:

@@ -2,7 +2,11 @@
 
 
 class MezzoError(Exception):
-    """Base of every error mezzo raises on purpose."""
+    """Base of every error mezzo raises on purpose. Its message is one line, whatever the names in it hold."""
+
+    def __init__(self, message: str) -> None:
+        line = " ".join(message.split())
+        super().__init__("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
 
 
 class InputError(MezzoError):

@@ -48,10 +48,10 @@ class Converted:
     @property
     def model(self) -> "onnx.ModelProto":
         if self._model is None:
-            import onnx
+            from mezzo.frontends.onnx.model import load_result
 
             assert self.path is not None, "a result is in memory or in a file"
-            self._model = onnx.load(str(self.path))
+            self._model = load_result(self.path)
         return self._model
 
 
@@ -91,11 +91,11 @@ def convert(
         ModelError: the model is not valid ONNX.
         ContractError: the result would break a promise, or `out_of_range="error"` refuses.
     """
-    from mezzo.conversion import decide_and_apply
+    from mezzo.conversion import convert_model
 
     options = read_options(to, policy, strategy, target, include, exclude, io, out_of_range, opset)
     model = _open(src, trust_external_paths, progress)
-    decided, result = decide_and_apply(model, options, _given_plan(plan))
+    decided, result = convert_model(model, options, _given_plan(plan))
     path = None if dst is None else Path(dst)
     if path is not None:
         size = model.write(result, path, overwrite=overwrite)
@@ -120,10 +120,10 @@ def plan(
     progress: Progress | None = None,
 ) -> Plan:
     """Decide without converting. Options and errors are those of `convert`."""
-    from mezzo.conversion import decide_and_apply
+    from mezzo.conversion import convert_model
 
     options = read_options(to, policy, strategy, target, include, exclude, io, out_of_range, opset)
-    return decide_and_apply(_open(src, trust_external_paths, progress), options, None)[0].plan
+    return convert_model(_open(src, trust_external_paths, progress), options, None)[0].plan
 
 
 def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:

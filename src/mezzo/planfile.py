@@ -4,13 +4,14 @@ import json
 import os
 from pathlib import Path
 
-from mezzo.dtypes import DType
+from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.plans import Plan, PlannedNode, Precision, uniform
 from mezzo.policy import Category
 
 FORMAT = "mezzo-plan/1"
 _MAX_BYTES = 1 << 30
+_MAX_OPSET = 1000
 
 
 def to_json(plan: Plan) -> str:
@@ -79,10 +80,15 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     try:
         fingerprint = _text(document, "fingerprint")
         nodes = tuple(_read_node(entry) for entry in document["nodes"])
+        names = [node.name for node in nodes]
+        if len(set(names)) < len(names):
+            raise ValueError(f"node {next(n for n in names if names.count(n) > 1)!r} has two lines")
+        if not isinstance(document["notes"], list):
+            raise ValueError("notes are no list")
         return Plan(
-            high=DType(document["high"]),
-            low=DType(document["low"]),
-            opset=document["opset"] if isinstance(document["opset"], int) else None,
+            high=_one_of(document, "high", {HIGH}),
+            low=_one_of(document, "low", set(LOW_DTYPES.values())),
+            opset=_opset(document["opset"]),
             settings=tuple((str(k), str(v)) for k, v in document["settings"].items()),
             edits=(),
             limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
@@ -101,6 +107,19 @@ def _text(entry: dict[str, object], key: str) -> str:
     return value
 
 
+def _one_of(entry: dict[str, object], key: str, choices: set[DType]) -> DType:
+    dtype = DType(entry[key])
+    if dtype not in choices:
+        raise ValueError(f"{key} is {dtype}, wanted one of {', '.join(sorted(str(c) for c in choices))}")
+    return dtype
+
+
+def _opset(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_OPSET):
+        return value
+    raise ValueError(f"opset is {value!r}, wanted a number from 1 to {_MAX_OPSET} or null")
+
+
 def _read_node(entry: dict[str, object]) -> PlannedNode:
     name = _text(entry, "name")
     held = entry["precision"]
@@ -110,7 +129,9 @@ def _read_node(entry: dict[str, object]) -> PlannedNode:
     except (ValueError, TypeError) as error:
         raise ValueError(f"node {name!r}: {error}") from error
     cause = entry["cause"]
+    if cause is not None and not isinstance(cause, str):
+        raise ValueError(f"node {name!r}: cause is {cause!r}, wanted a node's name or null")
     return PlannedNode(
         name, _text(entry, "op"), _text(entry, "kind"), precision, category, _text(entry, "rule"), _text(entry, "because"),
-        cause if isinstance(cause, str) else None,
+        cause,
     )  # fmt: skip

@@ -192,7 +192,7 @@ def _interface_choice(graph: Graph, node: Node, wishes: Wishes) -> Choice:
         held = node.signature.dtype
         is_plain = value is not None and graph.values[value].is_castable
         wanted = wishes.io_default if held is HIGH and is_plain else held
-    return Choice.LOW if wanted is wishes.low else Choice.HIGH
+    return Choice.LOW if wanted is wishes.low and wishes.low in node.signature.legal else Choice.HIGH
 
 
 def _check_interface(graph: Graph, wishes: Wishes) -> None:
@@ -200,8 +200,8 @@ def _check_interface(graph: Graph, wishes: Wishes) -> None:
     for name, dtype in wishes.io.items():
         if name not in names:
             raise InputError(f"--io {name!r} is no input or output of the model; choose one of {', '.join(sorted(names))}")
-        if names[name].signature.dtype is None:
-            raise InputError(f"--io {name}={dtype}: {name!r} holds no f32 or {wishes.low} tensor; leave it out")
+        if dtype not in names[name].signature.legal:
+            raise InputError(f"--io {name}={dtype}: {name!r} cannot hold {dtype} at this opset, or holds no f32; leave it out")
 
 
 def _check_links(problem: Problem, wishes: Wishes) -> None:

@@ -1,7 +1,7 @@
 """What was decided, why, and the edits that realise it. A plan is data: printed, saved, diffed, edited, replayed."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -113,6 +113,11 @@ class Plan:
     def fingerprint(self) -> str:
         """Names the model's structure; a plan fits no other."""
         return self.make_fingerprint()
+
+    def with_nodes(self, nodes: Iterable[PlannedNode]) -> "Plan":
+        """The same plan with other lines, to be checked and lowered when it is replayed."""
+        given = tuple(nodes)
+        return replace(self, make_nodes=lambda: given)
 
     @cached_property
     def by_name(self) -> dict[str, PlannedNode]:

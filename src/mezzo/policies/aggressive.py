@@ -11,7 +11,7 @@ POLICY = Policy(
         rule("moves", Category.ALLOW, "half the bytes to move, if that saves more than its casts", costs=(Cost.MOVEMENT,), worth=1),
     ),
     findings=frozenset({
-        "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "returns-to-integers",
+        "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "quantized-part", "returns-to-integers",
     }),
     otherwise=Category.ALLOW,
     limits_masks=True,

@@ -15,7 +15,7 @@ POLICY = Policy(
     ),
     findings=frozenset({
         "absorbing-constant", "angles", "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "l2-norm",
-        "layer-norm", "log-sum-exp", "returns-to-integers", "rms-norm", "softmax-decomposed", "sum-of-squares", "tiny-constant",
+        "layer-norm", "log-sum-exp", "quantized-part", "returns-to-integers", "rms-norm", "softmax-decomposed", "sum-of-squares", "tiny-constant",
     }),
     otherwise=Category.DENY,
     promotes_untroubled=False,

@@ -1,5 +1,6 @@
 """The report of a conversion or a plan, for people: counts, what stayed high and why, notes, what to try next."""
 
+import json
 from collections.abc import Iterable, Sequence
 
 from rich.console import Group as Stack
@@ -15,7 +16,7 @@ from mezzo.report.names import clean, join_some
 _NAMES_SHOWN = 3
 _REASONS_SHOWN = 2
 # Settings that go without saying.
-_UNSAID = {("io", "keep"), ("out_of_range", "protect"), ("opset", "auto")}
+_UNSAID = {("include", "[]"), ("exclude", "[]"), ("io", "keep"), ("out_of_range", "protect"), ("opset", "auto")}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -80,8 +81,13 @@ def _format_opset(opset: int | None) -> str:
 
 def _settings_line(plan: Plan) -> Text:
     """The settings a reader needs to make the same plan again."""
-    said = [(name, value) for name, value in plan.settings if value and (name, value) not in _UNSAID]
+    said = [(name, _plain(value)) for name, value in plan.settings if value and (name, value) not in _UNSAID]
     return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in said), style="dim")
+
+
+def _plain(value: str) -> str:
+    """A setting that is a list, without its brackets and quotes."""
+    return " ".join(json.loads(value)) if value.startswith("[") else value
 
 
 def _report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:

@@ -46,9 +46,20 @@ class View:
         if operand >= len(node.inputs) or node.inputs[operand] is None:
             return None
         found = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above
-        while self._hands_on(found) and found.inputs[0] is not None:
-            found = self.graph.nodes[self.graph.values[found.inputs[0]].producer]
+        passed = []
+        while self._hands_on(found) and (source := found.inputs[0]) is not None:
+            if found.id in self._origins:
+                found = self.graph.nodes[self._origins[found.id]]
+                break
+            passed.append(found.id)
+            found = self.graph.nodes[self.graph.values[source].producer]
+        # Kept, so that many operators at the end of one long chain walk it once.
+        self._origins.update(dict.fromkeys(passed, found.id))
         return found
+
+    @cached_property
+    def _origins(self) -> dict[int, int]:
+        return {}
 
     def _hands_on(self, node: Node) -> bool:
         return bool(node.inputs) and (node.kind is Kind.CAST or self.function(node) is Function.IDENTITY)

@@ -29,9 +29,16 @@ def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
                 yield node, use.operand, value, facts
 
 
-def spread(view: View, start: Node, rule: str, because: str) -> Iterator[Finding]:
-    """Follow a spoilt value forward until an operator bounds it; that operator, which reads it, is included."""
-    queue, seen = [start], {start.id}
+def spread(view: View, start: Node, rule: str, because: str, seen: set[int]) -> Iterator[Finding]:
+    """Follow a spoilt value forward until an operator bounds it; that operator, which reads it, is included.
+
+    `seen` are the nodes that earlier walks of the rule reached. They and what follows them are passed over, so that all
+    walks of a rule together are linear in the graph.
+    """
+    if start.id in seen:
+        return
+    seen.add(start.id)
+    queue = [start]
     yield Finding(start.id, rule, because)
     while queue:
         node = queue.pop()
@@ -47,6 +54,7 @@ def spread(view: View, start: Node, rule: str, because: str) -> Iterator[Finding
 
 def out_of_range(view: View) -> Iterable[Finding]:
     limit = view.low.overflow_from
+    seen: set[int] = set()
     for node, operand, value, facts in _constants(view):
         if facts.largest < limit:
             continue
@@ -54,27 +62,30 @@ def out_of_range(view: View) -> Iterable[Finding]:
             continue
         name = view.graph.values[value].name
         text = f"constant {name!r} reaches {facts.largest:.4g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
-        if facts.elements > 8 and view.rows[node.id] is not None and view.rows[node.id].cost is Cost.LINEAR:  # type: ignore[union-attr]
+        row = view.rows[node.id]
+        if row is not None and row.cost is Cost.NORMALIZATION:  # its statistics are large, not its result
             yield Finding(node.id, "constant-out-of-range", text)
         else:
-            yield from spread(view, node, "constant-out-of-range", text)
+            yield from spread(view, node, "constant-out-of-range", text, seen)
 
 
 def near_range(view: View) -> Iterable[Finding]:
     """A mask just inside the range overflows as soon as it is added to something."""
     limit = view.low.max_finite / 2
+    seen: set[int] = set()
     for node, operand, value, facts in _constants(view):
         if operand < 0 or facts.values is None or not limit < facts.largest < view.low.overflow_from:
             continue
         if view.function(node) in (Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MULTIPLY):
             name = view.graph.values[value].name
             text = f"constant {name!r} is {facts.largest:.6g}; one addition passes {view.low.dtype}'s {view.low.max_finite:.6g}"
-            yield from spread(view, node, "constant-near-range", text)
+            yield from spread(view, node, "constant-near-range", text, seen)
 
 
 def absorbing(view: View) -> Iterable[Finding]:
     """A mask so large that what it is added to drowns: with every position masked, nothing else is left to tell them apart."""
     limit = 2 / view.low.eps
+    seen: set[int] = set()
     for node, operand, value, facts in _constants(view):
         if operand < 0 or facts.values is None or facts.largest < limit or facts.largest >= view.low.overflow_from:
             continue
@@ -83,12 +94,12 @@ def absorbing(view: View) -> Iterable[Finding]:
             f"{view.low.dtype} keeps nothing of it below {facts.largest * view.low.eps / 2:.3g}"
         )
         if view.function(node) in _ADDS:
-            yield from spread(view, node, "absorbing-constant", text)
+            yield from spread(view, node, "absorbing-constant", text, seen)
         elif view.function(node) is Function.MULTIPLY:
             for path in _paths_to_sums(view, node):
                 for step in path[:-1]:
                     yield Finding(step.id, "absorbing-constant", text)
-                yield from spread(view, path[-1], "absorbing-constant", text)
+                yield from spread(view, path[-1], "absorbing-constant", text, seen)
 
 
 _ADDS = frozenset({Function.ADD, Function.SUBTRACT})
@@ -119,6 +130,7 @@ def _loss(magnitude: float, view: View) -> float:
 
 def tiny_constant(view: View) -> Iterable[Finding]:
     """An epsilon or a scale that vanishes. What divides by it, or takes its root or logarithm, needs it too."""
+    seen: set[int] = set()
     for node, operand, value, facts in _constants(view):
         if operand < 0 or not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
             continue
@@ -128,7 +140,7 @@ def tiny_constant(view: View) -> Iterable[Finding]:
         if function in (Function.ADD, Function.MAXIMUM, Function.CLIP, Function.SUBTRACT):
             yield from _epsilon(view, node, text)
         elif function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER, Function.SELECT):
-            yield from spread(view, node, "tiny-constant", text)
+            yield from spread(view, node, "tiny-constant", text, seen)
         else:
             yield Finding(node.id, "tiny-constant", text)
 
@@ -152,6 +164,7 @@ def _epsilon(view: View, start: Node, because: str) -> Iterator[Finding]:
 
 
 def attribute_out_of_range(view: View) -> Iterable[Finding]:
+    seen: set[int] = set()
     for node, row in zip(view.graph.nodes, view.rows, strict=True):
         if row is None or not row.numbers or not node.attributes:
             continue
@@ -159,7 +172,7 @@ def attribute_out_of_range(view: View) -> Iterable[Finding]:
             value = node.attributes.get(name)
             if isinstance(value, float) and view.low.overflow_from <= abs(value) < _NO_BOUND:
                 text = f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
-                yield from spread(view, node, "attribute-out-of-range", text)
+                yield from spread(view, node, "attribute-out-of-range", text, seen)
 
 
 RULES = (

@@ -3,33 +3,45 @@
 from collections.abc import Iterable, Iterator
 
 from mezzo.dtypes import DType
-from mezzo.facts import Cost, Function, Risk
+from mezzo.facts import Cost, Function, OpFacts, Risk
 from mezzo.graph import Kind, Node, Role
 from mezzo.policy import Finding
 from mezzo.structure import StructureRule, View
 
 _ARITHMETIC = frozenset({Cost.POINTWISE, Cost.MOVEMENT, Cost.GENERATOR})
+_ANGLE_STEPS = _ARITHMETIC | {Cost.LINEAR}
 _INTEGERS = frozenset({DType.INT64, DType.INT32, DType.INT16, DType.INT8, DType.UINT64, DType.UINT32, DType.UINT16, DType.UINT8})
 
 
-def _back(view: View, ends: Iterable[Node], costs: frozenset[Cost]) -> Iterator[tuple[Node, Node]]:
-    """Walk back from nodes through arithmetic of unbounded results: (node, the reader that led to it)."""
-    queue = list(ends)
-    seen = {node.id for node in queue}
+def _back(
+    view: View, ends: Iterable[Node], costs: frozenset[Cost], seen: set[int]
+) -> Iterator[tuple[Node, Node]]:
+    """Walk back from nodes through arithmetic of unbounded results: (node, the reader that led to it).
+
+    `seen` are the nodes of earlier walks with the same `costs`. They and what leads to them are passed over, so that
+    all walks together are linear in the graph.
+    """
+    queue = [end for end in ends if end.id not in seen]
+    seen.update(end.id for end in queue)
     while queue:
         reader = queue.pop()
-        makers = [
-            view.graph.nodes[view.graph.values[v].producer]
-            for v, role in zip(reader.inputs, reader.signature.inputs, strict=True)
-            if v is not None and view.graph.values[v].dtype is not None and role is not Role.FIXED
-        ]
-        for maker in makers:
-            row = view.rows[maker.id]
-            is_open = maker.kind is Kind.TIE or (row is not None and row.cost in costs and not row.is_bounded)
-            if maker.id not in seen and is_open and view.is_decided(maker):
+        for maker in _makers(view, reader):
+            if maker.id not in seen and _is_open(view, maker, costs):
                 seen.add(maker.id)
                 queue.append(maker)
                 yield maker, reader
+
+
+def _makers(view: View, reader: Node) -> Iterator[Node]:
+    for v, role in zip(reader.inputs, reader.signature.inputs, strict=True):
+        if v is not None and view.graph.values[v].dtype is not None and role is not Role.FIXED:
+            yield view.graph.nodes[view.graph.values[v].producer]
+
+
+def _is_open(view: View, maker: Node, costs: frozenset[Cost]) -> bool:
+    row = view.rows[maker.id]
+    is_unbounded = row is not None and row.cost in costs and not row.is_bounded
+    return (maker.kind is Kind.TIE or is_unbounded) and view.is_decided(maker)
 
 
 def returns_to_integers(view: View) -> Iterable[Finding]:
@@ -40,13 +52,14 @@ def returns_to_integers(view: View) -> Iterable[Finding]:
         for node in view.nodes(Function.CAST)
         if node.kind is Kind.OP and node.outputs and node.outputs[0] is not None and graph.values[node.outputs[0]].dtype in _INTEGERS
     ]
-    for node, reader in _back(view, ends, _ARITHMETIC):
+    for node, reader in _back(view, ends, _ARITHMETIC, set()):
         yield Finding(node.id, "returns-to-integers", f"its result becomes an integer through {reader.name!r}", reader.id)
 
 
 def exact_operand(view: View) -> Iterable[Finding]:
     """Arithmetic that feeds an operand which keeps FP32: scales, ratios, grids, thresholds."""
     graph = view.graph
+    seen: set[int] = set()
     for value, uses in zip(graph.values, graph.uses, strict=True):
         if value.dtype is not DType.FLOAT32:
             continue
@@ -60,23 +73,48 @@ def exact_operand(view: View) -> Iterable[Finding]:
                 continue
             text = f"feeds operand {use.operand} of {reader.name!r}, which is read in f32"
             yield Finding(maker.id, "exact-operand", text, reader.id)
-            for node, later in _back(view, [maker], _ARITHMETIC):
+            for node, later in _back(view, [maker], _ARITHMETIC, seen):
                 yield Finding(node.id, "exact-operand", text, later.id)
 
 
 def angles(view: View) -> Iterable[Finding]:
     """Positions times frequencies under a sine or cosine (rotary and sinusoidal embeddings)."""
-    costs = _ARITHMETIC | {Cost.LINEAR}
-    for end in view.graph.nodes:
-        row = view.rows[end.id]
-        if row is None or Risk.PERIODIC not in row.risks or row.cost is not Cost.POINTWISE or not view.is_decided(end):
-            continue
-        chain = list(_back(view, [end], costs))
-        if not any(_counts(view, maker) for node, _ in [(end, end), *chain] for maker in view.producers(node)):
+    ends = [end for end, row in zip(view.graph.nodes, view.rows, strict=True) if _takes_angle(view, end, row)]
+    counting = _counting(view, ends)
+    seen: set[int] = set()
+    for end in ends:
+        if end.id not in counting or end.id in seen:
             continue
         yield Finding(end.id, "angles", "turns positions into angles, whose absolute error is what counts")
-        for node, reader in chain:
+        for node, reader in _back(view, [end], _ANGLE_STEPS, seen):
             yield Finding(node.id, "angles", f"is part of the angle that {end.name!r} takes", reader.id)
+
+
+def _takes_angle(view: View, node: Node, row: OpFacts | None) -> bool:
+    is_periodic = row is not None and Risk.PERIODIC in row.risks and row.cost is Cost.POINTWISE
+    return is_periodic and view.is_decided(node)
+
+
+def _counting(view: View, ends: Iterable[Node]) -> set[int]:
+    """Ids of the nodes, among the ends and what leads to them, whose result goes back to integers."""
+    reached = list(ends)
+    readers: dict[int, list[int]] = {}
+    seen = {node.id for node in reached}
+    for reader in reached:  # grows
+        for maker in _makers(view, reader):
+            if _is_open(view, maker, _ANGLE_STEPS):
+                readers.setdefault(maker.id, []).append(reader.id)
+                if maker.id not in seen:
+                    seen.add(maker.id)
+                    reached.append(maker)
+    queue = [node.id for node in reached if any(_counts(view, maker) for maker in view.producers(node))]
+    found = set(queue)
+    while queue:
+        for reader_id in readers.get(queue.pop(), ()):
+            if reader_id not in found:
+                found.add(reader_id)
+                queue.append(reader_id)
+    return found
 
 
 def _counts(view: View, node: Node) -> bool:

@@ -23,7 +23,7 @@ def mask_limits(view: View) -> Mapping[int, float]:
     limit = view.low.max_finite / 2
     found = {}
     for value, facts in graph.constants.items():
-        if facts.largest < view.low.overflow_from:
+        if facts.largest <= limit:
             continue
         maker = graph.nodes[graph.values[value].producer]
         starts = [maker] if maker.kind is Kind.OP else [graph.nodes[use.node] for use in graph.uses[value]]

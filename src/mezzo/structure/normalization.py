@@ -71,6 +71,20 @@ def _scaling(view: View, root: Node) -> list[Node]:
             found += [reader, *(r for r in view.readers(reader) if view.function(r) is Function.MULTIPLY)]
         elif function in (Function.DIVIDE, Function.MULTIPLY):
             found.append(reader)
+        elif function in (Function.MAXIMUM, Function.CLIP) and view.function(root) is not Function.MAXIMUM:
+            found += [reader, *_divided_by(view, reader)]  # the floor may stand behind the root
+    return found
+
+
+def _divided_by(view: View, floor: Node) -> list[Node]:
+    """What a floored norm divides, seen through operators that only move it."""
+    found: list[Node] = []
+    for reader in view.readers(floor):
+        row = view.rows[reader.id]
+        if view.function(reader) is Function.DIVIDE:
+            found.append(reader)
+        elif row is not None and row.keeps_values:
+            found += [r for r in view.readers(reader) if view.function(r) is Function.DIVIDE]
     return found
 
 

@@ -1,16 +1,19 @@
 """Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change is an edit's."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import onnx
 import onnx.helper
 
 from mezzo.dtypes import DType
+from mezzo.errors import InputError
 from mezzo.frontends.onnx.attributes import constant_tensor, find
 from mezzo.frontends.onnx.blobs import Blobs
 from mezzo.frontends.onnx.functions import replace_functions
-from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace
+from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace, ResultPlace
 from mezzo.frontends.onnx.names import Names
+from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
 from mezzo.graph import Graph, Kind, Node, Use
@@ -210,8 +213,21 @@ class _Applier:
         self.added.setdefault(scope, []).append((producer, node))
 
     def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:
-        if self.graph.nodes[node].kind is not Kind.OUTPUT:
-            self._write_use(Use(node, operand), self.form_name((value, dtype)))
+        if self.graph.nodes[node].kind is Kind.OUTPUT:
+            return
+        name, place = self.form_name((value, dtype)), self.handles.places.get(Use(node, operand))
+        scope = self.graph.values[value].scope
+        if isinstance(place, ResultPlace) and place.owner is not self.handles.owners[scope]:
+            name = self._bring_in(name, value, place)
+        self._write_use(Use(node, operand), name)
+
+    def _bring_in(self, name: str, value: int, place: ResultPlace) -> str:
+        """A body hands out only what it makes: a captured value passes through an Identity."""
+        scope = next(s for s, owner in enumerate(self.handles.owners) if owner is place.owner)
+        made = self.names.fresh(self.handles.containers[scope], f"{name}_inside")
+        identity = onnx.NodeProto(op_type="Identity", input=[name], output=[made], name=self._node_name(value, made))
+        self.added.setdefault(scope, []).append((None, identity))
+        return made
 
     def _write_use(self, use: Use, name: str) -> None:
         place = self.handles.places.get(use)
@@ -240,25 +256,31 @@ class _Applier:
     def _show_outputs(self) -> None:
         for number, (public, form) in self.public.items():
             place = self.handles.places[Use(number, 0)]
-            retype_proto(self.handles.model.graph.output[place.position].type, form[1])
+            if form[1] is not self.graph.nodes[number].signature.dtype:
+                retype_proto(self.handles.model.graph.output[place.position].type, form[1])
             if self.form_name(form) == public:
                 continue
             if self.forms.get(form) == public:  # a Cast that changes nothing, and only keeps the name
                 self.kept_names.add(public)
                 continue
-            node = onnx.helper.make_node(
-                "Identity", [self.form_name(form)], [public], name=self.names.fresh_node(self.container(form[0]), f"{public}_identity")
-            )
+            title = self.names.fresh_node(self.container(form[0]), f"{public}_identity")
+            node = onnx.NodeProto(op_type="Identity", input=[self.form_name(form)], output=[public], name=title)
             self.added.setdefault(self.graph.nodes[number].scope, []).append((self.graph.values[form[0]].producer, node))
 
     def _rename_natives(self) -> None:
+        if len(self.graph.scopes) > 1:
+            _ = self._control_protos  # collected before any output has a new name
         for value, name in self.renamed.items():
             number = self.graph.values[value].producer
             producer = self.graph.nodes[number]
             proto = self.handles.protos[number]
             if producer.kind is Kind.TIE:
                 proto = self._control_proto(number, self.graph.values[value].name)
-            assert proto is not None, "inputs and weights keep their names"
+            if proto is None:
+                raise InputError(
+                    f"{self.graph.values[value].name!r} is an input or a weight and an output as well, so both have one "
+                    "dtype; ask the same of both"
+                )
             for index, output in enumerate(proto.output):
                 if output == self.graph.values[value].name:
                     proto.output[index] = name
@@ -267,12 +289,18 @@ class _Applier:
                     self._write_use(use, name)
 
     def _control_proto(self, tie: int, name: str) -> onnx.NodeProto:
-        """The control node or call whose output a tie stands for."""
-        scope = self.graph.nodes[tie].scope
-        for number, proto in enumerate(self.handles.protos):
-            if proto is not None and self.graph.nodes[number].scope == scope and name in proto.output:
-                return proto
-        raise AssertionError(f"no node makes {name!r}")
+        """The control node or call whose output, named `name` in the model that came in, a tie stands for."""
+        return self._control_protos[self.graph.nodes[tie].scope, name]
+
+    @cached_property
+    def _control_protos(self) -> dict[tuple[int, str], onnx.NodeProto]:
+        """The nodes by scope and output name, as they came."""
+        found: dict[tuple[int, str], onnx.NodeProto] = {}
+        for node, proto in zip(self.graph.nodes, self.handles.protos, strict=True):
+            if proto is not None:
+                for name in proto.output:
+                    found.setdefault((node.scope, name), proto)
+        return found
 
     def _drop_casts(self) -> set[int]:
         """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
@@ -286,7 +314,7 @@ class _Applier:
         absorbed = {
             node.id
             for node in self.graph.nodes
-            if node.kind is Kind.CAST and all(use in self.rewired for use in self.graph.uses[node.outputs[0] or 0])
+            if node.kind is Kind.CAST and node.outputs[0] is not None and self._is_passed_by(node.outputs[0])
         }
         by_proto = {id(proto): number for number, proto in enumerate(self.handles.protos) if proto is not None}
         originals = {name: form for form, name in self.handles.forms.items()}
@@ -309,6 +337,11 @@ class _Applier:
                 assert operand is not None, "a Cast has an operand"
                 proto.input[0] = self.native_name(operand)
         return dropped
+
+    def _is_passed_by(self, value: int) -> bool:
+        """Whether everybody reads past a Cast's value, from what the Cast reads."""
+        forms = (self.rewired.get(use) for use in self.graph.uses[value])
+        return all(form is not None and form[0] != value for form in forms)
 
     def _write_explicit_dtypes(self) -> None:
         """EyeLike and its kin take their operand's dtype unless told: tell them, where operand and result part ways."""
@@ -359,6 +392,11 @@ class _Applier:
             nodes.sort(key=lambda node: rank[id(node)])
             if here:
                 del nodes[-len(here) :]
+        if any(form in self.wanted for form in self.handles.forms):
+            # A Cast of the model now serves readers that may stand before it.
+            for scope, owner in enumerate(self.handles.owners):
+                if self.graph.scopes[scope].owner is None or isinstance(owner, onnx.FunctionProto):
+                    sort_nodes(owner)
 
     def _anchor(self, producer: int, scope: int) -> int | None:
         """Id of the proto after which a form of the producer's value can stand; None: at the start of the scope."""
@@ -369,7 +407,7 @@ class _Applier:
         if node.kind is Kind.TIE:
             for value in node.outputs:
                 if value is not None and self.graph.values[value].scope == scope and scope == node.scope:
-                    return id(self._control_proto(producer, self.native_name(value)))
+                    return id(self._control_proto(producer, self.graph.values[value].name))
         return None
 
 

@@ -284,6 +284,8 @@ def read_sequence_map(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> 
 def read_call(reader: "Reader", frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
     """A call is planned on its own: floats that cross its border are ties; lower gives equal calls one specialisation."""
     node, title = _control_node(reader, frame, proto)
+    if len(proto.input) > len(function.input):
+        raise ModelError(f"node {_title(proto)!r} has {len(proto.input)} operands, function {function.name!r} takes {len(function.input)}; mend the model")
     own = onnx.FunctionProto()  # a copy for this call, so that two calls can be typed differently
     own.CopyFrom(function)
     function = own
@@ -316,6 +318,8 @@ def read_call(reader: "Reader", frame: Frame, proto: onnx.NodeProto, function: o
             reader.widened.discard(Use(tie, 0))
             inner.env.names[name] = reader.add_value(name, value_type, node, inner.scope, size)
     reader.read_nodes(inner, function.node)
+    if len(proto.output) > len(function.output):
+        raise ModelError(f"node {title!r} has {len(proto.output)} outputs, function {function.name!r} gives {len(function.output)}; mend the model")
     outputs: list[int | None] = []
     for index, name in enumerate(proto.output):
         if not name:

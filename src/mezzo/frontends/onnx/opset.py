@@ -7,7 +7,7 @@ import onnx
 import onnx.defs
 import onnx.helper
 
-from mezzo.dtypes import DType
+from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.schema import first_legal_opset
 from mezzo.graph import Graph
 
@@ -15,7 +15,7 @@ from mezzo.graph import Graph
 # Source: onnx 1.23, docs/Changelog.md, read per operator.
 _MEANING_CHANGES = frozenset({
     ("BatchNormalization", 14), ("GroupNormalization", 21), ("Hardmax", 13), ("LogSoftmax", 13), ("Resize", 11),
-    ("Resize", 13), ("Resize", 18), ("RoiAlign", 16), ("Scan", 9), ("Softmax", 13), ("Upsample", 9),
+    ("Resize", 13), ("Resize", 18), ("RoiAlign", 16), ("Scan", 9), ("Softmax", 13), ("Split", 18), ("Upsample", 9),
 })  # fmt: skip
 
 
@@ -110,7 +110,10 @@ def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, u
     seen: dict[tuple[object, ...], int | None] = {}
     for number in wanted:
         node = graph.nodes[number]
-        inputs = tuple(None if v is None else graph.values[v].dtype for v in node.inputs)
+        inputs = tuple(
+            None if v is None else HIGH if (number, operand) in graph.widened else graph.values[v].dtype
+            for operand, v in enumerate(node.inputs)
+        )
         key = (node.op, inputs, len(node.outputs))
         if key not in seen:
             seen[key] = first_legal_opset("", node.op, since + 1, until, inputs, len(node.outputs), node.signature.dtype, low)

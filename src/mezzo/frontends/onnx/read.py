@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Container as Holder, Iterable, Mapping
 
+from dataclasses import replace
+
 import onnx
 
 from mezzo.dtypes import HIGH, DType
@@ -10,10 +12,10 @@ from mezzo.frontends.onnx import control
 from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, constant_tensor, dtype_of, find, resolve
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Container, Handles, ResultPlace
-from mezzo.frontends.onnx.schema import solve
+from mezzo.frontends.onnx.schema import find_schema, solve
 from mezzo.frontends.onnx.shapes import MAX_ELEMENTS
 from mezzo.frontends.onnx.special import SPECIAL
-from mezzo.frontends.onnx.types import FROM_ONNX, Aggregate, ValueType, element_dtype, from_type_proto
+from mezzo.frontends.onnx.types import FROM_ONNX, UNKNOWN, Aggregate, ValueType, element_dtype, from_type_proto
 from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role, Scope, Signature, Use, Value
 
 # What a value counts as where neither its shape nor any neighbour's is known.
@@ -42,6 +44,7 @@ class Reader:
         self.form_makers: dict[tuple[int, DType], int | None] = {}
         self.notes: list[str] = []
         self.taken: set[str] = set()
+        self.repeated: dict[str, int] = {}
         self.handles = Handles(model)
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
 
@@ -80,9 +83,11 @@ class Reader:
         if frame.path:
             name = f"{frame.path}/{name}"
         if name in self.taken:
-            count = 2
+            # Taken names stay taken, so the search goes on from where it last ended: nodes may all have one name.
+            count = self.repeated.get(name, 2)
             while f"{name}#{count}" in self.taken:
                 count += 1
+            self.repeated[name] = count
             name = f"{name}#{count}"
         self.taken.add(name)
         return name
@@ -144,15 +149,45 @@ class Reader:
         for info in graph.input:
             if info.name not in weights or is_fixed_input:
                 self._read_input(frame, info)
+        if is_fixed_input:  # an input's default value follows its type
+            for tensor in graph.initializer:
+                if tensor.name in inputs:
+                    value = frame.env.names[tensor.name]
+                    assert value is not None, "inputs are bound"
+                    self.handles.tensors[value] = tensor
         self.read_initializers(frame, graph, inputs, skip=inputs.keys() if is_fixed_input else set())
         self.read_nodes(frame, graph.node)
         for index, info in enumerate(graph.output):
             self._read_output(frame, graph, index, info)
+        self._check_names()
+        if self.low is not None and not self._can_cast(opsets):
+            self._keep_types(self.low)
         return (
             Graph(tuple(self.nodes), tuple(self.values), tuple(self.scopes), self.constants,
                   frozenset(self.widened), frozenset(self.aliased | self.widened), self.form_makers, tuple(self.notes)),
             self.handles,
         )  # fmt: skip
+
+    def _check_names(self) -> None:
+        """Protobuf hands out text that is not UTF-8 as bytes. Raises ModelError for it."""
+        for value in self.values:
+            if type(value.name) is not str:
+                raise ModelError(f"a value's name is not UTF-8: {value.name!r}; export the model again")
+
+    def _can_cast(self, opsets: Mapping[str, int]) -> bool:
+        schema = find_schema("", "Cast", opsets[""]) if "" in opsets else None
+        return schema is not None and self.low is not None and schema.admits("T2", self.low) and schema.admits("T1", self.low)
+
+    def _keep_types(self, low: DType) -> None:
+        """Without a Cast to the low type nothing can go low."""
+        kept: dict[int, Signature] = {}
+        for number, node in enumerate(self.nodes):
+            old = node.signature
+            if low in old.legal and old.dtype is not low:
+                if id(old) not in kept:
+                    kept[id(old)] = replace(old, legal=old.legal - {low})
+                self.nodes[number] = node._replace(signature=kept[id(old)])
+        self.notes.append(f"this opset has no Cast to {low}, so nothing runs in it")
 
     def _read_input(self, frame: Frame, info: onnx.ValueInfoProto) -> None:
         value_type = from_type_proto(info.type)
@@ -217,6 +252,8 @@ class Reader:
             if domain == "ai.onnx":
                 domain = ""
             op = proto.op_type
+            if type(op) is not str or type(domain) is not str or type(proto.name) is not str:
+                raise ModelError(f"a node's name, operator or domain is not UTF-8: {proto.name!r}, {op!r}; export the model again")
             reader = _READERS.get(op) if not domain else None
             if reader is not None:
                 reader(self, frame, proto)
@@ -240,10 +277,11 @@ class Reader:
             if value is None or value < 0 or self.values[value].name != name:
                 found, value_type = self.operand(frame, proto, index, number)
                 inputs.append(found)
-                types.append(value_type)
+                types.append(UNKNOWN if found is not None and value_type is None else value_type)
             else:
                 inputs.append(value)
-                types.append(self.types[value])
+                held = self.types[value]
+                types.append(UNKNOWN if held is None else held)
         row = SPECIAL.get((domain, op))
         attribute = None
         if row is not None and row.dtype_attribute is not None:

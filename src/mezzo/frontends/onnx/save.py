@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
-from mezzo.errors import ContractError, InputError
+from mezzo.errors import ContractError, InputError, ModelError
 from mezzo.frontends.onnx import wire
 from mezzo.frontends.onnx.blobs import Blob, Blobs, Stored
 from mezzo.frontends.onnx.files import MAX_MESSAGE_BYTES, Source
@@ -69,7 +69,7 @@ def save(
     data_path = path.with_name(path.name + ".data")
     _check_place(path)
     data = _serialize(model)
-    layout = Layout(source.blobs, data, data_path.name)
+    layout = _lay_out(source.blobs, data, data_path.name)
     rope = layout.inline()
     if external is External.ALWAYS or (
         external is External.AUTO and (source.is_external or rope.size_bytes > MAX_MESSAGE_BYTES)
@@ -106,7 +106,7 @@ def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
     Raises:
         ContractError: it would pass protobuf's limit of 2 GB.
     """
-    layout = Layout(blobs, _serialize(model), "")
+    layout = _lay_out(blobs, _serialize(model), "")
     rope = layout.inline()
     if rope.size_bytes > MAX_MESSAGE_BYTES:
         raise ContractError(
@@ -131,6 +131,13 @@ def without_payloads(model: onnx.ModelProto, blobs: Blobs) -> Iterator[str]:
         path = Path(folder, "model.onnx")
         path.write_bytes(_serialize(model))
         yield str(path)
+
+
+def _lay_out(blobs: Blobs, data: bytes, data_name: str) -> Layout:
+    try:
+        return Layout(blobs, data, data_name)
+    except wire.WireError as error:
+        raise ModelError(f"{blobs.name} is damaged: found {error}; get the file again") from error
 
 
 def _serialize(model: onnx.ModelProto) -> bytes:

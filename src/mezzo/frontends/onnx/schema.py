@@ -11,7 +11,7 @@ import onnx.defs
 from mezzo.dtypes import FLOATING, DType
 from mezzo.frontends.onnx.contrib import CONTRIB
 from mezzo.frontends.onnx.special import AGGREGATES, Special, special
-from mezzo.frontends.onnx.types import Aggregate, ValueType, element_dtype, parse_type_string, type_string, with_element
+from mezzo.frontends.onnx.types import UNKNOWN, Aggregate, ValueType, element_dtype, parse_type_string, type_string, with_element
 from mezzo.graph import Role, Signature
 
 _LOW = (DType.FLOAT16, DType.BFLOAT16)
@@ -104,7 +104,7 @@ def _bind(schema: Schema, inputs: tuple[ValueType, ...]) -> dict[str, DType | Ag
     bound: dict[str, DType | Aggregate] = {}
     for index, value_type in enumerate(inputs):
         variable = schema.input(index)
-        if value_type is not None and variable in schema.allowed:
+        if value_type is not None and value_type is not UNKNOWN and variable in schema.allowed:
             bound.setdefault(variable, value_type)
     return bound
 
@@ -181,14 +181,18 @@ def _signature(
             return Role.GROUP
         return Role.FIXED
 
+    def takes_any(variable: str | None) -> bool:
+        return variable is not None and all(schema.admits(variable, low) for low in _LOW)
+
     input_roles = tuple(
-        Role.ANY if i in row.any_inputs else role(i, schema.input(i), t, False) for i, t in enumerate(inputs)
+        Role.ANY if i in row.any_inputs and takes_any(schema.input(i)) else role(i, schema.input(i), t, False)
+        for i, t in enumerate(inputs)
     )
     output_roles = tuple(role(i, schema.output(i), t, i in row.fixed_outputs) for i, t in enumerate(outputs))
     if Role.GROUP not in input_roles and Role.GROUP not in output_roles:
         dtype = None
     legal = frozenset(() if dtype is None else (dtype,))
-    if dtype is not None and row.is_retypable:
+    if dtype is not None and row.is_retypable and UNKNOWN not in inputs:
         legal |= {low for low in _LOW if all(schema.admits(v, with_element(bound[v], low)) for v in group)}
     return Signature(domain or "onnx", op, schema.version, input_roles, output_roles, dtype, legal)
 

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Iterator
 
 import onnx
+import onnx.checker
+import onnx.defs
 import onnx.shape_inference
 
 _log = logging.getLogger(__name__)
@@ -14,13 +16,44 @@ NOMINAL_DIM = 16
 MAX_ELEMENTS = 1 << 40
 
 
+# onnx 1.23.2 crashes the process when it infers one of these, or an operator of its machine learning domains, over an
+# operand whose type it does not know.
+_CRASHING = frozenset({"EyeLike", "DictVectorizer", "RegexFullMatch"})
+
+
+def can_infer(model: onnx.ModelProto) -> bool:
+    """Whether onnx's inference, and with it the checker's full check, can be trusted not to crash on the model."""
+    ops = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in _all_nodes(owner)}
+    if not any(op in _CRASHING or domain.startswith("ai.onnx.") for domain, op in ops):
+        return True
+    try:
+        onnx.checker.check_model(model)
+    except (onnx.checker.ValidationError, ValueError, RuntimeError):
+        return False  # a name that nothing makes has no type either
+    known = {(function.domain, function.name) for function in model.functions}
+    return all((d, op) in known or onnx.defs.has(op, "" if d == "ai.onnx" else d) for d, op in ops)
+
+
+def _all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    for node in owner.node:
+        yield node
+        if node.op_type in _BODIES:
+            for attribute in node.attribute:
+                if attribute.type == onnx.AttributeProto.GRAPH:
+                    yield from _all_nodes(attribute.g)
+
+
+_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
 def element_counts(model: onnx.ModelProto) -> dict[str, int]:
     """Elements per value name; a name is missing where nothing is known. Never raises on a bad model."""
+    inferred = model
     try:
-        inferred = onnx.shape_inference.infer_shapes(model)
+        if can_infer(model):
+            inferred = onnx.shape_inference.infer_shapes(model)
     except Exception as error:  # inference is a convenience, and fails on models that run: any error means "unknown"
         _log.debug("shape inference failed: %s", error)
-        inferred = model
     found: dict[str, int] = {}
     counts: dict[bytes, int] = {}  # models repeat few shapes
     for graph in _graphs(inferred.graph):
@@ -46,7 +79,7 @@ def _count(shape: onnx.TensorShapeProto) -> int:
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     yield graph
     for node in graph.node:
-        if node.op_type in ("If", "Loop", "Scan", "SequenceMap"):
+        if node.op_type in _BODIES:
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
                     yield from _graphs(attribute.g)

@@ -18,7 +18,7 @@ _LONGEST = 200
 def show_model(model: onnx.ModelProto) -> str:
     """Print every input, weight, node and output with its type. Weights' numbers are left out, small constants kept."""
     typed = _Types(model)
-    lines = list(_graph_lines(model.graph, typed, "", is_main=True))
+    lines = list(_graph_lines(model.graph, typed, "", is_main=True, is_overridable=model.ir_version >= 4))
     for function in model.functions:
         lines += ["", f"function {function.domain or 'ai.onnx'}.{function.name}({', '.join(function.input)})"]
         lines += [f"{_INDENT}{line}" for node in function.node for line in _node_lines(node, typed, function, "")]
@@ -46,6 +46,12 @@ class _Types:
         self._keep = owners  # ids stay theirs while they live
         for value, value_type in zip(reader.values, reader.types, strict=True):
             self._types[id(owners[value.scope]), value.name] = value_type
+        # Calls are typed in copies of their functions; the first call's types stand for the function.
+        self._functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        for value, value_type in zip(reader.values, reader.types, strict=True):
+            container = reader.handles.containers[value.scope]
+            if container.key is not None and owners[value.scope] is container.root:
+                self._types.setdefault((id(self._functions[container.key]), value.name), value_type)
         self.shapes = _shapes(model)
 
     def text(self, owner: onnx.GraphProto | onnx.FunctionProto, name: str) -> str:
@@ -72,9 +78,14 @@ def _shapes(model: onnx.ModelProto) -> dict[str, str]:
             for info in infos:
                 tensor = info.type.tensor_type
                 if tensor.HasField("shape"):
-                    dims = (str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in tensor.shape.dim)
+                    dims = (str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param) for d in tensor.shape.dim)
                     found[info.name] = f"[{','.join(dims)}]"
     return found
+
+
+def _symbol(name: str) -> str:
+    """A symbolic dimension; those that inference makes up say nothing."""
+    return "?" if not name or name.startswith("unk__") else name
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -85,10 +96,12 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from _graphs(attribute.g)
 
 
-def _graph_lines(graph: onnx.GraphProto, typed: _Types, indent: str, *, is_main: bool) -> Iterator[str]:
+def _graph_lines(
+    graph: onnx.GraphProto, typed: _Types, indent: str, *, is_main: bool, is_overridable: bool = False
+) -> Iterator[str]:
     weights = {tensor.name for tensor in graph.initializer}
     for info in graph.input:
-        if info.name not in weights:
+        if info.name not in weights or is_overridable:
             word = "input " if is_main else "given "
             yield f"{indent}{word} {info.name}: {typed.text(graph, info.name)}"
     for tensor in graph.initializer:
@@ -125,6 +138,8 @@ def _attribute_text(attribute: onnx.AttributeProto) -> str:
         return str(FROM_ONNX.get(attribute.i, attribute.i))
     if attribute.type == onnx.AttributeProto.TENSOR:
         return _tensor_text(attribute.t)
+    if attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
+        return f"sparse {_tensor_text(attribute.sparse_tensor.values)}"
     value = decode(attribute)
     if isinstance(value, float):
         return f"{value:.7g}"

@@ -20,6 +20,9 @@ class Aggregate(NamedTuple):
 # None: the type could not be derived.
 ValueType = DType | Aggregate | None
 
+# The type of an operand that is there and whose type could not be derived; None in its place means no operand.
+UNKNOWN = Aggregate("?", None)
+
 _NAMES = {
     DType.FLOAT64: "double", DType.FLOAT32: "float", DType.FLOAT16: "float16", DType.BFLOAT16: "bfloat16",
     DType.FLOAT8E4M3FN: "float8e4m3fn", DType.FLOAT8E4M3FNUZ: "float8e4m3fnuz", DType.FLOAT8E5M2: "float8e5m2",

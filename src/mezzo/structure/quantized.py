@@ -1,0 +1,43 @@
+"""Operators between a DequantizeLinear and a QuantizeLinear: runtimes fuse them into integer kernels as they stand."""
+
+from collections.abc import Iterable, Iterator
+
+from mezzo.facts import Cost
+from mezzo.graph import Node
+from mezzo.policy import Finding
+from mezzo.structure import StructureRule, View
+
+
+def quantized_part(view: View) -> Iterable[Finding]:
+    """An operator that reads dequantized values, and what lies between it and the quantizer."""
+    for node in view.graph.nodes:
+        row = view.rows[node.id]
+        if row is None or row.cost is not Cost.QUANTIZE:
+            continue
+        for start in view.producers(node):
+            yield from _between(view, start, node)
+
+
+def _between(view: View, node: Node, quantizer: Node) -> Iterator[Finding]:
+    path: list[Node] = []
+    while view.is_decided(node) and node.id not in {n.id for n in path}:
+        path.append(node)
+        makers = view.producers(node)
+        if any(_is_quantized(view, maker) for maker in makers):
+            for found in path:
+                if not _is_quantized(view, found):
+                    because = f"is part of the quantized operator that {quantizer.name!r} ends"
+                    yield Finding(found.id, "quantized-part", because, quantizer.id)
+            return
+        row = view.rows[node.id]
+        if row is None or row.cost not in (Cost.POINTWISE, Cost.MOVEMENT) or not makers:
+            return
+        node = makers[0]
+
+
+def _is_quantized(view: View, node: Node) -> bool:
+    row = view.rows[node.id]
+    return row is not None and row.cost is Cost.QUANTIZE
+
+
+RULES = (StructureRule("quantized-part", "operators between dequantizing and quantizing", quantized_part),)
