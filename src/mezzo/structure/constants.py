@@ -15,10 +15,10 @@ _STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE})
 
 
 def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
-    """Operators with a constant operand: node, operand, value, facts. Generators count as their own constant."""
+    """Operators with a constant operand that may not fit: node, operand, value, facts. A generator is its own constant."""
     graph = view.graph
     for value, facts in graph.constants.items():
-        if value in view.limited:
+        if value in view.limited or _fits(facts, view):
             continue
         producer = graph.nodes[graph.values[value].producer]
         if producer.kind is Kind.OP and producer.signature.dtype is not None:
@@ -27,6 +27,11 @@ def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
             node = graph.nodes[use.node]
             if node.signature.inputs[use.operand] is Role.GROUP and view.is_decided(node):
                 yield node, use.operand, value, facts
+
+
+def _fits(facts: ConstantFacts, view: View) -> bool:
+    """Whether no rule of this file has anything against a constant: nearly all are neither large nor tiny."""
+    return not facts.largest or view.low.smallest_normal <= facts.largest < 2 / view.low.eps
 
 
 def spread(view: View, start: Node, rule: str, because: str, seen: set[int]) -> Iterator[Finding]:
