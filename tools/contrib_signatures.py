@@ -18,7 +18,8 @@ def main() -> None:
             for group in (schema.inputs, schema.outputs)
         ]
         types = "; ".join(
-            f"{c.type_param_str}: " + " ".join(sorted(re.sub(r"^tensor\((.*)\)$", r"\1", t) for t in c.allowed_type_strs))
+            f"{c.type_param_str}: "
+            + " ".join(sorted(re.sub(r"^tensor\((.*)\)$", r"\1", t) for t in c.allowed_type_strs))
             for c in schema.type_constraints
         )
         sys.stdout.write(f'    ("{schema.domain}", "{schema.name}"): _row("{ports[0]}", "{ports[1]}", "{types}"),\n')

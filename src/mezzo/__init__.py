@@ -7,8 +7,8 @@ from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 
 if TYPE_CHECKING:
     from mezzo.pipeline import Converted, Summary, convert, explain, plan, show
-    from mezzo.plans import Plan
     from mezzo.planfile import load_plan, save_plan
+    from mezzo.plans import Plan
 
 __version__ = "0.1.0"
 

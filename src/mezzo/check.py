@@ -39,8 +39,7 @@ def _check_nodes(problem: Problem, is_low: Sequence[bool]) -> list[str]:
 
 
 def _check_edits(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]) -> list[str]:
-    native = {number: value.dtype for number, value in enumerate(problem.graph.values)}
-    native.update({edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)})
+    native = _Native(problem, edits)
     return [
         *_check_makers(problem, is_low, native),
         *_check_forms(problem, native, edits),
@@ -48,23 +47,38 @@ def _check_edits(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]
     ]
 
 
-def _check_makers(problem: Problem, is_low: Sequence[bool], native: Mapping[int, DType | None]) -> list[str]:
+class _Native:
+    """The dtype each value has by itself once the edits are made."""
+
+    def __init__(self, problem: Problem, edits: Sequence[Edit]) -> None:
+        self._values = problem.graph.values
+        self.changed = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
+        self.is_low = problem.graph.columns.holds(problem.low).copy()
+        numbers = np.fromiter(self.changed, np.int64, len(self.changed))
+        self.is_low[numbers] = [dtype is problem.low for dtype in self.changed.values()]
+
+    def __getitem__(self, number: int) -> DType | None:
+        return self.changed.get(number, self._values[number].dtype)
+
+
+def _check_makers(problem: Problem, is_low: Sequence[bool], native: "_Native") -> list[str]:
     """Every value has the dtype that its producer gives it; only a source may be stored in any."""
     graph, columns, found = problem.graph, problem.graph.columns, []
     makes_low = problem.native_low(np.array(is_low, bool))
-    native_low = np.array([native[number] is problem.low for number in range(len(graph.values))], bool)
-    for number in np.flatnonzero(problem.is_planned & (makes_low != native_low)).tolist():
+    for number in np.flatnonzero(problem.is_planned & (makes_low != native.is_low)).tolist():
         name, producer = graph.values[number].name, graph.nodes[columns.value_producer[number]].name
         want = problem.low if makes_low[number] else problem.high
         found.append(f"value {name!r} is noted as {native[number]}, but {producer!r} makes {want}")
-    for number in np.flatnonzero(~problem.is_planned).tolist():
+    for number in native.changed:
         value, held = graph.values[number], native[number]
+        if problem.is_planned[number]:
+            continue
         if held is not value.dtype and held not in graph.nodes[value.producer].signature.legal:
             found.append(f"value {value.name!r} becomes {held}, which cannot be: it is {value.dtype}")
     return found
 
 
-def _check_forms(problem: Problem, native: Mapping[int, DType | None], edits: Sequence[Edit]) -> list[str]:
+def _check_forms(problem: Problem, native: "_Native", edits: Sequence[Edit]) -> list[str]:
     """Every further form is made once, and by what can make it."""
     graph, found = problem.graph, []
     made: set[tuple[int, DType]] = set()
@@ -83,9 +97,7 @@ def _check_forms(problem: Problem, native: Mapping[int, DType | None], edits: Se
     return found
 
 
-def _check_readers(
-    problem: Problem, is_low: Sequence[bool], native: Mapping[int, DType | None], edits: Sequence[Edit]
-) -> list[str]:
+def _check_readers(problem: Problem, is_low: Sequence[bool], native: "_Native", edits: Sequence[Edit]) -> list[str]:
     """Every operand reads its own value, in a form that exists and in the dtype that its node needs."""
     graph, found = problem.graph, []
     made = {(edit.value, edit.dtype) for edit in edits if isinstance(edit, AddCast | AddCopy)}
@@ -108,15 +120,16 @@ def _check_readers(
 
 
 def _check_operands(
-    problem: Problem, is_low: Sequence[bool], native: Mapping[int, DType | None], reads: Mapping[tuple[int, int], Rewire]
+    problem: Problem, is_low: Sequence[bool], native: "_Native", reads: Mapping[tuple[int, int], Rewire]
 ) -> list[str]:
     """Every operand gets the dtype that its node needs."""
     graph, columns = problem.graph, problem.graph.columns
     low = np.array(is_low, bool)
-    native_low = np.array([native[number] is problem.low for number in range(len(graph.values))], bool)
-    got = native_low[columns.use_value] & ~columns.use_widened
+    got = native.is_low[columns.use_value] & ~columns.use_widened
     if reads:
-        place = {key: at for at, key in enumerate(zip(columns.use_node.tolist(), columns.use_operand.tolist(), strict=True))}
+        place = {
+            key: at for at, key in enumerate(zip(columns.use_node.tolist(), columns.use_operand.tolist(), strict=True))
+        }
         for key, rewire in reads.items():
             if key in place:
                 got[place[key]] = rewire.dtype is problem.low
@@ -128,7 +141,9 @@ def _check_operands(
     for at in np.flatnonzero(wrong).tolist():
         node = graph.nodes[columns.use_node[at]]
         held, want = (problem.low, problem.high) if got[at] else (problem.high, problem.low)
-        found.append(f"node {node.name!r} ({node.op}) reads operand {columns.use_operand[at]} in {held} where it needs {want}")
+        found.append(
+            f"node {node.name!r} ({node.op}) reads operand {columns.use_operand[at]} in {held} where it needs {want}"
+        )
     return found
 
 

@@ -14,8 +14,8 @@ from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
 from mezzo.lower import lower
 from mezzo.options import Options
-from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype, uniform
 from mezzo.planner import Judged, Wishes, judge, reasons, rows_of
+from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype, uniform
 from mezzo.policy import Category
 from mezzo.strategy import Choice, Problem
 from mezzo.structure import View
@@ -97,7 +97,9 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
             return decided, result
         original = model.fault(model.source.model)
         if original is not None:
-            raise ModelError(f"{model.source.blobs.name} is not valid ONNX: {original[:_LONGEST_FAULT]}; mend the model first")
+            raise ModelError(
+                f"{model.source.blobs.name} is not valid ONNX: {original[:_LONGEST_FAULT]}; mend the model first"
+            )
         if given is not None:
             raise ContractError(f"the plan's result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; change the plan")
         _log.debug("the checker refused attempt %d: %s", attempt, fault)
@@ -165,7 +167,8 @@ def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
         if node.kind is not Kind.OP or signature.dtype is not HIGH or signature.dialect != "onnx":
             continue
         is_refused = any(
-            r.op == signature.op and r.refuses(signature.version, node.attributes, wishes.low) for r in wishes.target.refusals
+            r.op == signature.op and r.refuses(signature.version, node.attributes, wishes.low)
+            for r in wishes.target.refusals
         )
         if wishes.low not in signature.legal and verdict.category is not Category.DENY and not is_refused:
             found.append(node.id)
@@ -184,7 +187,9 @@ def _refuse_out_of_range(graph: Graph, wishes: Wishes) -> None:
     view = View(graph, rows_of(graph), FORMATS[wishes.low])
     for finding in find_out_of_range(view):
         name = graph.nodes[finding.node].name
-        raise ContractError(f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights")
+        raise ContractError(
+            f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights"
+        )
 
 
 def _planned_nodes(
@@ -234,7 +239,9 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
     reading = model.read(given.low, given.opset)
     graph = reading.graph
     if graph.fingerprint != given.fingerprint:
-        raise InputError("the plan was made for another model: their structures differ; make a new one with 'mezzo plan'")
+        raise InputError(
+            "the plan was made for another model: their structures differ; make a new one with 'mezzo plan'"
+        )
     wishes = replace(options.wishes, low=given.low)
     judged = judge(graph, wishes)
     problem = judged.problem
@@ -248,7 +255,9 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
             continue
         entry = given.by_name.get(node.name)
         if entry is None:
-            raise InputError(f"the plan says nothing of node {node.name!r}; add it or make a new plan with 'mezzo plan'")
+            raise InputError(
+                f"the plan says nothing of node {node.name!r}; add it or make a new plan with 'mezzo plan'"
+            )
         if entry.precision not in (uniform(given.high), uniform(given.low)):
             raise InputError(
                 f"node {node.name!r}: the plan asks for {entry.precision.compute}; this model can be replayed in "

@@ -164,7 +164,15 @@ class Graph:
         """Changes when the structure does; the weights' numbers and the values' sizes do not enter."""
         digest = hashlib.sha256()
         for node in self.nodes:
-            line = (node.name, node.kind.value, node.op, node.inputs, node.outputs, node.scope, str(node.signature.dtype))
+            line = (
+                node.name,
+                node.kind.value,
+                node.op,
+                node.inputs,
+                node.outputs,
+                node.scope,
+                str(node.signature.dtype),
+            )
             digest.update(repr(line).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()[:32]
 

@@ -102,7 +102,11 @@ class _Lowering:
         for dtype in (self.high, self.low):
             readers = [wish for wish in wishes if (wish.dtype or native) is dtype]
             if dtype is not native and readers and (number, dtype) not in graph.forms:
-                edits.append(AddCopy(number, dtype, limit if dtype is self.low else None) if producer.kind is Kind.SOURCE else AddCast(number, dtype))
+                edits.append(
+                    AddCopy(number, dtype, limit if dtype is self.low else None)
+                    if producer.kind is Kind.SOURCE
+                    else AddCast(number, dtype)
+                )
             edits += [Rewire(*wish.use, number, dtype) for wish in readers if dtype is not native or wish.must_rewire]
         return edits
 

@@ -135,7 +135,9 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
     found = of.by_name.get(node)
     if found is None:
         close = difflib.get_close_matches(node, of.by_name, n=3)
-        hint = f"did you mean {', '.join(repr(c) for c in close)}?" if close else "'mezzo plan MODEL --nodes' lists them"
+        hint = (
+            f"did you mean {', '.join(repr(c) for c in close)}?" if close else "'mezzo plan MODEL --nodes' lists them"
+        )
         raise InputError(f"no node {node!r} computes floats in this model; {hint}")
     chain = [found]
     while chain[-1].cause is not None and chain[-1].cause in of.by_name:
@@ -146,16 +148,16 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
     return tuple(chain)
 
 
-def show(
-    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
-) -> str:
+def show(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False) -> str:
     """The typed text of a model: one line per input, weight, node and output."""
     from mezzo.frontends.onnx.show import show_model
 
     return show_model(_open(src, trust_external_paths, None).source.model)
 
 
-def _open(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", trust: bool, progress: Progress | None) -> "OnnxModel":
+def _open(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", trust: bool, progress: Progress | None
+) -> "OnnxModel":
     from mezzo.frontends.onnx.model import open_model
 
     return open_model(src, trust_external_paths=trust, progress=progress)
@@ -170,7 +172,9 @@ def _summary(model: "OnnxModel", decided: "Decided", size_after_bytes: int) -> S
     before = model.opset or 0
     notes = list(decided.plan.notes)
     if decided.plan.opset is not None and decided.plan.opset != before:
-        notes.append(f"the opset went from {before} to {decided.plan.opset}: only there the schema allows {decided.plan.low}")
+        notes.append(
+            f"the opset went from {before} to {decided.plan.opset}: only there the schema allows {decided.plan.low}"
+        )
     return Summary(
         low, high, sum(isinstance(e, AddCast) for e in decided.plan.edits), model.source.size_bytes,
         size_after_bytes, before, decided.plan.opset or before, tuple(notes),

@@ -73,7 +73,9 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     except OSError as error:
         raise InputError(f"cannot read {where}: {error.strerror}; give the path of a plan") from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{where} is not JSON ({str(error).splitlines()[0]}); save it again with --save-plan") from error
+        raise InputError(
+            f"{where} is not JSON ({str(error).splitlines()[0]}); save it again with --save-plan"
+        ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
         raise InputError(f"{where} has format {found!r}, wanted {FORMAT!r}; save it again with --save-plan")

@@ -173,10 +173,16 @@ def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[
             choices.append(_interface_choice(graph, node, wishes))
         elif signature.dtype is wishes.low:
             choices.append(Choice.LOW)
-        elif verdicts[node.id].category is Category.DENY or wishes.low not in signature.legal:
-            choices.append(Choice.HIGH)
-        elif (signature.dialect, signature.op) in refusals and any(
-            r.refuses(signature.version, node.attributes, wishes.low) for r in refusals[signature.dialect, signature.op]
+        elif (
+            verdicts[node.id].category is Category.DENY
+            or wishes.low not in signature.legal
+            or (
+                (signature.dialect, signature.op) in refusals
+                and any(
+                    r.refuses(signature.version, node.attributes, wishes.low)
+                    for r in refusals[signature.dialect, signature.op]
+                )
+            )
         ):
             choices.append(Choice.HIGH)
         else:
@@ -199,9 +205,13 @@ def _check_interface(graph: Graph, wishes: Wishes) -> None:
     names = {n.name.partition(" ")[2]: n for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)}
     for name, dtype in wishes.io.items():
         if name not in names:
-            raise InputError(f"--io {name!r} is no input or output of the model; choose one of {', '.join(sorted(names))}")
+            raise InputError(
+                f"--io {name!r} is no input or output of the model; choose one of {', '.join(sorted(names))}"
+            )
         if dtype not in names[name].signature.legal:
-            raise InputError(f"--io {name}={dtype}: {name!r} cannot hold {dtype} at this opset, or holds no f32; leave it out")
+            raise InputError(
+                f"--io {name}={dtype}: {name!r} cannot hold {dtype} at this opset, or holds no f32; leave it out"
+            )
 
 
 def _check_links(problem: Problem, wishes: Wishes) -> None:
@@ -330,7 +340,11 @@ def _follow(problem: Problem, is_low: Sequence[bool], found: list[Reason | None]
         node = graph.nodes[queue[at]]
         at += 1
         for other in _neighbours(graph, node):
-            if found[other] is None and problem.choices[other] is not Choice.ABSENT and is_low[other] == is_low[node.id]:
+            if (
+                found[other] is None
+                and problem.choices[other] is not Choice.ABSENT
+                and is_low[other] == is_low[node.id]
+            ):
                 text = f"follows {node.name!r}, its neighbour in {word[is_low[node.id]]}: fewest bytes cast"
                 found[other] = Reason("follows", text, node.id)
                 queue.append(other)

@@ -28,8 +28,7 @@ softmax         1  takes exponentials of differences, which large inputs lose
                    sm
 
 notes
-  ONNX Runtime's CPU computes FP16 graphs in FP32: weights take half the space, the speed does not
-  gain.
+  ONNX Runtime's CPU computes FP16 graphs in FP32: weights take half the space, the speed does not gain.
 
 try next
   mezzo explain layernorm.onnx mean

@@ -26,7 +26,9 @@ def test_rounding_keeps_specials_and_clamps_only_finite_numbers(dtype: DType, is
     if dtype is DType.FLOAT16:
         assert wide[5] == 65504
         assert wide[7] == (-65504 if is_clamped else -np.inf)
-    few = np.frombuffer(round_few(values.tobytes(), dtype, FORMATS[dtype].max_finite if is_clamped else None), rounded.dtype)
+    few = np.frombuffer(
+        round_few(values.tobytes(), dtype, FORMATS[dtype].max_finite if is_clamped else None), rounded.dtype
+    )
     numbers_only = ~np.isnan(wide)
     assert few[numbers_only].tobytes() == rounded[numbers_only].tobytes()
     assert np.isnan(few.astype(np.float32)[~numbers_only]).all()

@@ -54,7 +54,9 @@ def spread(view: View, start: Node, rule: str, because: str, seen: set[int]) -> 
             if reader.id not in seen and view.is_decided(reader):
                 seen.add(reader.id)
                 queue.append(reader)
-                yield Finding(reader.id, rule, f"reads what {node.name!r} makes of it, and nothing has bounded that yet", node.id)
+                yield Finding(
+                    reader.id, rule, f"reads what {node.name!r} makes of it, and nothing has bounded that yet", node.id
+                )
 
 
 def out_of_range(view: View) -> Iterable[Finding]:
@@ -151,7 +153,15 @@ def tiny_constant(view: View) -> Iterable[Finding]:
 
 
 _NEED_EPSILON = frozenset(
-    {Function.SQRT, Function.RSQRT, Function.RECIPROCAL, Function.LOG, Function.DIVIDE, Function.POWER, Function.MULTIPLY}
+    {
+        Function.SQRT,
+        Function.RSQRT,
+        Function.RECIPROCAL,
+        Function.LOG,
+        Function.DIVIDE,
+        Function.POWER,
+        Function.MULTIPLY,
+    }
 )
 
 
@@ -164,7 +174,9 @@ def _epsilon(view: View, start: Node, because: str) -> Iterator[Finding]:
             for reader in view.readers(node):
                 if view.function(reader) in _NEED_EPSILON and view.is_decided(reader):
                     following.append(reader)
-                    yield Finding(reader.id, "tiny-constant", f"depends on the epsilon that {start.name!r} adds", node.id)
+                    yield Finding(
+                        reader.id, "tiny-constant", f"depends on the epsilon that {start.name!r} adds", node.id
+                    )
         frontier = following
 
 
@@ -181,7 +193,9 @@ def attribute_out_of_range(view: View) -> Iterable[Finding]:
 
 
 RULES = (
-    StructureRule("constant-out-of-range", "a constant overflows, and what it touches until something bounds it", out_of_range),
+    StructureRule(
+        "constant-out-of-range", "a constant overflows, and what it touches until something bounds it", out_of_range
+    ),
     StructureRule("constant-near-range", "a mask so large that adding to it overflows", near_range),
     StructureRule("absorbing-constant", "a mask that drowns what it is added to", absorbing),
     StructureRule("tiny-constant", "an epsilon or scale that rounds away", tiny_constant),

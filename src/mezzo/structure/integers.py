@@ -10,12 +10,12 @@ from mezzo.structure import StructureRule, View
 
 _ARITHMETIC = frozenset({Cost.POINTWISE, Cost.MOVEMENT, Cost.GENERATOR})
 _ANGLE_STEPS = _ARITHMETIC | {Cost.LINEAR}
-_INTEGERS = frozenset({DType.INT64, DType.INT32, DType.INT16, DType.INT8, DType.UINT64, DType.UINT32, DType.UINT16, DType.UINT8})
+_INTEGERS = frozenset(
+    {DType.INT64, DType.INT32, DType.INT16, DType.INT8, DType.UINT64, DType.UINT32, DType.UINT16, DType.UINT8}
+)
 
 
-def _back(
-    view: View, ends: Iterable[Node], costs: frozenset[Cost], seen: set[int]
-) -> Iterator[tuple[Node, Node]]:
+def _back(view: View, ends: Iterable[Node], costs: frozenset[Cost], seen: set[int]) -> Iterator[tuple[Node, Node]]:
     """Walk back from nodes through arithmetic of unbounded results: (node, the reader that led to it).
 
     `seen` are the nodes of earlier walks with the same `costs`. They and what leads to them are passed over, so that
@@ -50,10 +50,15 @@ def returns_to_integers(view: View) -> Iterable[Finding]:
     ends = [
         node
         for node in view.nodes(Function.CAST)
-        if node.kind is Kind.OP and node.outputs and node.outputs[0] is not None and graph.values[node.outputs[0]].dtype in _INTEGERS
+        if node.kind is Kind.OP
+        and node.outputs
+        and node.outputs[0] is not None
+        and graph.values[node.outputs[0]].dtype in _INTEGERS
     ]
     for node, reader in _back(view, ends, _ARITHMETIC, set()):
-        yield Finding(node.id, "returns-to-integers", f"its result becomes an integer through {reader.name!r}", reader.id)
+        yield Finding(
+            node.id, "returns-to-integers", f"its result becomes an integer through {reader.name!r}", reader.id
+        )
 
 
 def exact_operand(view: View) -> Iterable[Finding]:

@@ -6,7 +6,9 @@ from mezzo.facts import Cost, Function
 from mezzo.graph import Kind, Node, Role
 from mezzo.structure import StructureRule, View
 
-_COMBINES = frozenset({Function.SELECT, Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.MAXIMUM, Function.MINIMUM})
+_COMBINES = frozenset(
+    {Function.SELECT, Function.ADD, Function.SUBTRACT, Function.MULTIPLY, Function.MAXIMUM, Function.MINIMUM}
+)
 _ENDS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
 
 # This rule limits constants instead of denying nodes; see `mask_limits`.

@@ -51,6 +51,7 @@ class _Applier:
         self.renamed: dict[int, str] = {}  # native names that gave way to a graph output's
         self.forms: dict[_Form, str] = dict(handles.forms)
         self.wanted: set[_Form] = set()  # forms that some Rewire reads
+        self.casts: dict[DType, onnx.NodeProto] = {}  # a Cast to each dtype, to be copied
         self.kept_names: set[str] = set()  # of Casts that stay though they change nothing
         self.rewired: dict[Use, _Form] = {}
         self.added: dict[int, list[tuple[int | None, onnx.NodeProto]]] = {}  # by scope: (producer or None, node)
@@ -167,10 +168,14 @@ class _Applier:
     def add_cast(self, value: int, dtype: DType) -> None:
         producer = self.graph.values[value].producer
         name = self.form_name((value, dtype))
-        to = onnx.AttributeProto(name="to", type=onnx.AttributeProto.INT, i=TO_ONNX[dtype])
-        cast = onnx.NodeProto(
-            op_type="Cast", input=[self.native_name(value)], output=[name], name=self._node_name(value, name), attribute=[to]
-        )
+        if dtype not in self.casts:
+            to = onnx.AttributeProto(name="to", type=onnx.AttributeProto.INT, i=TO_ONNX[dtype])
+            self.casts[dtype] = onnx.NodeProto(op_type="Cast", attribute=[to])
+        cast = onnx.NodeProto()
+        cast.CopyFrom(self.casts[dtype])
+        cast.input.append(self.native_name(value))
+        cast.output.append(name)
+        cast.name = self._node_name(value, name)
         is_body_input = self.graph.nodes[producer].kind is Kind.INPUT or (
             self.graph.nodes[producer].scope != self.graph.values[value].scope
         )
@@ -265,7 +270,9 @@ class _Applier:
                 continue
             title = self.names.fresh_node(self.container(form[0]), f"{public}_identity")
             node = onnx.NodeProto(op_type="Identity", input=[self.form_name(form)], output=[public], name=title)
-            self.added.setdefault(self.graph.nodes[number].scope, []).append((self.graph.values[form[0]].producer, node))
+            self.added.setdefault(self.graph.nodes[number].scope, []).append(
+                (self.graph.values[form[0]].producer, node)
+            )
 
     def _rename_natives(self) -> None:
         if len(self.graph.scopes) > 1:
@@ -375,7 +382,9 @@ class _Applier:
 
     def _rebuild(self, dropped: set[int]) -> None:
         """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""
-        scopes = {scope for scope in self.added} | {scope for scope, proto in self.handles.casts if id(proto) in dropped}
+        scopes = {scope for scope in self.added} | {
+            scope for scope, proto in self.handles.casts if id(proto) in dropped
+        }
         for scope in sorted(scopes, reverse=True):  # bodies before the nodes that hold them
             nodes = self.handles.owners[scope].node
             held = list(nodes)
@@ -423,5 +432,3 @@ def _set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
     attribute.ClearField("ref_attr_name")
     attribute.type = onnx.AttributeProto.INT
     attribute.i = value
-
-

@@ -26,6 +26,7 @@ def _row(inputs: str, outputs: str, types: str) -> ContribRow:
     return ContribRow(tuple(inputs.split()), tuple(outputs.split()), types)
 
 
+# fmt: off
 CONTRIB: dict[tuple[str, str], ContribRow] = {
     ("", "SimplifiedLayerNormalization"): _row("T V", "V U", "T: bfloat16 double float float16; U: double float; V: bfloat16 double float float16"),
     ("com.microsoft", "Attention"): _row("T T T M T T M", "T T", "T: bfloat16 float float16; M: int32"),
@@ -165,3 +166,4 @@ CONTRIB: dict[tuple[str, str], ContribRow] = {
     ("com.microsoft", "WhisperBeamSearch"): _row("F I I I I T T M M I I I I I T", "I T T V T", "T: float float16; F: float float16 int32; I: int32; M: int32; V: float"),
     ("com.microsoft", "WordConvEmbedding"): _row("T T1 T1 T1", "T1", "T: int32; T1: float"),
 }
+# fmt: on

@@ -32,9 +32,7 @@ def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset:  # ty
         return frozenset(() if dtype is None else (dtype,))
     variables = [v for v in (*schema.inputs, *schema.outputs) if v in schema.allowed]
     return frozenset({dtype}) | {
-        low
-        for low in ANY_FLOAT
-        if any(schema.admits(v, with_element(value_type, low)) for v in variables)
+        low for low in ANY_FLOAT if any(schema.admits(v, with_element(value_type, low)) for v in variables)
     }
 
 
@@ -44,7 +42,9 @@ class _Ties:
     def __init__(self, reader: "Reader", frame: Frame, op: str, title: str) -> None:
         self.reader, self.frame, self.op, self.title = reader, frame, op, title
 
-    def open(self, label: str, value_type: ValueType, outputs: list[tuple[str, ValueType, int, int]]) -> tuple[int, list[int]]:
+    def open(
+        self, label: str, value_type: ValueType, outputs: list[tuple[str, ValueType, int, int]]
+    ) -> tuple[int, list[int]]:
         """Add a tie without uses. `outputs` are (name, type, scope, elements). Returns its id and its values' ids."""
         reader = self.reader
         node = len(reader.nodes)
@@ -68,7 +68,9 @@ class _Ties:
 def _body(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
     attribute = find(proto, name)
     if attribute is None:
-        raise ModelError(f"node {proto.name or proto.output[0]!r} ({proto.op_type}) lacks its body {name!r}; mend the model")
+        raise ModelError(
+            f"node {proto.name or proto.output[0]!r} ({proto.op_type}) lacks its body {name!r}; mend the model"
+        )
     return attribute.g
 
 
@@ -80,9 +82,7 @@ def _title(proto: onnx.NodeProto) -> str:
 _NOMINAL_TRIPS = 8
 
 
-def _enter(
-    reader: "Reader", frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1
-) -> Frame:
+def _enter(reader: "Reader", frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1) -> Frame:
     inner = Frame(Env(frame.env), 0, f"{frame.path}/{path}" if frame.path else path, frame.opsets, frame.container)
     inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope, repeats)
     inner.attributes = frame.attributes
@@ -131,13 +131,17 @@ def read_if(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
     outputs: list[int | None] = []
     for index, name in enumerate(proto.output):
         tie = len(reader.nodes)
-        results = [_result(reader, f, b, index, Use(tie, k)) for k, (f, b) in enumerate(zip(frames, bodies, strict=True))]
+        results = [
+            _result(reader, f, b, index, Use(tie, k)) for k, (f, b) in enumerate(zip(frames, bodies, strict=True))
+        ]
         value_type = next((r.value_type for r in results if r.value_type is not None), None)
         size = max((reader.values[r.value].elements for r in results if r.value is not None), default=1)
         if reader.is_planned(value_type):
             ties = _Ties(reader, frame, "If", title)
             ties.open(f"output[{index}]", value_type, [(name, value_type, frame.scope, size)])
-            ties.close(tie, [(r.value, ResultPlace(frame.container, b, index)) for r, b in zip(results, bodies, strict=True)])
+            ties.close(
+                tie, [(r.value, ResultPlace(frame.container, b, index)) for r, b in zip(results, bodies, strict=True)]
+            )
             value = len(reader.values) - 1
             for body in bodies:
                 reader.handles.declared.setdefault(value, []).append(body.output[index])
@@ -232,7 +236,9 @@ def _read_states(
         for k in range(states)
     ]
     scanned = [
-        _carry(reader, frame, inner, ties, proto, body, plain + k, first_formal + k, None, f"input[{k}]", node, is_slice)
+        _carry(
+            reader, frame, inner, ties, proto, body, plain + k, first_formal + k, None, f"input[{k}]", node, is_slice
+        )
         for k in range(states, states + slices)
     ]
     _read_body(reader, inner, body)
@@ -271,7 +277,9 @@ def read_scan(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
     slices = attribute.i if attribute is not None else 0
     states = len(body.input) - slices
     if slices < 0 or states < 0:
-        raise ModelError(f"node {_title(proto)!r} (Scan): num_scan_inputs is {slices}, its body has {len(body.input)} inputs; mend the model")
+        raise ModelError(
+            f"node {_title(proto)!r} (Scan): num_scan_inputs is {slices}, its body has {len(body.input)} inputs; mend the model"
+        )
     plain = 1 if frame.opsets.get("", 1) < 9 else 0  # Scan-8 takes the sequences' lengths first
     _read_states(reader, frame, proto, body, "Scan", plain, states, 0, 0, slices, "", True)
 
@@ -285,7 +293,9 @@ def read_call(reader: "Reader", frame: Frame, proto: onnx.NodeProto, function: o
     """A call is planned on its own: floats that cross its border are ties; lower gives equal calls one specialisation."""
     node, title = _control_node(reader, frame, proto)
     if len(proto.input) > len(function.input):
-        raise ModelError(f"node {_title(proto)!r} has {len(proto.input)} operands, function {function.name!r} takes {len(function.input)}; mend the model")
+        raise ModelError(
+            f"node {_title(proto)!r} has {len(proto.input)} operands, function {function.name!r} takes {len(function.input)}; mend the model"
+        )
     own = onnx.FunctionProto()  # a copy for this call, so that two calls can be typed differently
     own.CopyFrom(function)
     function = own
@@ -319,7 +329,9 @@ def read_call(reader: "Reader", frame: Frame, proto: onnx.NodeProto, function: o
             inner.env.names[name] = reader.add_value(name, value_type, node, inner.scope, size)
     reader.read_nodes(inner, function.node)
     if len(proto.output) > len(function.output):
-        raise ModelError(f"node {title!r} has {len(proto.output)} outputs, function {function.name!r} gives {len(function.output)}; mend the model")
+        raise ModelError(
+            f"node {title!r} has {len(proto.output)} outputs, function {function.name!r} gives {len(function.output)}; mend the model"
+        )
     outputs: list[int | None] = []
     for index, name in enumerate(proto.output):
         if not name:

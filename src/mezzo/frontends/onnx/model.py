@@ -166,4 +166,6 @@ def suspects(graph: Graph, fault: str) -> set[int]:
     """Nodes that a checker's message names, by node name or by operator."""
     ops = [node for node in graph.nodes if node.kind is Kind.OP and node.signature.dtype is not None]
     named = {node.id for node in ops if len(node.name) > 2 and node.name in fault}
-    return named or {node.id for node in ops if f"{node.op})" in fault or f"op_type:{node.op}," in fault or f"({node.op}" in fault}
+    return named or {
+        node.id for node in ops if f"{node.op})" in fault or f"op_type:{node.op}," in fault or f"({node.op}" in fault
+    }

@@ -1,7 +1,7 @@
 """Raise a model's opset where a newer one allows a type, and only by steps that change nothing but types."""
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache
 
 import onnx
 import onnx.defs
@@ -24,7 +24,7 @@ def newest_opset() -> int:
     return onnx.defs.onnx_opset_version()
 
 
-@lru_cache(maxsize=None)
+@cache
 def keeps_meaning(op: str, since: int, until: int) -> bool:
     """Whether an operator means the same at opset `until` as at `since`: equal ports and attributes, types only wider."""
     try:
@@ -38,10 +38,14 @@ def keeps_meaning(op: str, since: int, until: int) -> bool:
         return False
     if old.since_version == new.since_version:
         return True
-    return _ports(old, old.inputs, new, new.inputs) and _ports(old, old.outputs, new, new.outputs) and _attributes(old, new)
+    return (
+        _ports(old, old.inputs, new, new.inputs)
+        and _ports(old, old.outputs, new, new.outputs)
+        and _attributes(old, new)
+    )
 
 
-@lru_cache(maxsize=None)
+@cache
 def _history(op: str) -> tuple[onnx.defs.OpSchema, ...]:
     return tuple(s for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == "")
 
@@ -116,7 +120,9 @@ def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, u
         )
         key = (node.op, inputs, len(node.outputs))
         if key not in seen:
-            seen[key] = first_legal_opset("", node.op, since + 1, until, inputs, len(node.outputs), node.signature.dtype, low)
+            seen[key] = first_legal_opset(
+                "", node.op, since + 1, until, inputs, len(node.outputs), node.signature.dtype, low
+            )
         best = max(best, seen[key] or 0)
     return best
 
@@ -130,5 +136,3 @@ def set_opset(model: onnx.ModelProto, opset: int) -> None:
     needed = onnx.helper.OP_SET_ID_VERSION_MAP.get(("ai.onnx", opset))
     if needed is not None and model.ir_version < needed:
         model.ir_version = needed
-
-

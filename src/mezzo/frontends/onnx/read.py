@@ -1,7 +1,7 @@
 """Read a ModelProto into a Graph, with handles back to it. The only reader of ONNX's structure."""
 
-from collections.abc import Callable, Container as Holder, Iterable, Mapping
-
+from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Container as Holder
 from dataclasses import replace
 
 import onnx
@@ -51,7 +51,9 @@ class Reader:
     # -- building blocks ------------------------------------------------------------------------------------------
 
     def add_value(self, name: str, value_type: ValueType, producer: int, scope: int, elements: int) -> int:
-        self.values.append(Value(name, element_dtype(value_type), producer, scope, elements, type(value_type) is not Aggregate))
+        self.values.append(
+            Value(name, element_dtype(value_type), producer, scope, elements, type(value_type) is not Aggregate)
+        )
         self.types.append(value_type)
         return len(self.values) - 1
 
@@ -106,7 +108,9 @@ class Reader:
             found = frame.env.find(name)
         except KeyError:
             where = "graph" if proto is None else f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
-            raise ModelError(f"{where} reads {name!r}, which nothing before it produces; check the model's inputs and its nodes' order") from None
+            raise ModelError(
+                f"{where} reads {name!r}, which nothing before it produces; check the model's inputs and its nodes' order"
+            ) from None
         if found is None:
             return None, None
         if found < 0:
@@ -176,7 +180,12 @@ class Reader:
 
     def _can_cast(self, opsets: Mapping[str, int]) -> bool:
         schema = find_schema("", "Cast", opsets[""]) if "" in opsets else None
-        return schema is not None and self.low is not None and schema.admits("T2", self.low) and schema.admits("T1", self.low)
+        return (
+            schema is not None
+            and self.low is not None
+            and schema.admits("T2", self.low)
+            and schema.admits("T1", self.low)
+        )
 
     def _keep_types(self, low: DType) -> None:
         """Without a Cast to the low type nothing can go low."""
@@ -226,12 +235,16 @@ class Reader:
         """A weight or a Constant: one source node and its value."""
         dtype = FROM_ONNX.get(tensor.data_type)
         if dtype is None:
-            raise ModelError(f"tensor {name!r} has element type {tensor.data_type}, which ONNX {onnx.__version__} does not define; mend the model")
+            raise ModelError(
+                f"tensor {name!r} has element type {tensor.data_type}, which ONNX {onnx.__version__} does not define; mend the model"
+            )
         elements = 1
         for dim in tensor.dims:
             elements = min(elements * max(dim, 0), MAX_ELEMENTS)
         is_planned = dtype is HIGH or dtype is self.low
-        signature = pseudo_signature("weight", 0, 1, dtype if is_planned else None, ANY_FLOAT if is_planned else frozenset())
+        signature = pseudo_signature(
+            "weight", 0, 1, dtype if is_planned else None, ANY_FLOAT if is_planned else frozenset()
+        )
         title = self.unique(frame, (proto.name if proto is not None else "") or f"weight {name}")
         node = self.add_node(title, Kind.SOURCE, signature, frame.scope, (), (len(self.values),), proto)
         value = self.add_value(name, dtype, node, frame.scope, elements)
@@ -253,14 +266,18 @@ class Reader:
                 domain = ""
             op = proto.op_type
             if type(op) is not str or type(domain) is not str or type(proto.name) is not str:
-                raise ModelError(f"a node's name, operator or domain is not UTF-8: {proto.name!r}, {op!r}; export the model again")
+                raise ModelError(
+                    f"a node's name, operator or domain is not UTF-8: {proto.name!r}, {op!r}; export the model again"
+                )
             reader = _READERS.get(op) if not domain else None
             if reader is not None:
                 reader(self, frame, proto)
             elif self.functions and (domain, op, proto.overload) in self.functions:
                 function = self.functions[domain, op, proto.overload]
                 if len(self.nodes) + len(function.node) > _EXPANSION_LIMIT:
-                    self.notes.append(f"calls of function {op!r} keep their types: expanding them passes {_EXPANSION_LIMIT} nodes")
+                    self.notes.append(
+                        f"calls of function {op!r} keep their types: expanding them passes {_EXPANSION_LIMIT} nodes"
+                    )
                     self.read_operator(frame, proto, domain, op)
                 else:
                     control.read_call(self, frame, proto, function)
@@ -313,7 +330,9 @@ class Reader:
     def read_constant(self, frame: Frame, proto: onnx.NodeProto) -> None:
         attribute = resolve(proto.attribute[0], frame.attributes) if proto.attribute else None
         if attribute is None:
-            raise ModelError(f"node {proto.name or proto.output[0]!r} (Constant) holds no value; give it one of its attributes")
+            raise ModelError(
+                f"node {proto.name or proto.output[0]!r} (Constant) holds no value; give it one of its attributes"
+            )
         tensor = constant_tensor(attribute) if not proto.attribute[0].ref_attr_name else attribute.t
         if tensor is not None and (attribute.t.data_type or attribute.name != "value"):
             self.add_weight(frame, proto.output[0], tensor, None, proto)
@@ -422,4 +441,3 @@ def read(model: onnx.ModelProto, low: DType, counts: Mapping[str, int], facts_of
         ModelError: a name that nothing produces, an unknown element type, bodies nested without end.
     """
     return Reader(model, low, counts, facts_of).read()
-

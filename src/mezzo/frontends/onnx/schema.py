@@ -3,7 +3,7 @@
 It needs no shapes and no shape inference. One answer serves all nodes alike, so a model of any size asks a few dozen times.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import onnx.defs
@@ -11,7 +11,15 @@ import onnx.defs
 from mezzo.dtypes import FLOATING, DType
 from mezzo.frontends.onnx.contrib import CONTRIB
 from mezzo.frontends.onnx.special import AGGREGATES, Special, special
-from mezzo.frontends.onnx.types import UNKNOWN, Aggregate, ValueType, element_dtype, parse_type_string, type_string, with_element
+from mezzo.frontends.onnx.types import (
+    UNKNOWN,
+    Aggregate,
+    ValueType,
+    element_dtype,
+    parse_type_string,
+    type_string,
+    with_element,
+)
 from mezzo.graph import Role, Signature
 
 _LOW = (DType.FLOAT16, DType.BFLOAT16)
@@ -45,7 +53,7 @@ def _port(ports: tuple[str, ...], is_variadic: bool, index: int) -> str | None:
     return ports[-1] if is_variadic and ports else None
 
 
-@lru_cache(maxsize=None)
+@cache
 def find_schema(domain: str, op: str, opset: int) -> Schema | None:
     """Find the schema in force at an opset; None for operators nobody has registered."""
     try:
@@ -87,7 +95,9 @@ def solve(
     """Derive a node's types. `attribute_dtype` is what the operator's dtype attribute says, None where it is absent."""
     schema = find_schema(domain, op, opset)
     if schema is None:
-        keep = Signature(domain or "onnx", op, 0, (Role.FIXED,) * len(inputs), (Role.FIXED,) * outputs, None, frozenset())
+        keep = Signature(
+            domain or "onnx", op, 0, (Role.FIXED,) * len(inputs), (Role.FIXED,) * outputs, None, frozenset()
+        )
         return Solved(keep, (None,) * outputs)
     row = special(domain, op)
     bound = _bind(schema, inputs)

@@ -28,7 +28,11 @@ def show_model(model: onnx.ModelProto) -> str:
 
 def _printable(line: str) -> str:
     """Escape what a terminal would act on: names come from the model, and none may fake a line."""
-    return line if line.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    return (
+        line
+        if line.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    )
 
 
 class _Types:
@@ -78,7 +82,9 @@ def _shapes(model: onnx.ModelProto) -> dict[str, str]:
             for info in infos:
                 tensor = info.type.tensor_type
                 if tensor.HasField("shape"):
-                    dims = (str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param) for d in tensor.shape.dim)
+                    dims = (
+                        str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param) for d in tensor.shape.dim
+                    )
                     found[info.name] = f"[{','.join(dims)}]"
     return found
 

@@ -7,7 +7,11 @@ SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28; resolution of coordi
 FACTS: tuple[OpFacts, ...] = (
     facts("AffineGrid", Cost.GENERATOR, Risk.POSITION),
     # The data alone has no risk; the grid does, and its type is free of the data's.
-    facts("GridSample", Cost.MOVEMENT, source="the grid, which holds positions, is a type group of its own and keeps its type"),
+    facts(
+        "GridSample",
+        Cost.MOVEMENT,
+        source="the grid, which holds positions, is a type group of its own and keeps its type",
+    ),
     # Bytes in, bytes out.
     facts("ImageDecoder", Cost.OTHER),
     facts("MaxRoiPool", Cost.REDUCTION, Risk.POSITION, keeps_values=True),
