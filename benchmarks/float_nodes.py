@@ -64,12 +64,19 @@ def float_nodes(model: onnx.ModelProto, to: str) -> Iterator[FloatNode]:
 
 
 def count_casts(model: onnx.ModelProto) -> int:
-    """Count the Cast nodes between floating types, bodies and called functions included."""
+    """Count the Cast nodes from one floating type to another, bodies and called functions included.
+
+    A Cast to the type its operand has does nothing: neither leaving one nor taking one out counts.
+    """
     flat = onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
     return sum(
-        node.op_type == "Cast" and all("float" in types.get(name, "") for name in (node.input[0], node.output[0]))
+        node.op_type == "Cast" and _changes_float(types.get(node.input[0], ""), types.get(node.output[0], ""))
         for node, types in _walk(flat.graph, value_types(flat))
     )
+
+
+def _changes_float(before: str, after: str) -> bool:
+    return "float" in before and "float" in after and before != after
 
 
 def holds_float32(model: onnx.ModelProto) -> bool:

@@ -1,4 +1,6 @@
-"""A graph as arrays: what the planner asks of every use and value at once. Derived from the Graph, never instead of it."""
+"""A graph as arrays: what the planner asks of every use and value at once. Derived from the Graph, never instead of
+it.
+"""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -147,16 +147,26 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
 
 
 def _make_plan(
-    judged: Judged, is_low: Sequence[bool], edits: Sequence[Edit], reading: Reading, opset: int | None, options: Options,
+    judged: Judged,
+    is_low: Sequence[bool],
+    edits: Sequence[Edit],
+    reading: Reading,
+    opset: int | None,
+    options: Options,
     banned: Mapping[str, str],
-) -> Plan:  # fmt: skip
+) -> Plan:
     problem, wishes = judged.problem, options.wishes
     return Plan(
-        problem.high, problem.low, opset, options.settings, tuple(edits), _stored_within(reading.graph, edits),
+        problem.high,
+        problem.low,
+        opset,
+        options.settings,
+        tuple(edits),
+        _stored_within(reading.graph, edits),
         _notes(reading.graph, wishes, is_low),
         make_nodes=lambda: _planned_nodes(judged, is_low, wishes, banned),
         make_fingerprint=lambda: problem.graph.fingerprint,
-    )  # fmt: skip
+    )
 
 
 def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
@@ -204,12 +214,18 @@ def _planned_nodes(
     nodes = problem.graph.nodes
     return tuple(
         PlannedNode(
-            node.name, node.op, node.kind.value, low if is_low[node.id] else high, problem.categories[node.id],
-            reason.rule, reason.because, None if reason.cause is None else nodes[reason.cause].name,
+            node.name,
+            node.op,
+            node.kind.value,
+            low if is_low[node.id] else high,
+            problem.categories[node.id],
+            reason.rule,
+            reason.because,
+            None if reason.cause is None else nodes[reason.cause].name,
         )
         for node, reason, choice in zip(nodes, why, problem.choices, strict=True)
         if choice is not Choice.ABSENT
-    )  # fmt: skip
+    )
 
 
 def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:

@@ -1,6 +1,7 @@
 """What is true of an operator in any model, on any device, under any policy.
 
-Facts are keyed by (dialect, operator) and found by discovery: every module under `mezzo.ops.<dialect>` has a tuple FACTS.
+Facts are keyed by (dialect, operator) and found by discovery: every module under `mezzo.ops.<dialect>` has a tuple
+FACTS.
 They name risks, never formats: a policy says which risk matters in which format.
 """
 

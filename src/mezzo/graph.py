@@ -82,7 +82,9 @@ class Node(NamedTuple):
 
 
 class Value(NamedTuple):
-    """One tensor. `elements` is nominal where shapes are symbolic; `is_castable` is False for sequences and optionals."""
+    """One tensor. `elements` is nominal where shapes are symbolic; `is_castable` is False for sequences and
+    optionals.
+    """
 
     name: str
     dtype: DType | None
@@ -137,7 +139,8 @@ class Graph:
     constants: Mapping[int, ConstantFacts]  # by value id
     widened: frozenset[Use]  # operands that read their value through a widening Cast of the model
     aliased: frozenset[Use]
-    # Casts the model came with: the value exists in this dtype too, made by this node (None: by a cast that is no node).
+    # Casts the model came with: the value exists in this dtype too, made by this node (None: by a cast that is no
+    # node).
     forms: Mapping[tuple[int, DType], int | None]
     notes: tuple[str, ...] = field(default=())  # what reading could not resolve, for people
 

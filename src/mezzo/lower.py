@@ -12,7 +12,9 @@ from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 
 
 class _Wish(NamedTuple):
-    """What a use wants: None takes the value as it comes. `must_rewire`: it reads through a Cast or another value today."""
+    """What a use wants: None takes the value as it comes. `must_rewire`: it reads through a Cast or another value
+    today.
+    """
 
     use: Use
     dtype: DType | None
@@ -52,7 +54,9 @@ class _Lowering:
         return found
 
     def _changing(self) -> Iterator[tuple[int, bool]]:
-        """Values to lower, last first; True where only the dtype changes and every use agrees. Most values are neither."""
+        """Values to lower, last first; True where only the dtype changes and every use agrees. Most values are
+        neither.
+        """
         columns = self.graph.columns
         low = np.array(self.is_low, bool)
         held_low = columns.holds(self.low)

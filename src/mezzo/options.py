@@ -11,7 +11,8 @@ from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.planner import Wishes
 
-# What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides there.
+# What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
+# there.
 _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
 
 # Names of inputs and outputs to a dtype's option, or one word for all of them.
@@ -35,9 +36,16 @@ def _choose(option: str, value: str, choices: Sequence[str]) -> str:
 
 
 def read_options(
-    to: str, policy: str, strategy: str, target: str | None, include: Sequence[str], exclude: Sequence[str], io: IO,
-    out_of_range: str, opset: str,
-) -> Options:  # fmt: skip
+    to: str,
+    policy: str,
+    strategy: str,
+    target: str | None,
+    include: Sequence[str],
+    exclude: Sequence[str],
+    io: IO,
+    out_of_range: str,
+    opset: str,
+) -> Options:
     """Validate options. Their meaning is told by `mezzo.convert`. Raises InputError: an option has no such value."""
     low = LOW_DTYPES[_choose("to", to, tuple(LOW_DTYPES))]
     _choose("out_of_range", out_of_range, ("protect", "clamp", "error"))
@@ -55,12 +63,25 @@ def read_options(
             if by_name[name] not in (HIGH, low):
                 raise InputError(f"io of {name!r} is {text!r}; this conversion knows fp32 and {to}")
     wishes = Wishes(
-        low, find_policy(policy), find_strategy(strategy), find_target(target), tuple(include), tuple(exclude), by_name,
-        default, out_of_range == "clamp",
-    )  # fmt: skip
+        low,
+        find_policy(policy),
+        find_strategy(strategy),
+        find_target(target),
+        tuple(include),
+        tuple(exclude),
+        by_name,
+        default,
+        out_of_range == "clamp",
+    )
     settings = (
-        ("to", to), ("policy", policy), ("strategy", strategy), ("target", target), ("include", json.dumps(list(include))),
-        ("exclude", json.dumps(list(exclude))), ("io", io if isinstance(io, str) else json.dumps(dict(io))),
-        ("out_of_range", out_of_range), ("opset", opset),
-    )  # fmt: skip
+        ("to", to),
+        ("policy", policy),
+        ("strategy", strategy),
+        ("target", target),
+        ("include", json.dumps(list(include))),
+        ("exclude", json.dumps(list(exclude))),
+        ("io", io if isinstance(io, str) else json.dumps(dict(io))),
+        ("out_of_range", out_of_range),
+        ("opset", opset),
+    )
     return Options(wishes, out_of_range, opset, settings)

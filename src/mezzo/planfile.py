@@ -134,6 +134,12 @@ def _read_node(entry: dict[str, object]) -> PlannedNode:
     if cause is not None and not isinstance(cause, str):
         raise ValueError(f"node {name!r}: cause is {cause!r}, wanted a node's name or null")
     return PlannedNode(
-        name, _text(entry, "op"), _text(entry, "kind"), precision, category, _text(entry, "rule"), _text(entry, "because"),
+        name,
+        _text(entry, "op"),
+        _text(entry, "kind"),
+        precision,
+        category,
+        _text(entry, "rule"),
+        _text(entry, "because"),
         cause,
-    )  # fmt: skip
+    )

@@ -135,7 +135,9 @@ def _deny(graph: Graph, verdicts: list[Verdict], finding: Finding) -> None:
 
 
 def matcher(pattern: str) -> Callable[[Node], bool]:
-    """Read a pattern: a glob on node names, or `op:` and a glob on operators. A name with no glob signs matches itself."""
+    """Read a pattern: a glob on node names, or `op:` and a glob on operators. A name with no glob signs matches
+    itself.
+    """
     if pattern.startswith("op:"):
         wanted = pattern.removeprefix("op:")
         return lambda node: node.kind is Kind.OP and fnmatch.fnmatchcase(node.op, wanted)
@@ -268,7 +270,9 @@ def _is_movable(node: Node, choice: Choice) -> bool:
 
 
 def _regions(graph: Graph, choices: Sequence[Choice], low: DType) -> tuple[list[int], set[int]]:
-    """The region of each node, joined by values between movable nodes, and the regions that an FP32 operator touches."""
+    """The region of each node, joined by values between movable nodes, and the regions that an FP32 operator
+    touches.
+    """
     columns, kinds = graph.columns, list(Kind)
     sources = columns.node_kind[columns.value_producer] == kinds.index(Kind.SOURCE)
     planned = (columns.holds(HIGH) | columns.holds(low)) & ~sources

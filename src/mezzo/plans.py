@@ -91,7 +91,8 @@ class Plan:
 
     `opset` is the opset of the default domain that the edits need; None where no step is taken. `settings` are the
     options that made the plan, by name, for the reader. `limits` are the constants stored within bounds: the name of
-    their source, the bound. The nodes and the fingerprint are worked out when first asked for: most conversions never do.
+    their source, the bound. The nodes and the fingerprint are worked out when first asked for: most conversions never
+    do.
     """
 
     high: DType

@@ -10,7 +10,8 @@ from mezzo.dtypes import DType
 class Costs:
     """Relative prices the planner weighs. The unit is one byte moved through memory.
 
-    `cast_launch`: fixed price of a cast, whatever its size: about what a kernel launch costs; a policy's `worth` counts in it.
+    `cast_launch`: fixed price of a cast, whatever its size: about what a kernel launch costs; a policy's `worth`
+    counts in it.
     `linear_factor`: how much more a byte of a linear operator costs.
     """
 

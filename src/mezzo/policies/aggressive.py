@@ -7,12 +7,30 @@ POLICY = Policy(
     name="aggressive",
     summary="all arithmetic low; only what cannot be right in any data stays f32",
     rules=(
-        rule("not-arithmetic", Category.DENY, "reads bits, text or quantization parameters", risks=(Risk.BITS, Risk.TEXT, Risk.QUANTIZED)),
-        rule("moves", Category.ALLOW, "half the bytes to move, if that saves more than its casts", costs=(Cost.MOVEMENT,), worth=1),
+        rule(
+            "not-arithmetic",
+            Category.DENY,
+            "reads bits, text or quantization parameters",
+            risks=(Risk.BITS, Risk.TEXT, Risk.QUANTIZED),
+        ),
+        rule(
+            "moves",
+            Category.ALLOW,
+            "half the bytes to move, if that saves more than its casts",
+            costs=(Cost.MOVEMENT,),
+            worth=1,
+        ),
     ),
-    findings=frozenset({
-        "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "quantized-part", "returns-to-integers",
-    }),
+    findings=frozenset(
+        {
+            "attribute-out-of-range",
+            "constant-near-range",
+            "constant-out-of-range",
+            "exact-operand",
+            "quantized-part",
+            "returns-to-integers",
+        }
+    ),
     otherwise=Category.ALLOW,
     limits_masks=True,
-)  # fmt: skip
+)

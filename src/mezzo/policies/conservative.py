@@ -8,15 +8,40 @@ POLICY = Policy(
     summary="only linear work low, and what moves its values; any risk stays f32",
     rules=(
         rule("risk", Category.DENY, "carries a known risk in fewer bits", risks=tuple(Risk)),
-        rule("linear", Category.ALLOW, "products and sums over a contracted axis gain most",
-             costs=(Cost.LINEAR, Cost.ATTENTION), worth=GRANTED),
-        rule("moves", Category.CLEAR, "moves values without arithmetic", costs=(Cost.MOVEMENT, Cost.GENERATOR, Cost.CONTROL)),
+        rule(
+            "linear",
+            Category.ALLOW,
+            "products and sums over a contracted axis gain most",
+            costs=(Cost.LINEAR, Cost.ATTENTION),
+            worth=GRANTED,
+        ),
+        rule(
+            "moves",
+            Category.CLEAR,
+            "moves values without arithmetic",
+            costs=(Cost.MOVEMENT, Cost.GENERATOR, Cost.CONTROL),
+        ),
         rule("follows", Category.CLEAR, "follows its neighbours where that saves casts", costs=(Cost.POINTWISE,)),
     ),
-    findings=frozenset({
-        "absorbing-constant", "angles", "attribute-out-of-range", "constant-near-range", "constant-out-of-range", "exact-operand", "l2-norm",
-        "layer-norm", "log-sum-exp", "quantized-part", "returns-to-integers", "rms-norm", "softmax-decomposed", "sum-of-squares", "tiny-constant",
-    }),
+    findings=frozenset(
+        {
+            "absorbing-constant",
+            "angles",
+            "attribute-out-of-range",
+            "constant-near-range",
+            "constant-out-of-range",
+            "exact-operand",
+            "l2-norm",
+            "layer-norm",
+            "log-sum-exp",
+            "quantized-part",
+            "returns-to-integers",
+            "rms-norm",
+            "softmax-decomposed",
+            "sum-of-squares",
+            "tiny-constant",
+        }
+    ),
     otherwise=Category.DENY,
     promotes_untroubled=False,
-)  # fmt: skip
+)

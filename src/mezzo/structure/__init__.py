@@ -42,7 +42,9 @@ class View:
             yield from self.by_function.get(function, ())
 
     def producer(self, node: Node, operand: int) -> Node | None:
-        """The node that makes an operand, seen through operators that hand their input on unchanged, but for rounding."""
+        """The node that makes an operand, seen through operators that hand their input on unchanged, but for
+        rounding.
+        """
         if operand >= len(node.inputs) or node.inputs[operand] is None:
             return None
         found = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above

@@ -15,7 +15,9 @@ _STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE})
 
 
 def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
-    """Operators with a constant operand that may not fit: node, operand, value, facts. A generator is its own constant."""
+    """Operators with a constant operand that may not fit: node, operand, value, facts. A generator is its own
+    constant.
+    """
     graph = view.graph
     for value, facts in graph.constants.items():
         if value in view.limited or _fits(facts, view):
@@ -85,12 +87,17 @@ def near_range(view: View) -> Iterable[Finding]:
             continue
         if view.function(node) in (Function.ADD, Function.SUBTRACT, Function.SELECT, Function.MULTIPLY):
             name = view.graph.values[value].name
-            text = f"constant {name!r} is {facts.largest:.6g}; one addition passes {view.low.dtype}'s {view.low.max_finite:.6g}"
+            text = (
+                f"constant {name!r} is {facts.largest:.6g}; one addition passes "
+                f"{view.low.dtype}'s {view.low.max_finite:.6g}"
+            )
             yield from spread(view, node, "constant-near-range", text, seen)
 
 
 def absorbing(view: View) -> Iterable[Finding]:
-    """A mask so large that what it is added to drowns: with every position masked, nothing else is left to tell them apart."""
+    """A mask so large that what it is added to drowns: with every position masked, nothing else is left to tell them
+    apart.
+    """
     limit = 2 / view.low.eps
     seen: set[int] = set()
     for node, operand, value, facts in _constants(view):
@@ -142,7 +149,10 @@ def tiny_constant(view: View) -> Iterable[Finding]:
         if operand < 0 or not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
             continue
         name = view.graph.values[value].name
-        text = f"constant {name!r} is {facts.largest:.4g}; {view.low.dtype} keeps nothing smaller than {view.low.smallest_subnormal:.3g}"
+        text = (
+            f"constant {name!r} is {facts.largest:.4g}; {view.low.dtype} keeps "
+            f"nothing smaller than {view.low.smallest_subnormal:.3g}"
+        )
         function = view.function(node)
         if function in (Function.ADD, Function.MAXIMUM, Function.CLIP, Function.SUBTRACT):
             yield from _epsilon(view, node, text)

@@ -35,7 +35,9 @@ def mask_limits(view: View) -> Mapping[int, float]:
 
 
 def _reaches_softmax_only(view: View, start: Node, memo: dict[int, bool]) -> bool:
-    """Whether every path from a node leads through sums, selections and movements to a softmax. Linear over all starts."""
+    """Whether every path from a node leads through sums, selections and movements to a softmax. Linear over all
+    starts.
+    """
     order: list[Node] = []
     queue, seen = [start], {start.id}
     while queue:

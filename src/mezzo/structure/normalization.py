@@ -1,6 +1,7 @@
 """Norms written out in small operators: the square overflows long before the result does.
 
-Both exports are recognised: reduction axes may be an attribute or an operand, the root a Sqrt, a reciprocal root or a power.
+Both exports are recognised: reduction axes may be an attribute or an operand, the root a Sqrt, a reciprocal root or a
+power.
 """
 
 from collections.abc import Iterable, Iterator

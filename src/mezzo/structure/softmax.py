@@ -27,7 +27,10 @@ def softmax(view: View) -> Iterable[Finding]:
                 largest = view.producer(shifted, 1)
                 if largest is not None and view.function(largest) is Function.MAX:
                     group.append(largest)
-            text = f"part of a decomposed softmax around {exponential.name!r}: differences, exponentials and their sum stay together"
+            text = (
+                f"part of a decomposed softmax around {exponential.name!r}: "
+                "differences, exponentials and their sum stay together"
+            )
             for node in group:
                 if view.is_decided(node):
                     yield Finding(node.id, "softmax-decomposed", text, None if node is exponential else exponential.id)

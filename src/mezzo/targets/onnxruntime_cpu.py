@@ -13,7 +13,10 @@ def _row(op: str, because: str, versions: tuple[int, int] = (1, 1000), **attribu
 
 TARGET = Target(
     name="onnxruntime-cpu",
-    summary="what the installed ONNX Runtime loads on a CPU; FP16 is computed in FP32 there: half the size, no gain in speed (default for fp16)",
+    summary=(
+        "what the installed ONNX Runtime loads on a CPU; FP16 is computed in FP32 there: half the size, no gain in "
+        "speed (default for fp16)"
+    ),
     refusals=(
         _row("EyeLike", "no FP16 kernel"),
         _row("MelWeightMatrix", "no FP16 kernel"),

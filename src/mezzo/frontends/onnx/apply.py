@@ -285,8 +285,8 @@ class _Applier:
                 proto = self._control_proto(number, self.graph.values[value].name)
             if proto is None:
                 raise InputError(
-                    f"{self.graph.values[value].name!r} is an input or a weight and an output as well, so both have one "
-                    "dtype; ask the same of both"
+                    f"{self.graph.values[value].name!r} is an input or a weight and an output as well, so both have "
+                    "one dtype; ask the same of both"
                 )
             for index, output in enumerate(proto.output):
                 if output == self.graph.values[value].name:
@@ -382,9 +382,7 @@ class _Applier:
 
     def _rebuild(self, dropped: set[int]) -> None:
         """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""
-        scopes = {scope for scope in self.added} | {
-            scope for scope, proto in self.handles.casts if id(proto) in dropped
-        }
+        scopes = set(self.added) | {scope for scope, proto in self.handles.casts if id(proto) in dropped}
         for scope in sorted(scopes, reverse=True):  # bodies before the nodes that hold them
             nodes = self.handles.owners[scope].node
             held = list(nodes)

@@ -60,7 +60,9 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A blob as one tensor wants it stored. Equal ones have equal bytes. `limit`: finite numbers beyond it become it."""
+    """A blob as one tensor wants it stored. Equal ones have equal bytes. `limit`: finite numbers beyond it become
+    it.
+    """
 
     blob: int
     dtype: DType

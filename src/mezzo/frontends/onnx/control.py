@@ -1,4 +1,6 @@
-"""Read If, Loop, Scan, SequenceMap and calls of functions: bodies become scopes, what crosses their borders becomes ties."""
+"""Read If, Loop, Scan, SequenceMap and calls of functions: bodies become scopes, what crosses their borders becomes
+ties.
+"""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -161,10 +163,22 @@ class _Carried(NamedTuple):
 
 
 def _carry(
-    reader: "Reader", frame: Frame, inner: Frame, ties: _Ties, proto: onnx.NodeProto, body: onnx.GraphProto, operand: int,
-    formal: int, output: int | None, label: str, node: int, is_slice: bool,
-) -> _Carried:  # fmt: skip
-    """Bind a body's formal input to an operand, by a tie if it is a float. `output` is the node's output it leads to."""
+    reader: "Reader",
+    frame: Frame,
+    inner: Frame,
+    ties: _Ties,
+    proto: onnx.NodeProto,
+    body: onnx.GraphProto,
+    operand: int,
+    formal: int,
+    output: int | None,
+    label: str,
+    node: int,
+    is_slice: bool,
+) -> _Carried:
+    """Bind a body's formal input to an operand, by a tie if it is a float. `output` is the node's output it leads
+    to.
+    """
     has_operand = operand < len(proto.input) and proto.input[operand] != ""
     name = body.input[formal].name
     if not has_operand:
@@ -194,9 +208,17 @@ def _carry(
 
 
 def _leave(
-    reader: "Reader", frame: Frame, inner: Frame, ties: _Ties, proto: onnx.NodeProto, body: onnx.GraphProto, index: int,
-    output: int, node: int, shape: str,
-) -> int | None:  # fmt: skip
+    reader: "Reader",
+    frame: Frame,
+    inner: Frame,
+    ties: _Ties,
+    proto: onnx.NodeProto,
+    body: onnx.GraphProto,
+    index: int,
+    output: int,
+    node: int,
+    shape: str,
+) -> int | None:
     """Hand a body's scan output out. Returns the value if it is the control node's own, None if a tie makes it."""
     name = proto.output[output] if output < len(proto.output) else ""
     tie = len(reader.nodes)
@@ -220,10 +242,22 @@ def _leave(
 
 
 def _read_states(
-    reader: "Reader", frame: Frame, proto: onnx.NodeProto, body: onnx.GraphProto, op: str, plain: int, states: int,
-    first_formal: int, first_result: int, slices: int, shape: str, is_slice: bool,
-) -> None:  # fmt: skip
-    """The common part of Loop, Scan and SequenceMap: `states` carried, `slices` scanned in, the other results scanned out."""
+    reader: "Reader",
+    frame: Frame,
+    proto: onnx.NodeProto,
+    body: onnx.GraphProto,
+    op: str,
+    plain: int,
+    states: int,
+    first_formal: int,
+    first_result: int,
+    slices: int,
+    shape: str,
+    is_slice: bool,
+) -> None:
+    """The common part of Loop, Scan and SequenceMap: `states` carried, `slices` scanned in, the other results scanned
+    out.
+    """
     node, title = _control_node(reader, frame, proto)
     inputs = [reader.operand(frame, proto, i, node)[0] for i in range(min(plain, len(proto.input)))]
     inner = _enter(reader, frame, node, f"{title}/body", body, _NOMINAL_TRIPS)
@@ -278,7 +312,8 @@ def read_scan(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
     states = len(body.input) - slices
     if slices < 0 or states < 0:
         raise ModelError(
-            f"node {_title(proto)!r} (Scan): num_scan_inputs is {slices}, its body has {len(body.input)} inputs; mend the model"
+            f"node {_title(proto)!r} (Scan): num_scan_inputs is {slices}, its body has "
+            f"{len(body.input)} inputs; mend the model"
         )
     plain = 1 if frame.opsets.get("", 1) < 9 else 0  # Scan-8 takes the sequences' lengths first
     _read_states(reader, frame, proto, body, "Scan", plain, states, 0, 0, slices, "", True)
@@ -290,11 +325,14 @@ def read_sequence_map(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> 
 
 
 def read_call(reader: "Reader", frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
-    """A call is planned on its own: floats that cross its border are ties; lower gives equal calls one specialisation."""
+    """A call is planned on its own: floats that cross its border are ties; lower gives equal calls one
+    specialisation.
+    """
     node, title = _control_node(reader, frame, proto)
     if len(proto.input) > len(function.input):
         raise ModelError(
-            f"node {_title(proto)!r} has {len(proto.input)} operands, function {function.name!r} takes {len(function.input)}; mend the model"
+            f"node {_title(proto)!r} has {len(proto.input)} operands, function {function.name!r} takes "
+            f"{len(function.input)}; mend the model"
         )
     own = onnx.FunctionProto()  # a copy for this call, so that two calls can be typed differently
     own.CopyFrom(function)
@@ -330,7 +368,8 @@ def read_call(reader: "Reader", frame: Frame, proto: onnx.NodeProto, function: o
     reader.read_nodes(inner, function.node)
     if len(proto.output) > len(function.output):
         raise ModelError(
-            f"node {title!r} has {len(proto.output)} outputs, function {function.name!r} gives {len(function.output)}; mend the model"
+            f"node {title!r} has {len(proto.output)} outputs, function {function.name!r} gives "
+            f"{len(function.output)}; mend the model"
         )
     outputs: list[int | None] = []
     for index, name in enumerate(proto.output):

@@ -11,7 +11,8 @@ from mezzo.graph import Use
 
 @dataclass(eq=False, slots=True)
 class Container:
-    """A piece of the model that is named and rewritten as one: the main graph with its bodies, or one call of a function.
+    """A piece of the model that is named and rewritten as one: the main graph with its bodies, or one call of a
+    function.
 
     `call` is the calling node and `key` the function's (domain, name, overload). `root` of a call is a copy of its own.
     """
@@ -45,7 +46,8 @@ class Handles:
     """Parallel to a Graph: `protos` by node id, `owners` and `containers` by scope id.
 
     `places` says where the uses of ties and outputs stand; an operator's uses stand at its own operands.
-    `forms` names the casts the model came with, by value and dtype. `tensors` are the weights by value id; `declared` are the places that
+    `forms` names the casts the model came with, by value and dtype. `tensors` are the weights by value id; `declared`
+    are the places that
     state a value's type and must follow it: body inputs and outputs, graph inputs and outputs.
     """
 

@@ -26,7 +26,9 @@ def newest_opset() -> int:
 
 @cache
 def keeps_meaning(op: str, since: int, until: int) -> bool:
-    """Whether an operator means the same at opset `until` as at `since`: equal ports and attributes, types only wider."""
+    """Whether an operator means the same at opset `until` as at `since`: equal ports and attributes, types only
+    wider.
+    """
     try:
         old, new = onnx.defs.get_schema(op, since, ""), onnx.defs.get_schema(op, until, "")
     except onnx.defs.SchemaError:

@@ -20,14 +20,17 @@ from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role, Scope, Signature
 
 # What a value counts as where neither its shape nor any neighbour's is known.
 _UNKNOWN_ELEMENTS = 1024
-# Calls of functions are planned one by one, so a body counts once per call; past this many nodes calls keep their types.
+# Calls of functions are planned one by one, so a body counts once per call; past this many nodes calls keep their
+# types.
 _EXPANSION_LIMIT = 400_000
 _MAX_DEPTH = 64
 _MAX_REPEATS = 64
 
 
 class Reader:
-    """Builds the lists of a Graph while it walks the model. Without `low` only types are wanted, and Casts are plain nodes."""
+    """Builds the lists of a Graph while it walks the model. Without `low` only types are wanted, and Casts are plain
+    nodes.
+    """
 
     def __init__(self, model: onnx.ModelProto, low: DType | None, counts: Mapping[str, int], facts_of: FactsOf) -> None:
         self.model = model
@@ -73,8 +76,15 @@ class Reader:
         self.handles.protos.append(proto)
         return number
 
-    def add_scope(self, owner: int | None, path: str, body: onnx.GraphProto | onnx.FunctionProto, container: Container,
-                  parent: int | None, repeats: int = 1) -> int:  # fmt: skip
+    def add_scope(
+        self,
+        owner: int | None,
+        path: str,
+        body: onnx.GraphProto | onnx.FunctionProto,
+        container: Container,
+        parent: int | None,
+        repeats: int = 1,
+    ) -> int:
         outer = 1 if parent is None else self.scopes[parent].repeats
         self.scopes.append(Scope(parent, owner, path, min(outer * repeats, _MAX_REPEATS)))
         self.handles.owners.append(body)
@@ -109,7 +119,8 @@ class Reader:
         except KeyError:
             where = "graph" if proto is None else f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
             raise ModelError(
-                f"{where} reads {name!r}, which nothing before it produces; check the model's inputs and its nodes' order"
+                f"{where} reads {name!r}, which nothing before it produces; check the model's inputs "
+                "and its nodes' order"
             ) from None
         if found is None:
             return None, None
@@ -167,10 +178,18 @@ class Reader:
         if self.low is not None and not self._can_cast(opsets):
             self._keep_types(self.low)
         return (
-            Graph(tuple(self.nodes), tuple(self.values), tuple(self.scopes), self.constants,
-                  frozenset(self.widened), frozenset(self.aliased | self.widened), self.form_makers, tuple(self.notes)),
+            Graph(
+                tuple(self.nodes),
+                tuple(self.values),
+                tuple(self.scopes),
+                self.constants,
+                frozenset(self.widened),
+                frozenset(self.aliased | self.widened),
+                self.form_makers,
+                tuple(self.notes),
+            ),
             self.handles,
-        )  # fmt: skip
+        )
 
     def _check_names(self) -> None:
         """Protobuf hands out text that is not UTF-8 as bytes. Raises ModelError for it."""
@@ -203,9 +222,13 @@ class Reader:
         dtype = element_dtype(value_type) if self.is_planned(value_type) else None
         legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
         node = self.add_node(
-            self.unique(frame, f"input {info.name}"), Kind.INPUT, pseudo_signature("input", 0, 1, dtype, legal), frame.scope,
-            (), (len(self.values),),
-        )  # fmt: skip
+            self.unique(frame, f"input {info.name}"),
+            Kind.INPUT,
+            pseudo_signature("input", 0, 1, dtype, legal),
+            frame.scope,
+            (),
+            (len(self.values),),
+        )
         value = self.add_value(info.name, value_type, node, frame.scope, self.elements(info.name, ()))
         self.handles.declared.setdefault(value, []).append(info)
         frame.env.names[info.name] = value
@@ -229,14 +252,19 @@ class Reader:
             self.add_weight(frame, sparse.values.name, sparse.values, inputs.get(sparse.values.name))
 
     def add_weight(
-        self, frame: Frame, name: str, tensor: onnx.TensorProto, info: onnx.ValueInfoProto | None = None,
+        self,
+        frame: Frame,
+        name: str,
+        tensor: onnx.TensorProto,
+        info: onnx.ValueInfoProto | None = None,
         proto: onnx.NodeProto | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A weight or a Constant: one source node and its value."""
         dtype = FROM_ONNX.get(tensor.data_type)
         if dtype is None:
             raise ModelError(
-                f"tensor {name!r} has element type {tensor.data_type}, which ONNX {onnx.__version__} does not define; mend the model"
+                f"tensor {name!r} has element type {tensor.data_type}, which ONNX {onnx.__version__} "
+                "does not define; mend the model"
             )
         elements = 1
         for dim in tensor.dims:
@@ -345,7 +373,9 @@ class Reader:
         frame.env.names[proto.output[0]] = self.add_value(proto.output[0], dtype, node, frame.scope, count)
 
     def read_cast(self, frame: Frame, proto: onnx.NodeProto) -> None:
-        """A Cast that only widens, or changes nothing, is an alias; one that narrows is kept; one from elsewhere is a source."""
+        """A Cast that only widens, or changes nothing, is an alias; one that narrows is kept; one from elsewhere is a
+        source.
+        """
         number = len(self.nodes)
         target = dtype_of(proto, "to", frame.attributes)
         name = proto.output[0]

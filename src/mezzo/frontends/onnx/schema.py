@@ -1,6 +1,7 @@
 """The type solver: what an operator's ports hold, and what they may hold, from its schema and its inputs' types.
 
-It needs no shapes and no shape inference. One answer serves all nodes alike, so a model of any size asks a few dozen times.
+It needs no shapes and no shape inference. One answer serves all nodes alike, so a model of any size asks a few dozen
+times.
 """
 
 from functools import cache, lru_cache
@@ -26,7 +27,9 @@ _LOW = (DType.FLOAT16, DType.BFLOAT16)
 
 
 class Schema(NamedTuple):
-    """An operator's ports at one version: the type string of each (a variable or a concrete type) and what it admits."""
+    """An operator's ports at one version: the type string of each (a variable or a concrete type) and what it
+    admits.
+    """
 
     version: int
     inputs: tuple[str, ...]

@@ -56,7 +56,7 @@ def element_counts(model: onnx.ModelProto) -> dict[str, int]:
     try:
         if can_infer(model):
             inferred = onnx.shape_inference.infer_shapes(model)
-    except Exception as error:  # inference is a convenience, and fails on models that run: any error means "unknown"
+    except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
         _log.debug("shape inference failed: %s", error)
     found: dict[str, int] = {}
     counts: dict[bytes, int] = {}  # models repeat few shapes

@@ -1,4 +1,6 @@
-"""The typed text of a model: what `mezzo show` prints and golden tests compare. One line per thing, in the model's order."""
+"""The typed text of a model: what `mezzo show` prints and golden tests compare. One line per thing, in the model's
+order.
+"""
 
 from collections.abc import Iterator, Mapping
 

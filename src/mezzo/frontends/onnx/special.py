@@ -1,4 +1,5 @@
-"""What the operator schemas do not say about types. Each row stands for a fact of the ONNX specification, with its reason.
+"""What the operator schemas do not say about types. Each row stands for a fact of the ONNX specification, with its
+reason.
 
 Everything else follows from the schemas: all type variables of an operator that hold FP32 form one compute group.
 """
@@ -43,16 +44,25 @@ def _row(
 ) -> Special:
     variables = None if group is None else frozenset(group.split())
     return Special(
-        because, variables, frozenset(any_inputs), dtype_attribute, absent, frozenset(fixed_outputs), is_retypable,
+        because,
+        variables,
+        frozenset(any_inputs),
+        dtype_attribute,
+        absent,
+        frozenset(fixed_outputs),
+        is_retypable,
         unbound_like_first,
-    )  # fmt: skip
+    )
 
 
 _WINDOW = _row("the window's type is an attribute", dtype_attribute="output_datatype", absent=DType.FLOAT32)
 _RANDOM = _row("the draw's type is an attribute", dtype_attribute="dtype", absent=DType.FLOAT32)
 _LIKE = _row(
-    "only the input's shape matters; the output's type is an attribute", group="T2", any_inputs=(0,), dtype_attribute="dtype"
-)  # fmt: skip
+    "only the input's shape matters; the output's type is an attribute",
+    group="T2",
+    any_inputs=(0,),
+    dtype_attribute="dtype",
+)
 _STASH = _row(
     "Mean and InvStdDev have the type that stash_type names",
     group="T",
@@ -69,7 +79,9 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "BlackmanWindow"): _WINDOW,
     ("", "CastLike"): _row("the second operand's type is the result's", group="T2", any_inputs=(0,)),
     ("", "ConstantOfShape"): _row("the type is its value's", dtype_attribute="value", absent=DType.FLOAT32),
-    ("", "DequantizeLinear"): _row("the result has output_dtype, else the scale's type", group="T2 T3", dtype_attribute="output_dtype"),
+    ("", "DequantizeLinear"): _row(
+        "the result has output_dtype, else the scale's type", group="T2 T3", dtype_attribute="output_dtype"
+    ),
     ("", "Dropout"): _row("the ratio is a parameter, not data", group="T"),
     ("", "EyeLike"): _LIKE,
     ("", "GridSample"): _row("the grid holds positions", group="T1"),
@@ -84,9 +96,16 @@ SPECIAL: dict[tuple[str, str], Special] = {
         dtype_attribute="output_datatype",
         absent=DType.FLOAT32,
     ),
-    ("", "Multinomial"): _row("the draw's type is an attribute", group="T1", dtype_attribute="dtype", absent=DType.INT32),
+    ("", "Multinomial"): _row(
+        "the draw's type is an attribute", group="T1", dtype_attribute="dtype", absent=DType.INT32
+    ),
     ("", "OneHot"): _row("indices and depth are positions, whatever their type", group="T3"),
-    ("", "QuantizeLinear"): _row("the result has output_dtype, else the zero point's type", group="T1 T2", dtype_attribute="output_dtype", absent=DType.UINT8),
+    ("", "QuantizeLinear"): _row(
+        "the result has output_dtype, else the zero point's type",
+        group="T1 T2",
+        dtype_attribute="output_dtype",
+        absent=DType.UINT8,
+    ),
     ("", "RandomNormal"): _RANDOM,
     ("", "RandomNormalLike"): _LIKE,
     ("", "RandomUniform"): _RANDOM,
@@ -98,8 +117,14 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "TfIdfVectorizer"): _row("its output is FP32 by definition", is_retypable=False),
     ("ai.onnx.ml", "TreeEnsemble"): _row("tensors among its attributes have its operand's type", is_retypable=False),
     ("com.microsoft", "LayerNormalization"): _STASH,
-    ("", "SimplifiedLayerNormalization"): _row("the statistics' type is an attribute; the scale is data", group="T V", dtype_attribute="stash_type", absent=DType.FLOAT32, fixed_outputs=(1,)),
-}  # fmt: skip
+    ("", "SimplifiedLayerNormalization"): _row(
+        "the statistics' type is an attribute; the scale is data",
+        group="T V",
+        dtype_attribute="stash_type",
+        absent=DType.FLOAT32,
+        fixed_outputs=(1,),
+    ),
+}
 
 _DEFAULT = Special("")
 
