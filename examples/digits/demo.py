@@ -90,10 +90,7 @@ def convert(to: str, held_out: Mapping[str, np.ndarray], reference: np.ndarray) 
         low_nodes=summary.low_nodes,
         high_nodes=summary.high_nodes,
     )
-    notes = summary.notes
-    if summary.opset_after != summary.opset_before:
-        notes = (f"opset {summary.opset_before} became {summary.opset_after}, which allows the types", *notes)
-    return Conversion(path, time_s, row, result.plan, notes)
+    return Conversion(path, time_s, row, result.plan, summary.notes)
 
 
 def measure_accuracy(logits: np.ndarray, labels: np.ndarray) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 
 from mezzo.columns import ANY
 from mezzo.dtypes import DType
-from mezzo.graph import Graph, Kind
+from mezzo.graph import Graph, Kind, Node
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.strategy import Choice, Problem
 
@@ -18,17 +18,17 @@ def check(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]) -> li
 
 def _check_nodes(problem: Problem, is_low: Sequence[bool]) -> list[str]:
     found = []
-    low_legal = {id(n.signature): problem.low in n.signature.legal for n in problem.graph.nodes}
-    for node, choice, low in zip(problem.graph.nodes, problem.choices, is_low, strict=True):
+    nodes = problem.graph.nodes
+    for number, (choice, low) in enumerate(zip(problem.choices, is_low, strict=True)):
         if choice is Choice.ABSENT:
             continue
         if low:
             if choice is Choice.HIGH:
-                found.append(f"node {node.name!r} ({node.op}) runs in {problem.low}, but has to stay {problem.high}")
-            if not low_legal[id(node.signature)]:
-                found.append(f"node {node.name!r} ({node.op}) runs in {problem.low}, which its schema does not allow")
+                found.append(f"{_where(nodes[number])} runs in {problem.low}, but has to stay {problem.high}")
+            if problem.low not in nodes[number].signature.legal:
+                found.append(f"{_where(nodes[number])} runs in {problem.low}, which its schema does not allow")
         elif choice is Choice.LOW:
-            found.append(f"node {node.name!r} ({node.op}) runs in {problem.high}, but has to be {problem.low}")
+            found.append(f"{_where(nodes[number])} runs in {problem.high}, but has to be {problem.low}")
     for number, root in enumerate(problem.linked):
         if root == number or is_low[root] == is_low[number]:
             continue
@@ -45,6 +45,10 @@ def _check_edits(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]
         *_check_forms(problem, native, edits),
         *_check_readers(problem, is_low, native, edits),
     ]
+
+
+def _where(node: Node) -> str:
+    return f"node {node.name!r} ({node.op})"
 
 
 class _Native:
@@ -127,12 +131,13 @@ def _check_operands(
     low = np.array(is_low, bool)
     got = native.is_low[columns.use_value] & ~columns.use_widened
     if reads:
-        place = {
-            key: at for at, key in enumerate(zip(columns.use_node.tolist(), columns.use_operand.tolist(), strict=True))
-        }
-        for key, rewire in reads.items():
-            if key in place:
-                got[place[key]] = rewire.dtype is problem.low
+        # Uses stand in the order of nodes and operands, so their keys are sorted.
+        width = int(columns.use_operand.max()) + 1
+        keys = columns.use_node * width + columns.use_operand
+        wanted = np.array([node * width + operand for node, operand in reads], np.int64)
+        places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        known = keys[places] == wanted
+        got[places[known]] = np.array([rewire.dtype is problem.low for rewire in reads.values()], bool)[known]
     planned = columns.holds(problem.high) | columns.holds(problem.low)
     # A model's Cast makes its form from whatever its operand has become.
     is_cast = columns.node_kind[columns.use_node] == list(Kind).index(Kind.CAST)

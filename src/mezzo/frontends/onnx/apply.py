@@ -17,7 +17,7 @@ from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
 from mezzo.graph import Graph, Kind, Node, Use
-from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.plans import AddCast, Edit, Retype, Rewire
 
 _Form = tuple[int, DType]
 
@@ -26,16 +26,7 @@ def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -
     """Change the model in place. Graph and handles are spent afterwards."""
     applier = _Applier(graph, handles, blobs)
     applier.note(edits)
-    for edit in edits:
-        match edit:
-            case Retype(value, dtype, limit):
-                applier.retype(value, dtype, limit)
-            case AddCast(value, dtype):
-                applier.add_cast(value, dtype)
-            case AddCopy(value, dtype, limit):
-                applier.add_copy(value, dtype, limit)
-            case Rewire(node, operand, value, dtype):
-                applier.rewire(node, operand, value, dtype)
+    applier.carry_out(edits)
     applier.finish()
 
 
@@ -126,6 +117,23 @@ class _Applier:
                 self.forms[form] = self.names.fresh(self.container(form[0]), f"{public}_{form[1]}")
 
     # -- edits ----------------------------------------------------------------------------------------------------
+
+    def carry_out(self, edits: Sequence[Edit]) -> None:
+        # `type(edit) is` instead of `match`: a model has tens of thousands of edits, most of them of one kind.
+        graph = self.graph
+        stated = self.handles.declared.keys() | self.handles.tensors.keys()
+        for edit in edits:
+            kind = type(edit)
+            if kind is Retype:
+                producer = graph.nodes[graph.values[edit.value].producer]
+                if edit.value in stated or producer.kind is not Kind.OP or producer.op in _TYPED_BY_ATTRIBUTE:
+                    self.retype(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # a Retype
+            elif kind is Rewire:
+                self.rewire(edit.node, edit.operand, edit.value, edit.dtype)  # type: ignore[union-attr]  # a Rewire
+            elif kind is AddCast:
+                self.add_cast(edit.value, edit.dtype)
+            else:
+                self.add_copy(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # an AddCopy
 
     def retype(self, value: int, dtype: DType, limit: float | None) -> None:
         producer = self.graph.nodes[self.graph.values[value].producer]
