@@ -1,6 +1,6 @@
-"""Raise a model's opset where a newer one allows a type, and only by steps that change nothing but types."""
+"""Raise a model's opset where a newer one allows a type, and only by steps that keep every operator's meaning."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 import onnx
@@ -8,7 +8,10 @@ import onnx.defs
 import onnx.helper
 
 from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.onnx.migrations import MIGRATIONS, Fresh, Ranks
+from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.schema import first_legal_opset
+from mezzo.frontends.onnx.shapes import value_ranks
 from mezzo.graph import Graph
 
 # Steps that keep names and types alike and still change what an operator means, or what may be left out.
@@ -40,11 +43,7 @@ def keeps_meaning(op: str, since: int, until: int) -> bool:
         return False
     if old.since_version == new.since_version:
         return True
-    return (
-        _ports(old, old.inputs, new, new.inputs)
-        and _ports(old, old.outputs, new, new.outputs)
-        and _attributes(old, new)
-    )
+    return _ports(old.inputs, new.inputs) and _ports(old.outputs, new.outputs) and _attributes(old, new)
 
 
 @cache
@@ -52,15 +51,21 @@ def _history(op: str) -> tuple[onnx.defs.OpSchema, ...]:
     return tuple(s for s in onnx.defs.get_all_schemas_with_history() if s.name == op and s.domain == "")
 
 
-def _ports(old: onnx.defs.OpSchema, before: Iterable[object], new: onnx.defs.OpSchema, after: Iterable[object]) -> bool:
-    first, second = list(before), list(after)
-    if len(first) > len(second):
+_Ports = Sequence[onnx.defs.OpSchema.FormalParameter]
+
+
+def _ports(before: _Ports, after: _Ports) -> bool:
+    """Whether ports only grew: more types, more optional ports, and none that became mandatory."""
+    if len(before) > len(after):
         return False
-    for index, port in enumerate(second):
-        if index >= len(first):
-            if port.option.name != "Optional":  # type: ignore[attr-defined]  # a FormalParameter
+    for index, port in enumerate(after):
+        is_optional = port.option == onnx.defs.OpSchema.FormalParameterOption.Optional
+        if index >= len(before):
+            if not is_optional:
                 return False
-        elif port.option != first[index].option or not set(first[index].types) <= set(port.types):  # type: ignore[attr-defined]
+        elif not set(before[index].types) <= set(port.types) or not (
+            is_optional or port.option == before[index].option
+        ):
             return False
     return True
 
@@ -81,30 +86,51 @@ def default_opset(model: onnx.ModelProto) -> int | None:
 
 
 def reachable_opset(model: onnx.ModelProto, until: int) -> int:
-    """The newest opset to which every operator of the model can go unchanged in meaning."""
+    """The newest opset to which every operator can go with its meaning kept, rewritten where a row says how."""
     since = default_opset(model)
     assert since is not None, "asked only for models of the default domain"
-    ops = set(_ops(model.graph))
     for function in model.functions:
-        ops |= set(_ops(function))
         imported = next((o.version for o in function.opset_import if o.domain in ("", "ai.onnx")), since)
         if imported != since:
             return since
+    ops: dict[str, list[onnx.NodeProto]] = {}
+    for owner, node in _nodes(model):
+        if node.op_type in MIGRATIONS or node.op_type not in ops:
+            ops.setdefault(node.op_type, []).append(node)
+        assert owner is not None, "every node stands somewhere"
+    ranks = value_ranks(model) if any(op in ("Softmax", "LogSoftmax", "Hardmax") for op in ops) and since < 13 else {}
     best = since
     for version in range(since + 1, until + 1):
-        if not all(keeps_meaning(op, since, version) for op in ops):
+        if not all(_can_reach(op, nodes, since, version, ranks) for op, nodes in ops.items()):
             break
         best = version
     return best
 
 
-def _ops(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterable[str]:
-    for node in owner.node:
-        if node.domain in ("", "ai.onnx"):
-            yield node.op_type
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _ops(attribute.g)
+def _can_reach(op: str, nodes: Sequence[onnx.NodeProto], since: int, until: int, ranks: Ranks) -> bool:
+    at = since
+    for migration in MIGRATIONS.get(op, ()):
+        if at < migration.version <= until:
+            if not keeps_meaning(op, at, migration.version - 1) or not all(
+                migration.can(node, ranks) for node in nodes
+            ):
+                return False
+            at = migration.version
+    return keeps_meaning(op, at, until)
+
+
+_Owner = onnx.GraphProto | onnx.FunctionProto
+
+
+def _nodes(model: onnx.ModelProto) -> Iterator[tuple[_Owner, onnx.NodeProto]]:
+    """Nodes of the default domain, bodies and functions included, with what they stand in."""
+    waiting: list[_Owner] = [model.graph, *model.functions]
+    while waiting:
+        owner = waiting.pop()
+        for node in owner.node:
+            if node.domain in ("", "ai.onnx"):
+                yield owner, node
+            waiting += [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
 
 
 def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, until: int) -> int:
@@ -130,11 +156,39 @@ def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, u
 
 
 def set_opset(model: onnx.ModelProto, opset: int) -> None:
-    """Declare a newer opset, in functions too, and the IR version that goes with it."""
-    for owner in (model, *model.functions):
-        for entry in owner.opset_import:
+    """Take the steps to a newer opset, in functions too, and declare the IR version that goes with it."""
+    since = default_opset(model)
+    assert since is not None, "asked only for models of the default domain"
+    touched: dict[int, _Owner] = {}
+    fresh = _fresh_names(model)
+    for owner, node in list(_nodes(model)):
+        for migration in MIGRATIONS.get(node.op_type, ()):
+            if since < migration.version <= opset:
+                migration.take(node, owner, fresh)
+                touched[id(owner)] = owner
+    for owner in touched.values():
+        sort_nodes(owner)
+    for holder in (model, *model.functions):
+        for entry in holder.opset_import:
             if entry.domain in ("", "ai.onnx") and entry.version < opset:
                 entry.version = opset
     needed = onnx.helper.OP_SET_ID_VERSION_MAP.get(("ai.onnx", opset))
     if needed is not None and model.ir_version < needed:
         model.ir_version = needed
+
+
+def _fresh_names(model: onnx.ModelProto) -> Fresh:
+    """Make names that no value of the model bears. The names in use are collected when the first is asked for."""
+    taken: set[str] = set()
+
+    def fresh(wish: str) -> str:
+        if not taken:
+            taken.update(name for _, node in _nodes(model) for name in (*node.input, *node.output))
+        name, count = wish, 1
+        while name in taken:
+            count += 1
+            name = f"{wish}_{count}"
+        taken.add(name)
+        return name
+
+    return fresh

@@ -52,12 +52,7 @@ _BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 def element_counts(model: onnx.ModelProto) -> dict[str, int]:
     """Elements per value name; a name is missing where nothing is known. Never raises on a bad model."""
-    inferred = model
-    try:
-        if can_infer(model):
-            inferred = onnx.shape_inference.infer_shapes(model)
-    except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
-        _log.debug("shape inference failed: %s", error)
+    inferred = _infer(model)
     found: dict[str, int] = {}
     counts: dict[bytes, int] = {}  # models repeat few shapes
     for graph in _graphs(inferred.graph):
@@ -70,6 +65,27 @@ def element_counts(model: onnx.ModelProto) -> dict[str, int]:
                         counts[key] = _count(tensor.shape)
                     found[info.name] = counts[key]
     return found
+
+
+def value_ranks(model: onnx.ModelProto) -> dict[str, int]:
+    """Ranks per value name; a name is missing where nothing is known. Never raises on a bad model."""
+    inferred = _infer(model)
+    return {
+        info.name: len(info.type.tensor_type.shape.dim)
+        for graph in _graphs(inferred.graph)
+        for infos in (graph.value_info, graph.input, graph.output)
+        for info in infos
+        if info.type.tensor_type.HasField("shape")
+    }
+
+
+def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    try:
+        if can_infer(model):
+            return onnx.shape_inference.infer_shapes(model)
+    except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
+        _log.debug("shape inference failed: %s", error)
+    return model
 
 
 def _count(shape: onnx.TensorShapeProto) -> int:
