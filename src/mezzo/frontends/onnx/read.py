@@ -8,8 +8,8 @@ import onnx
 
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
-from mezzo.frontends.onnx import control
-from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, constant_tensor, dtype_of, find, resolve
+from mezzo.frontends.onnx import control, sources
+from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, dtype_of, find
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Container, Handles, ResultPlace
 from mezzo.frontends.onnx.schema import find_schema, solve
@@ -355,77 +355,6 @@ class Reader:
             info = next((o for o in self.model.graph.output if o.name == name), None)
         return None if info is None else from_type_proto(info.type)
 
-    def read_constant(self, frame: Frame, proto: onnx.NodeProto) -> None:
-        attribute = resolve(proto.attribute[0], frame.attributes) if proto.attribute else None
-        if attribute is None:
-            raise ModelError(
-                f"node {proto.name or proto.output[0]!r} (Constant) holds no value; give it one of its attributes"
-            )
-        tensor = constant_tensor(attribute) if not proto.attribute[0].ref_attr_name else attribute.t
-        if tensor is not None and (attribute.t.data_type or attribute.name != "value"):
-            self.add_weight(frame, proto.output[0], tensor, None, proto)
-            return
-        dtype = DType.STRING if attribute.name in ("value_string", "value_strings") else DType.INT64
-        signature = pseudo_signature("constant", 0, 1, None, frozenset())
-        title = self.unique(frame, proto.name or f"Constant:{proto.output[0]}")
-        node = self.add_node(title, Kind.SOURCE, signature, frame.scope, (), (len(self.values),), proto)
-        count = max(len(attribute.ints), len(attribute.strings), 1)
-        frame.env.names[proto.output[0]] = self.add_value(proto.output[0], dtype, node, frame.scope, count)
-
-    def read_cast(self, frame: Frame, proto: onnx.NodeProto) -> None:
-        """A Cast that only widens, or changes nothing, is an alias; one that narrows is kept; one from elsewhere is a
-        source.
-        """
-        number = len(self.nodes)
-        target = dtype_of(proto, "to", frame.attributes)
-        name = proto.output[0]
-        value, source_type = self.operand(frame, proto, 0, number)
-        if value is None or target is None:
-            raise ModelError(f"node {proto.name or name!r} (Cast) lacks its operand or its 'to'; mend the model")
-        source = element_dtype(source_type)
-        use = Use(number, 0)
-        held = self.values[value].dtype
-        if self.low is None:
-            self._read_plain_cast(frame, proto, value, target)
-            return
-        if self.is_planned(held) and target is HIGH and source_type in (HIGH, self.low):
-            self.widened.discard(use)
-            self.aliased.discard(use)
-            self.handles.casts.append((frame.scope, proto))
-            frame.env.names[name] = ~value
-            if self.values[value].scope == frame.scope:
-                self.add_form((value, HIGH), name, None)
-            return
-        if held is self.low and target is self.low:
-            self.widened.discard(use)
-            self.aliased.discard(use)
-            self.handles.casts.append((frame.scope, proto))
-            frame.env.names[name] = value
-            return
-        title = self.unique(frame, proto.name or f"Cast:{name}")
-        elements = self.elements(name, (value,))
-        assert self.low is not None, "types alone are read by _read_plain_cast"
-        if source is HIGH and target is self.low:
-            signature = pseudo_signature("Cast", 1, 1, self.low, frozenset({self.low}))
-            kind = Kind.CAST
-            self.handles.casts.append((frame.scope, proto))
-            if self.values[value].scope == frame.scope:
-                self.add_form((value, self.low), name, number)
-        elif target is HIGH:
-            signature = Signature("onnx", "Cast", 0, (Role.ANY,), (Role.GROUP,), HIGH, ANY_FLOAT)
-            kind = Kind.SOURCE
-        else:
-            signature = _PLAIN_CAST
-            kind = Kind.OP
-        self.add_node(title, kind, signature, frame.scope, (value,), (len(self.values),), proto)
-        frame.env.names[name] = self.add_value(name, target, number, frame.scope, elements)
-
-    def _read_plain_cast(self, frame: Frame, proto: onnx.NodeProto, value: int, target: DType) -> None:
-        name = proto.output[0]
-        title = self.unique(frame, proto.name or f"Cast:{name}")
-        number = self.add_node(title, Kind.OP, _PLAIN_CAST, frame.scope, (value,), (len(self.values),), proto)
-        frame.env.names[name] = self.add_value(name, target, number, frame.scope, self.elements(name, (value,)))
-
 
 def no_facts(_: onnx.TensorProto) -> ConstantFacts:
     """Stands in for a weight's facts where only types are wanted."""
@@ -444,7 +373,6 @@ def _stated_type(proto: onnx.NodeProto) -> ValueType:
     return Aggregate(f"optional({shape})", element_dtype(inner))
 
 
-_PLAIN_CAST = Signature("onnx", "Cast", 0, (Role.ANY,), (Role.FIXED,), None, frozenset())
 _NO_FACTS = ConstantFacts(0, 0.0, 0.0, False, False, False, None)
 
 
@@ -455,8 +383,8 @@ def _frozen(signature: Signature) -> Signature:
 
 
 _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {
-    "Cast": Reader.read_cast,
-    "Constant": Reader.read_constant,
+    "Cast": sources.read_cast,
+    "Constant": sources.read_constant,
     "If": control.read_if,
     "Loop": control.read_loop,
     "Scan": control.read_scan,
