@@ -135,7 +135,7 @@ def _deny(graph: Graph, verdicts: list[Verdict], finding: Finding) -> None:
 
 
 def matcher(pattern: str) -> Callable[[Node], bool]:
-    """Read a pattern: a glob on node names, or `op:` and one on operators. A name with no glob signs matches
+    """Read a pattern: a glob on node names, or `op:` and a glob on operators. A name with no glob signs matches
     itself.
     """
     if pattern.startswith("op:"):

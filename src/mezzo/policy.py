@@ -22,7 +22,7 @@ class Category(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A fact that structure, constants or the user add to a node: rule name, evidence, and the node that caused
+    """A fact that structure, constants or the user add to one node: rule name, evidence, and the node that caused
     it.
     """
 

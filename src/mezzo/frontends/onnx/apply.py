@@ -1,7 +1,6 @@
 """Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change is an edit's."""
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import onnx
 import onnx.helper
@@ -13,7 +12,7 @@ from mezzo.frontends.onnx.blobs import Blobs
 from mezzo.frontends.onnx.functions import replace_functions
 from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace, ResultPlace
 from mezzo.frontends.onnx.names import Names
-from mezzo.frontends.onnx.order import sort_nodes
+from mezzo.frontends.onnx.placement import Placement
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
 from mezzo.graph import Graph, Kind, Node, Use
@@ -45,7 +44,7 @@ class _Applier:
         self.casts: dict[DType, onnx.NodeProto] = {}  # a Cast to each dtype, to be copied
         self.kept_names: set[str] = set()  # of Casts that stay though they change nothing
         self.rewired: dict[Use, _Form] = {}
-        self.added: dict[int, list[tuple[int | None, onnx.NodeProto]]] = {}  # by scope: (producer or None, node)
+        self.placement = Placement(graph, handles)
         self.public: dict[int, tuple[str, _Form]] = {}  # by OUTPUT node: the name it must keep, the form it shows
 
     # -- names ----------------------------------------------------------------------------------------------------
@@ -187,7 +186,7 @@ class _Applier:
         is_body_input = self.graph.nodes[producer].kind is Kind.INPUT or (
             self.graph.nodes[producer].scope != self.graph.values[value].scope
         )
-        self.added.setdefault(self.graph.values[value].scope, []).append((None if is_body_input else producer, cast))
+        self.placement.add(self.graph.values[value].scope, None if is_body_input else producer, cast)
 
     def _node_name(self, value: int, name: str) -> str:
         return self.names.fresh_node(self.container(value), f"{name}_cast" if not name.endswith("cast") else name)
@@ -223,7 +222,7 @@ class _Applier:
             if node.attribute[0].ref_attr_name:
                 held = tensor
             self.blobs.retarget(self._own_tensor(node, held), dtype, limit)
-        self.added.setdefault(scope, []).append((producer, node))
+        self.placement.add(scope, producer, node)
 
     def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:
         if self.graph.nodes[node].kind is Kind.OUTPUT:
@@ -239,7 +238,7 @@ class _Applier:
         scope = next(s for s, owner in enumerate(self.handles.owners) if owner is place.owner)
         made = self.names.fresh(self.handles.containers[scope], f"{name}_inside")
         identity = onnx.NodeProto(op_type="Identity", input=[name], output=[made], name=self._node_name(value, made))
-        self.added.setdefault(scope, []).append((None, identity))
+        self.placement.add(scope, None, identity)
         return made
 
     def _write_use(self, use: Use, name: str) -> None:
@@ -263,7 +262,9 @@ class _Applier:
         dropped = self._drop_casts()
         self._write_explicit_dtypes()
         self._retype_infos()
-        self._rebuild(dropped)
+        self.placement.place(dropped)
+        if any(form in self.wanted for form in self.handles.forms):
+            self.placement.sort()  # a Cast of the model now serves readers that may stand before it
         replace_functions(self.handles)
 
     def _show_outputs(self) -> None:
@@ -278,19 +279,17 @@ class _Applier:
                 continue
             title = self.names.fresh_node(self.container(form[0]), f"{public}_identity")
             node = onnx.NodeProto(op_type="Identity", input=[self.form_name(form)], output=[public], name=title)
-            self.added.setdefault(self.graph.nodes[number].scope, []).append(
-                (self.graph.values[form[0]].producer, node)
-            )
+            self.placement.add(self.graph.nodes[number].scope, self.graph.values[form[0]].producer, node)
 
     def _rename_natives(self) -> None:
         if len(self.graph.scopes) > 1:
-            _ = self._control_protos  # collected before any output has a new name
+            _ = self.placement.control_protos  # collected before any output has a new name
         for value, name in self.renamed.items():
             number = self.graph.values[value].producer
             producer = self.graph.nodes[number]
             proto = self.handles.protos[number]
             if producer.kind is Kind.TIE:
-                proto = self._control_proto(number, self.graph.values[value].name)
+                proto = self.placement.control_proto(number, self.graph.values[value].name)
             if proto is None:
                 raise InputError(
                     f"{self.graph.values[value].name!r} is an input or a weight and an output as well, so both have "
@@ -302,20 +301,6 @@ class _Applier:
             for use in self.graph.uses[value]:
                 if use not in self.rewired and self.graph.nodes[use.node].kind is not Kind.OUTPUT:
                     self._write_use(use, name)
-
-    def _control_proto(self, tie: int, name: str) -> onnx.NodeProto:
-        """The control node or call whose output, named `name` in the model that came in, a tie stands for."""
-        return self._control_protos[self.graph.nodes[tie].scope, name]
-
-    @cached_property
-    def _control_protos(self) -> dict[tuple[int, str], onnx.NodeProto]:
-        """The nodes by scope and output name, as they came."""
-        found: dict[tuple[int, str], onnx.NodeProto] = {}
-        for node, proto in zip(self.graph.nodes, self.handles.protos, strict=True):
-            if proto is not None:
-                for name in proto.output:
-                    found.setdefault((node.scope, name), proto)
-        return found
 
     def _drop_casts(self) -> set[int]:
         """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
@@ -387,43 +372,6 @@ class _Applier:
                 if info.name in names:
                     info.name, dtype = names[info.name]
                     retype_proto(info.type, dtype)
-
-    def _rebuild(self, dropped: set[int]) -> None:
-        """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""
-        scopes = set(self.added) | {scope for scope, proto in self.handles.casts if id(proto) in dropped}
-        for scope in sorted(scopes, reverse=True):  # bodies before the nodes that hold them
-            nodes = self.handles.owners[scope].node
-            held = list(nodes)
-            rank: dict[int, float] = {id(proto): at for at, proto in enumerate(held)}
-            for producer, node in self.added.get(scope, ()):
-                anchor = None if producer is None else self._anchor(producer, scope)
-                added = nodes.add()
-                added.CopyFrom(node)
-                held.append(added)  # keeps its id from being used again
-                rank[id(added)] = -1.0 if anchor is None else rank[anchor] + 0.5
-            here = [number for number in rank if number in dropped]
-            for number in here:
-                rank[number] = float("inf")
-            nodes.sort(key=lambda node: rank[id(node)])
-            if here:
-                del nodes[-len(here) :]
-        if any(form in self.wanted for form in self.handles.forms):
-            # A Cast of the model now serves readers that may stand before it.
-            for scope, owner in enumerate(self.handles.owners):
-                if self.graph.scopes[scope].owner is None or isinstance(owner, onnx.FunctionProto):
-                    sort_nodes(owner)
-
-    def _anchor(self, producer: int, scope: int) -> int | None:
-        """Id of the proto after which a form of the producer's value can stand; None: at the start of the scope."""
-        proto = self.handles.protos[producer]
-        if proto is not None:
-            return id(proto)
-        node = self.graph.nodes[producer]
-        if node.kind is Kind.TIE:
-            for value in node.outputs:
-                if value is not None and self.graph.values[value].scope == scope and scope == node.scope:
-                    return id(self._control_proto(producer, self.graph.values[value].name))
-        return None
 
 
 def _follows_operands(node: Node) -> bool:

@@ -29,7 +29,7 @@ def newest_opset() -> int:
 
 @cache
 def keeps_meaning(op: str, since: int, until: int) -> bool:
-    """Whether an operator means the same at `until` as at `since`: equal ports and attributes, types only
+    """Whether an operator means the same at opset `until` as at `since`: equal ports and attributes, types only
     wider.
     """
     try:

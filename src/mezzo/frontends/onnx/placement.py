@@ -1,0 +1,74 @@
+"""Where new nodes stand: right after what they read, in the scope of the value they are a form of."""
+
+from functools import cached_property
+
+import onnx
+
+from mezzo.frontends.onnx.handles import Handles
+from mezzo.frontends.onnx.order import sort_nodes
+from mezzo.graph import Graph, Kind
+
+
+class Placement:
+    """Collects new nodes and puts them into their graphs, bodies and functions in one go."""
+
+    def __init__(self, graph: Graph, handles: Handles) -> None:
+        self._graph = graph
+        self._handles = handles
+        self._added: dict[int, list[tuple[int | None, onnx.NodeProto]]] = {}
+
+    def add(self, scope: int, after: int | None, node: onnx.NodeProto) -> None:
+        """Note a node for a scope, after a planner's node; None: before all others."""
+        self._added.setdefault(scope, []).append((after, node))
+
+    def place(self, dropped: set[int]) -> None:
+        """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""
+        scopes = set(self._added) | {scope for scope, proto in self._handles.casts if id(proto) in dropped}
+        for scope in sorted(scopes, reverse=True):  # bodies before the nodes that hold them
+            nodes = self._handles.owners[scope].node
+            held = list(nodes)
+            rank: dict[int, float] = {id(proto): at for at, proto in enumerate(held)}
+            for producer, node in self._added.get(scope, ()):
+                anchor = None if producer is None else self._anchor(producer, scope)
+                added = nodes.add()
+                added.CopyFrom(node)
+                held.append(added)  # keeps its id from being used again
+                rank[id(added)] = -1.0 if anchor is None else rank[anchor] + 0.5
+            here = [number for number in rank if number in dropped]
+            for number in here:
+                rank[number] = float("inf")
+            nodes.sort(key=lambda node: rank[id(node)])
+            if here:
+                del nodes[-len(here) :]
+
+    def _anchor(self, producer: int, scope: int) -> int | None:
+        """Id of the proto after which a form of the producer's value can stand; None: at the start of the scope."""
+        proto = self._handles.protos[producer]
+        if proto is not None:
+            return id(proto)
+        node = self._graph.nodes[producer]
+        if node.kind is Kind.TIE:
+            for value in node.outputs:
+                if value is not None and self._graph.values[value].scope == scope and scope == node.scope:
+                    return id(self.control_proto(producer, self._graph.values[value].name))
+        return None
+
+    def sort(self) -> None:
+        """Put every node after what it reads, where an edit has made an earlier node read a later one."""
+        for scope, owner in enumerate(self._handles.owners):
+            if self._graph.scopes[scope].owner is None or isinstance(owner, onnx.FunctionProto):
+                sort_nodes(owner)
+
+    def control_proto(self, tie: int, name: str) -> onnx.NodeProto:
+        """The control node or call whose output, named `name` in the model that came in, a tie stands for."""
+        return self.control_protos[self._graph.nodes[tie].scope, name]
+
+    @cached_property
+    def control_protos(self) -> dict[tuple[int, str], onnx.NodeProto]:
+        """The nodes by scope and output name, as they came."""
+        found: dict[tuple[int, str], onnx.NodeProto] = {}
+        for node, proto in zip(self._graph.nodes, self._handles.protos, strict=True):
+            if proto is not None:
+                for name in proto.output:
+                    found.setdefault((node.scope, name), proto)
+        return found
