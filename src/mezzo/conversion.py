@@ -118,7 +118,7 @@ def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decid
     banned = {node.name: f"the ONNX checker refuses any change: {fault[:200]}" for node in reading.graph.nodes}
     is_low = [choice is Choice.LOW for choice in judged.problem.choices]
     made = _make_plan(_ban(judged, banned), is_low, (), reading, None, options, banned)
-    return Decided(reading, made, judged.problem, is_low), model.apply(reading, ())
+    return Decided(reading, made, judged.problem, is_low), reading.handles.model
 
 
 def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> Decided:

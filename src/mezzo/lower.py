@@ -7,7 +7,7 @@ import numpy as np
 
 from mezzo.columns import ANY, GROUP
 from mezzo.dtypes import DType
-from mezzo.graph import Graph, Kind, Role, Use
+from mezzo.graph import Graph, Kind, Node, Role, Use
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
 
 
@@ -75,12 +75,17 @@ class _Lowering:
         for number in np.flatnonzero(planned & (close | retyped))[::-1].tolist():
             yield number, not close[number]
 
+    def _is_in_group(self, producer: Node, value: int) -> bool:
+        """Whether a value has its producer's precision. What a control node hands to a body is none of its outputs."""
+        if value not in producer.outputs:
+            return False
+        return producer.signature.outputs[producer.outputs.index(value)] is Role.GROUP
+
     def _native(self, number: int) -> DType:
         """What an operator, input or tie makes of its value."""
         graph = self.graph
         producer = graph.nodes[graph.values[number].producer]
-        port = 0 if len(producer.outputs) == 1 else producer.outputs.index(number)
-        if producer.signature.outputs[port] is Role.GROUP:
+        if self._is_in_group(producer, number):
             return self.low if self.is_low[producer.id] else self.high
         held = graph.values[number].dtype
         assert held is not None, "only values with a dtype are lowered"
@@ -137,8 +142,6 @@ class _Lowering:
         operand = graph.nodes[cast].inputs[0]
         assert operand is not None, "a Cast has an operand"
         maker = graph.nodes[graph.values[operand].producer]
-        if maker.kind is not Kind.SOURCE:
-            port = maker.outputs.index(operand)
-            if maker.signature.outputs[port] is Role.GROUP and self.is_low[maker.id]:
-                return True
+        if maker.kind is not Kind.SOURCE and self._is_in_group(maker, operand) and self.is_low[maker.id]:
+            return True
         return graph.forms.get((operand, self.low), cast) != cast or (operand, self.low) not in graph.forms

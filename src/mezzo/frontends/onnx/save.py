@@ -69,8 +69,9 @@ def save(
     data_path = path.with_name(path.name + ".data")
     _check_place(path)
     data = _serialize(model)
-    layout = _lay_out(source.blobs, data, data_path.name)
-    rope = layout.inline()
+    with _telling_damage(source.blobs):
+        layout = Layout(source.blobs, data, data_path.name)
+        rope = layout.inline()
     if external is External.ALWAYS or (
         external is External.AUTO and (source.is_external or rope.size_bytes > MAX_MESSAGE_BYTES)
     ):
@@ -106,8 +107,9 @@ def materialize(model: onnx.ModelProto, blobs: Blobs) -> onnx.ModelProto:
     Raises:
         ContractError: it would pass protobuf's limit of 2 GB.
     """
-    layout = _lay_out(blobs, _serialize(model), "")
-    rope = layout.inline()
+    with _telling_damage(blobs):
+        layout = Layout(blobs, _serialize(model), "")
+        rope = layout.inline()
     if rope.size_bytes > MAX_MESSAGE_BYTES:
         raise ContractError(
             f"the result has {rope.size_bytes} bytes, a model in memory holds {MAX_MESSAGE_BYTES}; write it to a file"
@@ -133,9 +135,11 @@ def without_payloads(model: onnx.ModelProto, blobs: Blobs) -> Iterator[str]:
         yield str(path)
 
 
-def _lay_out(blobs: Blobs, data: bytes, data_name: str) -> Layout:
+@contextmanager
+def _telling_damage(blobs: Blobs) -> Iterator[None]:
+    """Protobuf accepts more than this package reads; what is left over is told as damage."""
     try:
-        return Layout(blobs, data, data_name)
+        yield
     except wire.WireError as error:
         raise ModelError(f"{blobs.name} is damaged: found {error}; get the file again") from error
 
