@@ -25,6 +25,8 @@ _UNKNOWN_ELEMENTS = 1024
 _EXPANSION_LIMIT = 400_000
 _MAX_DEPTH = 64
 _MAX_REPEATS = 64
+# Half the time of calling the classes, and a model has tens of thousands of each.
+_new_value, _new_node = Value._make, Node._make
 
 
 class Reader:
@@ -54,9 +56,9 @@ class Reader:
     # -- building blocks ------------------------------------------------------------------------------------------
 
     def add_value(self, name: str, value_type: ValueType, producer: int, scope: int, elements: int) -> int:
-        self.values.append(
-            Value(name, element_dtype(value_type), producer, scope, elements, type(value_type) is not Aggregate)
-        )
+        is_castable = type(value_type) is not Aggregate
+        dtype = value_type if is_castable else element_dtype(value_type)
+        self.values.append(_new_value((name, dtype, producer, scope, elements, is_castable)))
         self.types.append(value_type)
         return len(self.values) - 1
 
@@ -72,7 +74,7 @@ class Reader:
     ) -> int:
         number = len(self.nodes)
         attributes = NONE if proto is None or not proto.attribute else NodeAttributes(proto)
-        self.nodes.append(Node(number, name, kind, signature, scope, inputs, outputs, attributes))
+        self.nodes.append(_new_node((number, name, kind, signature, scope, inputs, outputs, attributes)))
         self.handles.protos.append(proto)
         return number
 
