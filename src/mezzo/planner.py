@@ -119,7 +119,7 @@ def _verdicts(view: View, wishes: Wishes) -> list[Verdict]:
                 by_op[key] = wishes.policy.judge(row, wishes.low)
             verdicts.append(by_op[key])
     for rule in structure_rules():
-        if rule.name in wishes.policy.findings:
+        if wishes.policy.findings is None or rule.name in wishes.policy.findings:
             for finding in rule.find(view):
                 _deny(graph, verdicts, finding)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")

@@ -86,15 +86,15 @@ GRANTED = 16
 class Policy:
     """Rules in order; the first that fires decides, `otherwise` if none does.
 
-    `findings` names the structure rules whose findings deny their node (see `mezzo.structure`). `promotes_untroubled`:
-    a region in which nothing needs FP32 and nothing asks for low precision is taken low as a whole. `limits_masks`:
-    a mask past the range is stored as half the range instead of keeping its softmax in FP32.
+    `findings` names the structure rules whose findings deny their node (see `mezzo.structure`); None means every rule,
+    those to come included. `promotes_untroubled`: a region in which nothing needs FP32 is taken low as a whole.
+    `limits_masks`: a mask past the range is stored as half the range instead of keeping its softmax in FP32.
     """
 
     name: str
     summary: str
     rules: tuple[Rule, ...]
-    findings: frozenset[str]
+    findings: frozenset[str] | None
     otherwise: Category = Category.INFER
     promotes_untroubled: bool = True
     limits_masks: bool = False

@@ -9,6 +9,7 @@ from mezzo.dtypes import LOW_DTYPES
 from mezzo.facts import OpFacts
 from mezzo.policy import Policy
 from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.structure import structure_rules
 from mezzo.target import Target
 
 Row = tuple[str, OpFacts]  # dialect and facts
@@ -24,7 +25,8 @@ def report_policies(layout: Layout, policies: Iterable[Policy]) -> list[Renderab
             formats = f" ({', '.join(sorted(map(str, rule.formats)))})" if rule.formats else ""
             table.add_row(Text(rule.name, style="cyan"), f"{rule.category.value}{formats}", rule.because)
         table.add_row(Text("otherwise", style="cyan"), policy.otherwise.value, "no rule above speaks of the operator")
-        found = ", ".join(sorted(policy.findings)) or "none"
+        names = [rule.name for rule in structure_rules()] if policy.findings is None else policy.findings
+        found = ", ".join(sorted(names)) or "none"
         lines += [heading(policy.name), indented(policy.summary), blank(), table]
         lines += [blank(), indented(f"and keeps high what these structure rules find: {found}"), blank()]
     return lines[:-1]
