@@ -90,11 +90,14 @@ fuzz: $(VENV)/.test  ## convert mutated models: no crash, no hang, no leftover f
 
 .PHONY: conformance
 conformance: $(VENV)/.test  ## convert the ONNX project's own operator test models and judge the answers
-	@$(BIN)/python benchmarks/conformance.py
+	@$(BIN)/python benchmarks/conformance.py --suite operators zoo zoo-weights --to fp16 bf16 --policy balanced aggressive
 
 .PHONY: bench
 bench: $(BENCH_VENV)/.bench  ## casts, time and memory beside other converters, in an environment of its own
-	@$(BENCH_VENV)/bin/python benchmarks/bench.py
+	@$(BENCH_VENV)/bin/python benchmarks/architectures.py --cache out/architectures
+	@$(BENCH_VENV)/bin/python benchmarks/casts.py --cache out/architectures
+	@$(BENCH_VENV)/bin/python benchmarks/scale.py
+	@$(BENCH_VENV)/bin/python benchmarks/weights.py
 
 .PHONY: clean
 clean:  ## remove the environments, results and caches
