@@ -68,7 +68,7 @@ class _Native:
 def _check_makers(problem: Problem, is_low: Sequence[bool], native: "_Native") -> list[str]:
     """Every value has the dtype that its producer gives it; only a source may be stored in any."""
     graph, columns, found = problem.graph, problem.graph.columns, []
-    makes_low = problem.native_low(np.array(is_low, bool))
+    makes_low = columns.made_in(problem.low, np.array(is_low, bool))
     for number in np.flatnonzero(problem.is_planned & (makes_low != native.is_low)).tolist():
         name, producer = graph.values[number].name, graph.nodes[columns.value_producer[number]].name
         want = problem.low if makes_low[number] else problem.high
@@ -141,7 +141,9 @@ def _check_operands(
     planned = columns.holds(problem.high) | columns.holds(problem.low)
     # A model's Cast makes its form from whatever its operand has become.
     is_cast = columns.node_kind[columns.use_node] == list(Kind).index(Kind.CAST)
-    wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & (got != problem.wanted_low(low))
+    wrong = (
+        planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & (got != columns.wanted_in(problem.low, low))
+    )
     found = []
     for at in np.flatnonzero(wrong).tolist():
         node = graph.nodes[columns.use_node[at]]

@@ -47,6 +47,17 @@ class Columns:
         found: Bools = self.value_dtype == _DTYPES[dtype]
         return found
 
+    def made_in(self, low: DType, is_low: Bools) -> Bools:
+        """Which values their producers make low, given which nodes run low."""
+        found: Bools = np.where(self.value_role == GROUP, is_low[self.value_producer], self.holds(low))
+        return found
+
+    def wanted_in(self, low: DType, is_low: Bools) -> Bools:
+        """Which uses want their value low, given which nodes run low. Uses with the role ANY say nothing."""
+        held = self.holds(low)[self.use_value] & ~self.use_widened
+        found: Bools = np.where(self.use_role == GROUP, is_low[self.use_node], held)
+        return found
+
 
 def columns_of(graph: "Graph") -> Columns:
     """Build the arrays, in one walk over the nodes."""

@@ -14,7 +14,7 @@ from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
 from mezzo.lower import lower
 from mezzo.options import Options
-from mezzo.planner import Judged, Wishes, judge, reasons, rows_of
+from mezzo.planner import Judged, Wishes, judge, reasons, refusal_of, rows_of
 from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype, uniform
 from mezzo.policy import Category
 from mezzo.strategy import Choice, Problem
@@ -176,11 +176,11 @@ def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
         signature = node.signature
         if node.kind is not Kind.OP or signature.dtype is not HIGH or signature.dialect != "onnx":
             continue
-        is_refused = any(
-            r.op == signature.op and r.refuses(signature.version, node.attributes, wishes.low)
-            for r in wishes.target.refusals
-        )
-        if wishes.low not in signature.legal and verdict.category is not Category.DENY and not is_refused:
+        if (
+            wishes.low not in signature.legal
+            and verdict.category is not Category.DENY
+            and refusal_of(node, wishes) is None
+        ):
             found.append(node.id)
     return found
 

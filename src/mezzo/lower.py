@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mezzo.columns import ANY, GROUP
+from mezzo.columns import ANY
 from mezzo.dtypes import DType
 from mezzo.graph import Graph, Kind, Node, Role, Use
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
@@ -61,10 +61,7 @@ class _Lowering:
         low = np.array(self.is_low, bool)
         held_low = columns.holds(self.low)
         planned = held_low | columns.holds(self.high)
-        makes_low = np.where(columns.value_role == GROUP, low[columns.value_producer], held_low)
-        wants_low = np.where(
-            columns.use_role == GROUP, low[columns.use_node], held_low[columns.use_value] & ~columns.use_widened
-        )
+        makes_low, wants_low = columns.made_in(self.low, low), columns.wanted_in(self.low, low)
         kinds = list(Kind)
         producers = columns.node_kind[columns.value_producer]
         by_cast = columns.node_kind[columns.use_node] == kinds.index(Kind.CAST)

@@ -162,9 +162,6 @@ def _apply_patterns(
 
 
 def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
-    refusals: dict[tuple[str, str], list[Refusal]] = {}
-    for refusal in wishes.target.refusals:
-        refusals.setdefault((refusal.dialect, refusal.op), []).append(refusal)
     _check_interface(graph, wishes)
     choices: list[Choice] = []
     for node in graph.nodes:
@@ -178,13 +175,7 @@ def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[
         elif (
             verdicts[node.id].category is Category.DENY
             or wishes.low not in signature.legal
-            or (
-                (signature.dialect, signature.op) in refusals
-                and any(
-                    r.refuses(signature.version, node.attributes, wishes.low)
-                    for r in refusals[signature.dialect, signature.op]
-                )
-            )
+            or refusal_of(node, wishes) is not None
         ):
             choices.append(Choice.HIGH)
         else:
@@ -325,13 +316,16 @@ def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reas
     ]
 
 
-def _illegal(node: Node, wishes: Wishes) -> Reason:
+def refusal_of(node: Node, wishes: Wishes) -> Refusal | None:
+    """Why the target cannot run a node low; None where it can."""
     signature = node.signature
-    for refusal in wishes.target.refusals:
-        if (refusal.dialect, refusal.op) == (signature.dialect, signature.op) and refusal.refuses(
-            signature.version, node.attributes, wishes.low
-        ):
-            return Reason("target", f"{wishes.target.name}: {refusal.because} ({refusal.source})")
+    return wishes.target.refusal(signature.dialect, signature.op, signature.version, node.attributes, wishes.low)
+
+
+def _illegal(node: Node, wishes: Wishes) -> Reason:
+    signature, refusal = node.signature, refusal_of(node, wishes)
+    if refusal is not None:
+        return Reason("target", f"{wishes.target.name}: {refusal.because} ({refusal.source})")
     return Reason("schema", f"{signature.op} version {signature.version} does not allow {wishes.low}")
 
 

@@ -117,27 +117,6 @@ class Problem:
         found: Bools = held & (columns.node_kind[columns.value_producer] != source)
         return found
 
-    def native_low(self, is_low: "Bools") -> "Bools":
-        """Which values their producers make low."""
-        import numpy as np
-
-        from mezzo.columns import GROUP
-
-        columns = self.graph.columns
-        found: Bools = np.where(columns.value_role == GROUP, is_low[columns.value_producer], columns.holds(self.low))
-        return found
-
-    def wanted_low(self, is_low: "Bools") -> "Bools":
-        """Which uses want their value low. Uses with the role ANY say nothing."""
-        import numpy as np
-
-        from mezzo.columns import GROUP
-
-        columns = self.graph.columns
-        held = columns.holds(self.low)[columns.use_value] & ~columns.use_widened
-        found: Bools = np.where(columns.use_role == GROUP, is_low[columns.use_node], held)
-        return found
-
 
 _HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 
@@ -160,10 +139,9 @@ def casts_of(problem: Problem, is_low: Sequence[bool]) -> list[tuple[int, DType]
     from mezzo.columns import ANY
 
     columns, low = problem.graph.columns, np.array(is_low, bool)
-    native, wanted = problem.native_low(low)[columns.use_value], problem.wanted_low(low)
-    differs = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (native != wanted)
+    made, wanted = columns.made_in(problem.low, low), columns.wanted_in(problem.low, low)
+    differs = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (made[columns.use_value] != wanted)
     values = np.unique(columns.use_value[differs]).tolist()
-    made = problem.native_low(low)
     return [(value, problem.high if made[value] else problem.low) for value in values]
 
 

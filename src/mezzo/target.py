@@ -53,3 +53,12 @@ class Target:
     max_opset: int | None = None
     costs: Costs = Costs()
     notes: tuple[str, ...] = ()  # what a user should know before converting for it
+
+    def refusal(
+        self, dialect: str, op: str, version: int, attributes: Mapping[str, object], dtype: DType
+    ) -> Refusal | None:
+        """The row that refuses an operator in a dtype; None where it runs."""
+        for row in self.refusals:
+            if row.op == op and row.dialect == dialect and row.refuses(version, attributes, dtype):
+                return row
+        return None
