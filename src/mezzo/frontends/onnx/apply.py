@@ -1,6 +1,7 @@
 """Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change is an edit's."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import onnx
 import onnx.helper
@@ -100,12 +101,12 @@ class _Applier:
         elif self.graph.values[shown].name != public:
             self._free_name(public)
             producer = self.graph.nodes[self.graph.values[shown].producer]
-            names = {place[0] for place in self.public.values()}
             is_movable = producer.kind in (Kind.OP, Kind.TIE) and shown not in self.renamed
-            if is_movable and self.graph.values[shown].name not in names | self._output_names():
+            if is_movable and self.graph.values[shown].name not in self._output_names:
                 self.renamed[shown] = public
         self.public[node.id] = (public, (shown, dtype))
 
+    @cached_property
     def _output_names(self) -> set[str]:
         return {info.name for info in self.handles.model.graph.output}
 

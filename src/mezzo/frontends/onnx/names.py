@@ -17,12 +17,12 @@ class Names:
         """A value name that nothing in the container bears: the wish, or the wish and a number."""
         if self._values is None:
             self._values = self._value_names()
-        return _fresh(self._values[id(container)], wish)
+        return fresh_name(self._values[id(container)], wish)
 
     def fresh_node(self, container: Container, wish: str) -> str:
         if self._nodes is None:
             self._nodes = self._node_names()
-        return _fresh(self._nodes[id(container)], wish)
+        return fresh_name(self._nodes[id(container)], wish)
 
     def _value_names(self) -> dict[int, set[str]]:
         containers = self._handles.containers
@@ -46,7 +46,8 @@ class Names:
         return found
 
 
-def _fresh(taken: set[str], wish: str) -> str:
+def fresh_name(taken: set[str], wish: str) -> str:
+    """The wish, or the wish and a number; it is taken from then on."""
     name, count = wish, 1
     while name in taken:
         count += 1

@@ -9,6 +9,7 @@ import onnx.helper
 
 from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.migrations import MIGRATIONS, Fresh, Ranks
+from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.schema import first_legal_opset
 from mezzo.frontends.onnx.shapes import value_ranks
@@ -184,11 +185,6 @@ def _fresh_names(model: onnx.ModelProto) -> Fresh:
     def fresh(wish: str) -> str:
         if not taken:
             taken.update(name for _, node in _nodes(model) for name in (*node.input, *node.output))
-        name, count = wish, 1
-        while name in taken:
-            count += 1
-            name = f"{wish}_{count}"
-        taken.add(name)
-        return name
+        return fresh_name(taken, wish)
 
     return fresh
