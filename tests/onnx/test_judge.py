@@ -3,49 +3,18 @@
 The oracle is numpy: each operator in FP32, then one rounding by numpy.float16 or ml_dtypes.bfloat16.
 """
 
-from collections.abc import Callable
-
-import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from judge_models import ALL, EACH_LOW, ELEMENT, LOW, assert_same_bits, judge, read, rounded
+from onnx import helper, numpy_helper
 
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.run import Engine, check_rounding_survives, emulated_session, native_session
 from mezzo.frontends.onnx.twin import twin
 from mezzo.frontends.onnx.value_types import value_types
 
-LOW = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
-ELEMENT = {"float16": TensorProto.FLOAT16, "bfloat16": TensorProto.BFLOAT16}
-EACH_LOW = pytest.mark.parametrize("low", list(LOW))
-# Every number of each format, with its infinities, subnormals and NaNs.
-ALL = {low: np.arange(65536, dtype=np.uint16).view(dtype).astype(np.float32) for low, dtype in LOW.items()}
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # overflow is what these tests are about
-
-
-def read(text: str, opset: int = 21) -> onnx.ModelProto:
-    domains = f'"": {opset}, "own": 1, "ai.onnx.preview.training": 1'
-    return parser.parse_model(f"<ir_version: 10, opset_import: [{domains}]>\n{text}")
-
-
-def rounded(values: object, low: str) -> np.ndarray:
-    """Values rounded once to `low`, in FP32 arrays as the judge gives them."""
-    return np.asarray(values).astype(LOW[low]).astype(np.float32)
-
-
-def judge(model: onnx.ModelProto, engine: Engine | None = Engine.ONNXRUNTIME, **feeds: object) -> np.ndarray:
-    """The first output under true rounding. A given engine must do it alone, so no test passes by falling back."""
-    return np.asarray(next(iter(emulated_session(model, engine).run(feeds).values())))
-
-
-def assert_same_bits(result: np.ndarray, expected: np.ndarray) -> None:
-    """Equal bits, signs of zeros included; of NaNs only the place, for their payload is the engine's."""
-    assert result.dtype == expected.dtype == np.float32
-    is_nan = np.isnan(expected)
-    assert np.array_equal(np.isnan(result), is_nan)
-    differing = (result.view(np.uint32) != expected.view(np.uint32)) & ~is_nan
-    assert not differing.any(), (result[differing][:5], expected[differing][:5])
 
 
 @EACH_LOW
@@ -239,11 +208,3 @@ def test_reference_steps_in_where_onnxruntime_has_no_kernel() -> None:
     assert session.run(feeds) == {"y": np.float32([-(2.0**-11)]), "w": np.float32([2])}
     with pytest.raises(ContractError, match=r"^the model does not load in onnxruntime: "):
         emulated_session(model, Engine.ONNXRUNTIME)
-
-
-@pytest.mark.parametrize("load", [native_session, emulated_session])
-def test_missing_feeds_are_named_in_one_line(load: Callable[[onnx.ModelProto], object]) -> None:
-    session = load(read("g (float16[1] x, float16[1] k) => (float16[1] y) { y = Add(x, k) }"))
-    with pytest.raises(ContractError) as caught:
-        session.run({"x": [1.0], "K": [1.0]})
-    assert str(caught.value) == "no feed for the model's input 'k'; feed all of x, k"

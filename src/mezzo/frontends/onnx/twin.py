@@ -2,7 +2,10 @@
 
 Runtimes on a CPU compute FP16 graphs in FP32 and have no BF16 kernels, so running the model itself shows neither its
 overflows nor its rounding. The twin does: every operator output that is low in the model is followed by Cast(to=low)
-and Cast(to=float). Sums inside one operator stay in FP32, as they do in the accumulators of today's devices.
+and Cast(to=float). Sums inside one operator stay in FP32, as they do in the accumulators of today's devices. Casts of
+FP64 and of integers to a low type round once (below opset 9, which lacks what this takes, FP64 goes by way of FP32).
+
+No body of the twin gives a name of the graphs around it to another value: engines mix such values up.
 
 Kept in their low types, behind real casts: BitCast, which reads bits, operators of unknown domains, whose FP32 form may
 not exist, and ports for which the schema does not allow FP32. Types other than FP16 and BF16 stay as they are.
@@ -15,6 +18,7 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto
 
+from mezzo.frontends.onnx.narrowing import narrow, rounds_twice
 from mezzo.frontends.onnx.value_types import TypedScope, find_node_schema, type_text, value_types
 
 _LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
@@ -42,7 +46,8 @@ def twin(model: onnx.ModelProto) -> onnx.ModelProto:
     result.producer_name = "mezzo twin"
     result.opset_import.extend(source.opset_import)
     if "" not in opsets and "ai.onnx" not in opsets:
-        result.opset_import.append(onnx.helper.make_opsetid("", 13))  # the first Cast that knows BF16
+        opsets[""] = 13  # the first Cast that knows BF16
+        result.opset_import.append(onnx.helper.make_opsetid("", opsets[""]))
     rewriter = _Rewriter(opsets, _free_prefix(source.graph))
     result.graph.CopyFrom(rewriter.rewrite_main(source.graph, value_types(source)))
     return result
@@ -63,12 +68,12 @@ class _Rewriter:
         self._opsets = opsets
         self._prefix = prefix
         self._made = 0
-        self._renamed: dict[str, str] = {}
+        self._renamed: dict[str, str] = {}  # the twin's names of visible values that have another in the model
 
     def rewrite_main(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
         """Rewrite the main graph, which also rounds what comes in."""
         roundings = []
-        constants = {tensor.name for tensor in graph.initializer}
+        constants = set(_constant_names(graph))
         for port in graph.input:
             low = _LOW_BY_TEXT.get(type_text(port.type))
             if low is not None and port.name not in constants:
@@ -78,6 +83,18 @@ class _Rewriter:
         body = list(result.node)
         del result.node[:]
         result.node.extend([*roundings, *body])
+        return result
+
+    def _rewrite_body(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
+        visible = self._renamed
+        given = (*(port.name for port in graph.input), *_constant_names(graph))
+        self._renamed = visible | {name: self._fresh() for name in given if name in scope.types.parents}
+        result = self._rewrite(graph, scope)
+        for named in (*result.input, *result.output, *result.value_info, *result.initializer):
+            named.name = self._read(named.name)
+        for sparse in result.sparse_initializer:
+            sparse.values.name = self._read(sparse.values.name)
+        self._renamed = visible
         return result
 
     def _rewrite(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
@@ -98,14 +115,16 @@ class _Rewriter:
     def _rewrite_node(self, node: onnx.NodeProto, index: int, scope: TypedScope) -> list[onnx.NodeProto]:
         inputs = [scope.types.get(name, "") for name in node.input]
         outputs = [scope.types.get(name, "") for name in node.output]
-        if node.op_type in ("Cast", "CastLike") and outputs[0] in _LOW_BY_TEXT:
-            return self._round(self._read(node.input[0]), node.output[0], _LOW_BY_TEXT[outputs[0]])
         result = onnx.NodeProto()
         result.CopyFrom(node)
         result.input[:] = map(self._read, node.input)
         for attribute in result.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                attribute.g.CopyFrom(self._rewrite(attribute.g, scope.bodies[index, attribute.name]))
+                attribute.g.CopyFrom(self._rewrite_body(attribute.g, scope.bodies[index, attribute.name]))
+        self._renamed |= {name: self._fresh() for name in node.output if name in scope.types.parents}
+        result.output[:] = map(self._read, node.output)
+        if node.op_type in ("Cast", "CastLike") and outputs[0] in _LOW_BY_TEXT:
+            return self._cast_down(result.input[0], inputs[0], result.output[0], _LOW_BY_TEXT[outputs[0]])
         if not any(map(_is_low, (*inputs, *outputs))):
             return [result]
         if self._must_keep(node, inputs, outputs):
@@ -116,8 +135,9 @@ class _Rewriter:
         if node.op_type not in _CONTROL and node.op_type != "Constant":
             for position, text in enumerate(outputs):
                 if text in _LOW_BY_TEXT:
-                    result.output[position] = self._fresh()
-                    roundings += self._round(result.output[position], node.output[position], _LOW_BY_TEXT[text])
+                    exact = self._fresh()
+                    roundings += self._round(exact, result.output[position], _LOW_BY_TEXT[text])
+                    result.output[position] = exact
         return [result, *roundings]
 
     def _must_keep(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> bool:
@@ -149,6 +169,13 @@ class _Rewriter:
                 after.append(_cast(narrow, node.output[position], TensorProto.FLOAT))
                 node.output[position] = narrow
         return [*before, node, *after]
+
+    def _cast_down(self, source: str, text: str, result: str, low: int) -> list[onnx.NodeProto]:
+        """Cast a value of the type `text` to `low`, with one rounding."""
+        if not rounds_twice(text, low, self._opsets.get("", self._opsets.get("ai.onnx", 1))):
+            return self._round(source, result, low)
+        nodes = narrow(source, text, low, self._fresh)
+        return [*nodes, *self._round(nodes[-1].output[0], result, low)]
 
     def _round(self, source: str, result: str, low: int) -> list[onnx.NodeProto]:
         narrow = self._fresh()
@@ -222,10 +249,14 @@ def _free_prefix(graph: onnx.GraphProto) -> str:
 def _value_names(graph: onnx.GraphProto) -> Iterable[str]:
     for port in graph.input:
         yield port.name
-    for tensor in graph.initializer:
-        yield tensor.name
+    yield from _constant_names(graph)
     for node in graph.node:
         yield from node.output
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
                 yield from _value_names(attribute.g)
+
+
+def _constant_names(graph: onnx.GraphProto) -> Iterable[str]:
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)

@@ -88,8 +88,9 @@ def _infer_graph(
         known = formals[position] if position < len(formals) else ""
         types[port.name] = known or type_text(port.type)
     types.update({tensor.name: _tensor_text(tensor.data_type) for tensor in graph.initializer})
+    # Runtimes hand a sparse initializer to its users as a dense tensor.
     for sparse in graph.sparse_initializer:
-        types[sparse.values.name] = f"sparse_{_tensor_text(sparse.values.data_type)}"
+        types[sparse.values.name] = _tensor_text(sparse.values.data_type)
     declared = {port.name: type_text(port.type) for port in (*graph.value_info, *graph.output)}
     for index, node in enumerate(graph.node):
         inputs = [types.get(name, "") for name in node.input]

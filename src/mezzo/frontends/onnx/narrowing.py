@@ -1,0 +1,84 @@
+"""Nodes that round wide numbers to FP16 or BF16 once.
+
+Engines cast FP64 and wide integers to a low type by way of FP32, which rounds twice. The two roundings differ from
+one only where the first lands on a tie of the second: midway between two low neighbours, while the number itself lies
+beside the middle. There the nodes made here take the neighbour on the number's side. All steps are exact in FP64.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+# Where a format's gaps would go on past its largest number: what rounds to infinity lies nearer to this.
+_EDGE: dict[int, float] = {TensorProto.FLOAT16: 2.0**16, TensorProto.BFLOAT16: 2.0**128}
+# FP32 holds every integer that FP16 holds and all that lie between them, so integers lose nothing on the way to FP16.
+_TWICE_ROUNDED: dict[int, frozenset[str]] = {
+    TensorProto.FLOAT16: frozenset({"tensor(double)"}),
+    TensorProto.BFLOAT16: frozenset(
+        {"tensor(double)", "tensor(int32)", "tensor(uint32)", "tensor(int64)", "tensor(uint64)"}
+    ),
+}
+# Integers that FP64 may have to round.
+_BEYOND_DOUBLE = {"tensor(int64)": TensorProto.INT64, "tensor(uint64)": TensorProto.UINT64}
+_FIRST_OPSET = 9  # Where; BF16 came later
+
+
+def rounds_twice(text: str, low: int, opset: int) -> bool:
+    """Whether a cast of this type to `low` rounds twice in engines and `narrow` can mend it."""
+    return opset >= _FIRST_OPSET and text in _TWICE_ROUNDED[low]
+
+
+def narrow(source: str, text: str, low: int, fresh: Callable[[], str]) -> list[onnx.NodeProto]:
+    """Make the nodes whose last output is an FP32 number that rounds to `low` as `source`, of type `text`, would."""
+    work = _Nodes(fresh)
+    wide = source if text == "tensor(double)" else work.cast(source, TensorProto.DOUBLE)
+    single = work.cast(wide, TensorProto.FLOAT)
+    middle = work.cast(single, TensorProto.DOUBLE)
+    rest = work.add("Sub", wide, middle)
+    if text in _BEYOND_DOUBLE:
+        rest = work.add("Add", rest, _lost_by_double(work, source, wide, _BEYOND_DOUBLE[text]))
+    edge = work.constant(_EDGE[low])
+    lowest = work.constant(-_EDGE[low])
+    nearest = work.add("Max", work.add("Min", work.pass_through(single, low), edge), lowest)
+    gap = work.add("Sub", middle, nearest)
+    # Mirrored at the middle, the neighbour that was taken gives the other one; off a tie, no number of the format.
+    mirrored = work.add("Add", middle, gap)
+    other = work.cast(mirrored, TensorProto.FLOAT)
+    drift = work.add("Abs", work.add("Sub", work.pass_through(other, low), mirrored))
+    zero = work.constant(0.0)
+    is_tie = work.add("Not", work.add("Greater", drift, zero))
+    is_beyond = work.add("Greater", work.add("Mul", rest, gap), zero)
+    work.add("Where", work.add("And", is_tie, is_beyond), other, single)
+    return work.nodes
+
+
+def _lost_by_double(work: "_Nodes", source: str, wide: str, element: int) -> str:
+    """The integer minus its FP64 form, which wraps around to the right difference where it passes 2**63."""
+    back = work.cast(work.cast(wide, element), TensorProto.INT64)
+    whole = source if element == TensorProto.INT64 else work.cast(source, TensorProto.INT64)
+    return work.cast(work.add("Sub", whole, back), TensorProto.DOUBLE)
+
+
+class _Nodes:
+    """Nodes in the making; every method adds some and returns the name of the result."""
+
+    def __init__(self, fresh: Callable[[], str]) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self._fresh = fresh
+
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        result = self._fresh()
+        self.nodes.append(onnx.helper.make_node(op, inputs, [result], **attributes))
+        return result
+
+    def cast(self, source: str, to: int) -> str:
+        return self.add("Cast", source, to=to)
+
+    def pass_through(self, source: str, low: int) -> str:
+        """Round to `low` and come back in FP64."""
+        return self.cast(self.cast(source, low), TensorProto.DOUBLE)
+
+    def constant(self, number: float) -> str:
+        return self.add("Constant", value=onnx.helper.make_tensor("", TensorProto.DOUBLE, [], [number]))
