@@ -16,7 +16,8 @@ _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "dtypes", "graph", "columns"}),  # vocabulary
     frozenset({"facts", "policy", "target", "plans", "strategy"}),  # contracts
-    frozenset({"ops", "policies", "targets", "structure", "strategies", "lower", "check", "planfile", "discovery"}),
+    frozenset({"ops", "policies", "targets", "structure", "strategies"})
+    | {"lower", "check", "promotion", "planfile", "discovery"},
     frozenset({"frontends", "quant", "numerics", "report"}),
     frozenset({"planner"}),
     frozenset({"options", "conversion", "pipeline"}),  # puts the parts together

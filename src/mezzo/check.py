@@ -18,19 +18,19 @@ def check(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]) -> li
 
 def _check_nodes(problem: Problem, is_low: Sequence[bool]) -> list[str]:
     found = []
-    nodes = problem.graph.nodes
-    for number, (choice, low) in enumerate(zip(problem.choices, is_low, strict=True)):
-        if choice is Choice.ABSENT:
-            continue
-        if low:
-            if choice is Choice.HIGH:
-                found.append(f"{_where(nodes[number])} runs in {problem.low}, but has to stay {problem.high}")
-            if problem.low not in nodes[number].signature.legal:
-                found.append(f"{_where(nodes[number])} runs in {problem.low}, which its schema does not allow")
-        elif choice is Choice.LOW:
-            found.append(f"{_where(nodes[number])} runs in {problem.high}, but has to be {problem.low}")
-    for number, root in enumerate(problem.linked):
-        if root == number or is_low[root] == is_low[number]:
+    nodes, low = problem.graph.nodes, np.array(is_low, bool) & ~problem.has_choice(Choice.ABSENT)
+    illegal = {id(node.signature) for node in nodes if problem.low not in node.signature.legal}
+    for number in np.flatnonzero(low & problem.has_choice(Choice.HIGH)).tolist():
+        found.append(f"{_where(nodes[number])} runs in {problem.low}, but has to stay {problem.high}")
+    for number in np.flatnonzero(low).tolist():
+        if id(nodes[number].signature) in illegal:
+            found.append(f"{_where(nodes[number])} runs in {problem.low}, which its schema does not allow")
+    for number in np.flatnonzero(~low & problem.has_choice(Choice.LOW)).tolist():
+        found.append(f"{_where(nodes[number])} runs in {problem.high}, but has to be {problem.low}")
+    linked = np.array(problem.linked, np.int64)
+    for number in np.flatnonzero(linked != np.arange(len(linked))).tolist():
+        root = problem.linked[number]
+        if is_low[root] == is_low[number]:
             continue
         if problem.choices[number] is not Choice.ABSENT and problem.choices[root] is not Choice.ABSENT:
             name, other = problem.graph.nodes[number].name, problem.graph.nodes[root].name
@@ -39,11 +39,15 @@ def _check_nodes(problem: Problem, is_low: Sequence[bool]) -> list[str]:
 
 
 def _check_edits(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]) -> list[str]:
-    native = _Native(problem, edits)
+    # Split by type once: a model has tens of thousands of edits, most of them of one kind.
+    retypes = [edit for edit in edits if type(edit) is Retype]
+    made = [edit for edit in edits if type(edit) is AddCast or type(edit) is AddCopy]
+    rewires = [edit for edit in edits if type(edit) is Rewire]
+    native = _Native(problem, retypes)
     return [
         *_check_makers(problem, is_low, native),
-        *_check_forms(problem, native, edits),
-        *_check_readers(problem, is_low, native, edits),
+        *_check_forms(problem, native, made),
+        *_check_readers(problem, is_low, native, made, rewires),
     ]
 
 
@@ -54,9 +58,9 @@ def _where(node: Node) -> str:
 class _Native:
     """The dtype each value has by itself once the edits are made."""
 
-    def __init__(self, problem: Problem, edits: Sequence[Edit]) -> None:
+    def __init__(self, problem: Problem, retypes: Sequence[Retype]) -> None:
         self._values = problem.graph.values
-        self.changed = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
+        self.changed = {edit.value: edit.dtype for edit in retypes}
         self.is_low = problem.graph.columns.holds(problem.low).copy()
         numbers = np.fromiter(self.changed, np.int64, len(self.changed))
         self.is_low[numbers] = [dtype is problem.low for dtype in self.changed.values()]
@@ -73,22 +77,19 @@ def _check_makers(problem: Problem, is_low: Sequence[bool], native: "_Native") -
         name, producer = graph.values[number].name, graph.nodes[columns.value_producer[number]].name
         want = problem.low if makes_low[number] else problem.high
         found.append(f"value {name!r} is noted as {native[number]}, but {producer!r} makes {want}")
-    for number in native.changed:
+    changed = np.fromiter(native.changed, np.int64, len(native.changed))
+    for number in changed[~problem.is_planned[changed]].tolist():
         value, held = graph.values[number], native[number]
-        if problem.is_planned[number]:
-            continue
         if held is not value.dtype and held not in graph.nodes[value.producer].signature.legal:
             found.append(f"value {value.name!r} becomes {held}, which cannot be: it is {value.dtype}")
     return found
 
 
-def _check_forms(problem: Problem, native: "_Native", edits: Sequence[Edit]) -> list[str]:
+def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | AddCopy]) -> list[str]:
     """Every further form is made once, and by what can make it."""
     graph, found = problem.graph, []
     made: set[tuple[int, DType]] = set()
     for edit in edits:
-        if not isinstance(edit, AddCast | AddCopy):
-            continue
         name = graph.values[edit.value].name
         is_source = graph.nodes[graph.values[edit.value].producer].kind is Kind.SOURCE
         if (edit.value, edit.dtype) in made or native[edit.value] is edit.dtype:
@@ -101,16 +102,21 @@ def _check_forms(problem: Problem, native: "_Native", edits: Sequence[Edit]) -> 
     return found
 
 
-def _check_readers(problem: Problem, is_low: Sequence[bool], native: "_Native", edits: Sequence[Edit]) -> list[str]:
+def _check_readers(
+    problem: Problem,
+    is_low: Sequence[bool],
+    native: "_Native",
+    further: Sequence[AddCast | AddCopy],
+    rewires: Sequence[Rewire],
+) -> list[str]:
     """Every operand reads its own value, in a form that exists and in the dtype that its node needs."""
     graph, found = problem.graph, []
-    made = {(edit.value, edit.dtype) for edit in edits if isinstance(edit, AddCast | AddCopy)}
+    made = {(edit.value, edit.dtype) for edit in further}
     reads: dict[tuple[int, int], Rewire] = {}
-    for edit in edits:
-        if isinstance(edit, Rewire):
-            if (edit.node, edit.operand) in reads:
-                found.append(f"node {graph.nodes[edit.node].name!r} has operand {edit.operand} rewired twice")
-            reads[edit.node, edit.operand] = edit
+    for edit in rewires:
+        if (edit.node, edit.operand) in reads:
+            found.append(f"node {graph.nodes[edit.node].name!r} has operand {edit.operand} rewired twice")
+        reads[edit.node, edit.operand] = edit
     for (number, operand), rewire in reads.items():
         node, form = graph.nodes[number], (rewire.value, rewire.dtype)
         value = node.inputs[operand]
@@ -140,7 +146,7 @@ def _check_operands(
         got[places[known]] = np.array([rewire.dtype is problem.low for rewire in reads.values()], bool)[known]
     planned = columns.holds(problem.high) | columns.holds(problem.low)
     # A model's Cast makes its form from whatever its operand has become.
-    is_cast = columns.node_kind[columns.use_node] == list(Kind).index(Kind.CAST)
+    is_cast = columns.is_kind(Kind.CAST)[columns.use_node]
     wrong = (
         planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & (got != columns.wanted_in(problem.low, low))
     )

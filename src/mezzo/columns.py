@@ -2,7 +2,9 @@
 it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy.typing as npt
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
-    from mezzo.graph import Graph
+    from mezzo.graph import Graph, Kind, Role, Signature, Use
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -26,7 +28,10 @@ class Columns:
     """Uses in node order, values and nodes by id. Roles are GROUP, FIXED or ANY; kinds index the members of Kind.
 
     `value_role` is the role of the port that makes the value. `repeats` are those of the scope a value or node is in.
+    A model has few signatures: `signatures` lists them, `node_signature` says which one a node has.
     """
+
+    signatures: "tuple[Signature, ...]"
 
     use_value: Ints
     use_node: Ints
@@ -40,7 +45,16 @@ class Columns:
     value_elements: Ints
     value_repeats: Ints
     node_kind: Ints
+    node_signature: Ints
     node_repeats: Ints
+
+    def is_kind(self, *kinds: "Kind") -> Bools:
+        """Which nodes are of any of these kinds."""
+        from mezzo.graph import Kind
+
+        codes = list(Kind)
+        found: Bools = np.isin(self.node_kind, [codes.index(kind) for kind in kinds])
+        return found
 
     def holds(self, dtype: DType) -> Bools:
         """Which values hold a dtype today."""
@@ -59,46 +73,71 @@ class Columns:
         return found
 
 
-def columns_of(graph: "Graph") -> Columns:
-    """Build the arrays, in one walk over the nodes."""
-    from mezzo.graph import Kind, Role
+class UsesByValue:
+    """Uses of each value, by value id, in node order. Made when asked for: most values are never asked about."""
 
-    codes = {Role.GROUP: GROUP, Role.FIXED: FIXED, Role.ANY: ANY}
+    def __init__(self, columns: Columns) -> None:
+        order = np.argsort(columns.use_value, kind="stable")
+        self._nodes: list[int] = columns.use_node[order].tolist()
+        self._operands: list[int] = columns.use_operand[order].tolist()
+        counts = np.bincount(columns.use_value, minlength=len(columns.value_producer))
+        self._ends: list[int] = np.cumsum(counts).tolist()
+
+    def __getitem__(self, value: int) -> "tuple[Use, ...]":
+        from mezzo.graph import Use
+
+        part = slice(self._ends[value - 1] if value else 0, self._ends[value])
+        return tuple(map(Use, self._nodes[part], self._operands[part]))
+
+
+def columns_of(graph: "Graph") -> Columns:
+    """Build the arrays."""
+    from mezzo.graph import Kind
+
+    nodes, values = graph.nodes, graph.values
     kinds = {kind: code for code, kind in enumerate(Kind)}
-    roles_of: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
-    use_value: list[int] = []
-    use_node: list[int] = []
-    use_operand: list[int] = []
-    use_role: list[int] = []
-    value_role = [FIXED] * len(graph.values)
-    for node in graph.nodes:
-        signature = node.signature
-        roles = roles_of.get(id(signature))
-        if roles is None:
-            roles = tuple(codes[r] for r in signature.inputs), tuple(codes[r] for r in signature.outputs)
-            roles_of[id(signature)] = roles
-        number = node.id
-        for operand, value in enumerate(node.inputs):
-            if value is not None:
-                use_value.append(value)
-                use_node.append(number)
-                use_operand.append(operand)
-                use_role.append(roles[0][operand])
-        for port, value in enumerate(node.outputs):
-            if value is not None:
-                value_role[value] = roles[1][port]
+    signatures: list[Signature] = []
+    codes: dict[int, int] = {}
+    for node in nodes:
+        if id(node.signature) not in codes:
+            codes[id(node.signature)] = len(signatures)
+            signatures.append(node.signature)
+    node_signature = np.array([codes[id(node.signature)] for node in nodes], np.int64)
+    use_node, use_operand, use_value, use_role = _ports(
+        [node.inputs for node in nodes], node_signature, [signature.inputs for signature in signatures]
+    )
+    _, _, made_value, made_role = _ports(
+        [node.outputs for node in nodes], node_signature, [signature.outputs for signature in signatures]
+    )
+    value_role = np.full(len(values), FIXED)
+    value_role[made_value] = made_role
     repeats = np.array([scope.repeats for scope in graph.scopes], np.int64)
-    uses = len(use_value)
-    widened, aliased = np.zeros(uses, bool), np.zeros(uses, bool)
+    widened, aliased = np.zeros(len(use_node), bool), np.zeros(len(use_node), bool)
     if graph.aliased:
-        for at, use in enumerate(zip(use_node, use_operand, strict=True)):
+        for at, use in enumerate(zip(use_node.tolist(), use_operand.tolist(), strict=True)):
             widened[at], aliased[at] = use in graph.widened, use in graph.aliased
-    values = graph.values
     return Columns(
-        np.array(use_value, np.int64), np.array(use_node, np.int64), np.array(use_operand, np.int64),
-        np.array(use_role, np.int64), widened, aliased,
-        np.array([v.producer for v in values], np.int64), np.array(value_role, np.int64),
+        tuple(signatures), use_value, use_node, use_operand, use_role, widened, aliased,
+        np.array([v.producer for v in values], np.int64), value_role,
         np.array([_UNKNOWN if v.dtype is None else _DTYPES[v.dtype] for v in values], np.int64),
         np.array([v.elements for v in values], np.int64), repeats[[v.scope for v in values]],
-        np.array([kinds[n.kind] for n in graph.nodes], np.int64), repeats[[n.scope for n in graph.nodes]],
+        np.array([kinds[n.kind] for n in nodes], np.int64), node_signature, repeats[[n.scope for n in nodes]],
     )  # fmt: skip
+
+
+def _ports(
+    operands: "Sequence[tuple[int | None, ...]]", signature: Ints, roles: "Sequence[tuple[Role, ...]]"
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Node, port, value and role of every port that holds a value, given values per node and roles per signature."""
+    from mezzo.graph import Role
+
+    codes = {Role.GROUP: GROUP, Role.FIXED: FIXED, Role.ANY: ANY}
+    counts = np.array([len(ports) for ports in operands], np.int64)
+    node = np.repeat(np.arange(len(operands)), counts)
+    port = np.arange(len(node)) - np.repeat(np.cumsum(counts) - counts, counts)
+    value = np.array([-1 if v is None else v for v in chain.from_iterable(operands)], np.int64)
+    flat = np.array([codes[role] for role in chain.from_iterable(roles)], np.int64)
+    starts = np.cumsum([0, *(len(ports) for ports in roles)])
+    role = flat[starts[signature[node]] + port] if len(flat) else flat
+    held = value >= 0
+    return node[held], port[held], value[held], role[held]

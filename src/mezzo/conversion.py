@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mezzo.check import check
 from mezzo.dtypes import FORMATS, HIGH
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
@@ -81,6 +83,10 @@ def _collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            if not gc.get_freeze_count():  # someone else's frozen objects would thaw with ours
+                # Straight to the oldest generation, or the first collection would look through all of them at once.
+                gc.freeze()
+                gc.unfreeze()
             gc.enable()
 
 
@@ -171,18 +177,15 @@ def _make_plan(
 
 def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
     """Nodes that policy and target would grant low, and only the schema at this opset does not."""
-    found = []
-    for node, verdict in zip(judged.problem.graph.nodes, judged.verdicts, strict=True):
-        signature = node.signature
-        if node.kind is not Kind.OP or signature.dtype is not HIGH or signature.dialect != "onnx":
-            continue
-        if (
-            wishes.low not in signature.legal
-            and verdict.category is not Category.DENY
-            and refusal_of(node, wishes) is None
-        ):
-            found.append(node.id)
-    return found
+    columns = judged.problem.graph.columns
+    held = [s.dtype is HIGH and s.dialect == "onnx" and wishes.low not in s.legal for s in columns.signatures]
+    is_held = np.array(held, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
+    nodes = judged.problem.graph.nodes
+    return [
+        number
+        for number in np.flatnonzero(is_held).tolist()
+        if judged.verdicts[number].category is not Category.DENY and refusal_of(nodes[number], wishes) is None
+    ]
 
 
 def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:

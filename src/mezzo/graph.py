@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
-    from mezzo.columns import Columns
+    from mezzo.columns import Columns, UsesByValue
 
 
 class Kind(enum.Enum):
@@ -113,8 +113,7 @@ class Scope(NamedTuple):
     repeats: int
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantFacts:
+class ConstantFacts(NamedTuple):
     """What a constant holds, without its numbers. Magnitudes skip zeros, infinities and NaN; 0.0 where none is left.
 
     `values` is the full content of a constant of at most 8 elements, else None.
@@ -145,15 +144,11 @@ class Graph:
     notes: tuple[str, ...] = field(default=())  # what reading could not resolve, for people
 
     @cached_property
-    def uses(self) -> tuple[tuple[Use, ...], ...]:
+    def uses(self) -> "UsesByValue":
         """Uses of each value, by value id, in node order."""
-        found: list[list[Use]] = [[] for _ in self.values]
-        make = Use._make
-        for node in self.nodes:
-            for operand, value in enumerate(node.inputs):
-                if value is not None:
-                    found[value].append(make((node.id, operand)))
-        return tuple(map(tuple, found))
+        from mezzo.columns import UsesByValue
+
+        return UsesByValue(self.columns)
 
     @cached_property
     def columns(self) -> "Columns":

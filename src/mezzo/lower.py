@@ -43,9 +43,9 @@ class _Lowering:
     def edits(self) -> list[Edit]:
         found: list[Edit] = []
         # Backwards, so that the uses of a needless Cast are known before its operand is lowered.
-        for number, is_plain in self._changing():
-            if is_plain:
-                found.append(Retype(number, self._native(number)))
+        for number, native in self._changing():
+            if native is not None:
+                found.append(Retype(number, native, self.limits.get(number)))
             else:
                 dtype = self.graph.values[number].dtype
                 assert dtype is not None, "only values with a dtype are lowered"
@@ -53,24 +53,26 @@ class _Lowering:
         found.reverse()
         return found
 
-    def _changing(self) -> Iterator[tuple[int, bool]]:
-        """Values to lower, last first; True where only the dtype changes and every use agrees. Most values are
-        neither.
+    def _changing(self) -> Iterator[tuple[int, DType | None]]:
+        """Values to lower, last first, with the dtype of those that only change and that every use agrees with. Most
+        values are neither.
         """
         columns = self.graph.columns
         low = np.array(self.is_low, bool)
         held_low = columns.holds(self.low)
         planned = held_low | columns.holds(self.high)
-        makes_low, wants_low = columns.made_in(self.low, low), columns.wanted_in(self.low, low)
-        kinds = list(Kind)
-        producers = columns.node_kind[columns.value_producer]
-        by_cast = columns.node_kind[columns.use_node] == kinds.index(Kind.CAST)
-        differs = (columns.use_role != ANY) & (wants_low != makes_low[columns.use_value])
-        close = np.isin(producers, [kinds.index(Kind.SOURCE), kinds.index(Kind.CAST)])
-        close[columns.use_value[differs | columns.use_aliased | by_cast]] = True
-        retyped = makes_low != held_low
-        for number in np.flatnonzero(planned & (close | retyped))[::-1].tolist():
-            yield number, not close[number]
+        wants_low, speaks = columns.wanted_in(self.low, low), columns.use_role != ANY
+        wanted = np.zeros((2, len(held_low)), bool)  # by some use: high, low
+        wanted[wants_low[speaks].astype(int), columns.use_value[speaks]] = True
+        stored_low = np.where(wanted[0] == wanted[1], held_low, wanted[1])
+        is_source = columns.is_kind(Kind.SOURCE)[columns.value_producer]
+        makes_low = np.where(is_source, stored_low, columns.made_in(self.low, low))
+        is_cast = columns.is_kind(Kind.CAST)
+        differs = speaks & (wants_low != makes_low[columns.use_value])
+        close = is_cast[columns.value_producer]
+        close[columns.use_value[differs | columns.use_aliased | is_cast[columns.use_node]]] = True
+        for number in np.flatnonzero(planned & (close | (makes_low != held_low)))[::-1].tolist():
+            yield number, None if close[number] else self.low if makes_low[number] else self.high
 
     def _is_in_group(self, producer: Node, value: int) -> bool:
         """Whether a value has its producer's precision. What a control node hands to a body is none of its outputs."""

@@ -1,21 +1,19 @@
 """Puts facts, policy, target and strategy together: graph in, assignment and reasons out. Pure, and knows no IR."""
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
-from mezzo.columns import FIXED, GROUP
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import InputError
 from mezzo.facts import Cost, OpFacts
-from mezzo.graph import Graph, Kind, Node
+from mezzo.graph import Graph, Kind, Node, Signature
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
+from mezzo.promotion import UNTROUBLED, untroubled
 from mezzo.strategy import Choice, Problem, Strategy
 from mezzo.structure import View, structure_rules
 from mezzo.structure.masks import mask_limits
@@ -55,18 +53,14 @@ _TIE = Verdict(Category.CLEAR, "tie", "carries values across a body's border wit
 _CAST = Verdict(Category.CLEAR, "existing-cast", "rounds on purpose")
 _SOURCE = Verdict(Category.CLEAR, "source", "is stored or cast anew in each dtype that is read")
 _NONE = Verdict(Category.CLEAR, "no-float", "computes no floats of its own")
+_BY_KIND = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
 
 
 def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
     """The facts of each operator; None for what is no operator, and for operators without a row."""
-    tables: dict[str, Mapping[str, OpFacts]] = {}
-    found: list[OpFacts | None] = []
-    for node in graph.nodes:
-        dialect = node.signature.dialect
-        if dialect not in tables:
-            tables[dialect] = op_facts(dialect)
-        found.append(tables[dialect].get(node.signature.op))
-    return tuple(found)
+    columns = graph.columns
+    rows = [op_facts(signature.dialect).get(signature.op) for signature in columns.signatures]
+    return tuple([rows[code] for code in columns.node_signature.tolist()])
 
 
 def judge(graph: Graph, wishes: Wishes) -> Judged:
@@ -81,7 +75,8 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     verdicts = _verdicts(replace(view, limited=frozenset(limits)), wishes)
     choices = _choices(graph, verdicts, wishes)
     if wishes.policy.promotes_untroubled:
-        _promote(graph, rows, verdicts, choices, wishes.low)
+        for number in untroubled(graph, rows, verdicts, choices, wishes.low):
+            verdicts[number] = UNTROUBLED
     categories = tuple(
         v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)
     )
@@ -104,32 +99,29 @@ def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
 
 
 def _verdicts(view: View, wishes: Wishes) -> list[Verdict]:
-    graph, rows = view.graph, view.rows
-    by_kind = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
-    by_op: dict[tuple[str, str], Verdict] = {}
-    verdicts: list[Verdict] = []
-    for node, row in zip(graph.nodes, rows, strict=True):
-        if node.kind is not Kind.OP:
-            verdicts.append(by_kind[node.kind])
-        elif node.signature.dtype is None:
-            verdicts.append(_NONE)
-        else:
-            key = node.signature.dialect, node.signature.op
-            if key not in by_op:
-                by_op[key] = wishes.policy.judge(row, wishes.low)
-            verdicts.append(by_op[key])
+    graph = view.graph
+    columns = graph.columns
+    by_signature = [
+        wishes.policy.judge(op_facts(signature.dialect).get(signature.op), wishes.low)
+        if signature.dtype is not None
+        else _NONE
+        for signature in columns.signatures
+    ]
+    verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
+    for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
+        verdicts[number] = _BY_KIND[graph.nodes[number].kind]
+    structural = {rule.name for rule in structure_rules()}
     for rule in structure_rules():
         if wishes.policy.findings is None or rule.name in wishes.policy.findings:
             for finding in rule.find(view):
-                _deny(graph, verdicts, finding)
+                _deny(graph, verdicts, structural, finding)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
     _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
     return verdicts
 
 
-def _deny(graph: Graph, verdicts: list[Verdict], finding: Finding) -> None:
+def _deny(graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: Finding) -> None:
     """A finding denies its node; the first finding is kept, and it says more than the operator's own rule."""
-    structural = {rule.name for rule in structure_rules()}
     if verdicts[finding.node].rule not in structural and graph.nodes[finding.node].signature.dtype is not None:
         verdicts[finding.node] = Verdict(Category.DENY, finding.rule, finding.because, finding.cause)
 
@@ -163,24 +155,30 @@ def _apply_patterns(
 
 def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
     _check_interface(graph, wishes)
-    choices: list[Choice] = []
-    for node in graph.nodes:
-        signature = node.signature
-        if signature.dtype is None or node.kind is Kind.SOURCE:
-            choices.append(Choice.ABSENT)
-        elif node.kind in (Kind.INPUT, Kind.OUTPUT):
-            choices.append(_interface_choice(graph, node, wishes))
-        elif signature.dtype is wishes.low:
-            choices.append(Choice.LOW)
-        elif (
-            verdicts[node.id].category is Category.DENY
-            or wishes.low not in signature.legal
-            or refusal_of(node, wishes) is not None
-        ):
-            choices.append(Choice.HIGH)
-        else:
-            choices.append(Choice.FREE)
+    columns = graph.columns
+    by_signature = [_choice_of(signature, wishes) for signature in columns.signatures]
+    choices = [by_signature[code] for code in columns.node_signature.tolist()]
+    for number in np.flatnonzero(columns.is_kind(Kind.INPUT, Kind.OUTPUT)).tolist():
+        choices[number] = _interface_choice(graph, graph.nodes[number], wishes)
+    for number in np.flatnonzero(columns.is_kind(Kind.SOURCE)).tolist():
+        choices[number] = Choice.ABSENT
+    for number, verdict in enumerate(verdicts):
+        if verdict.category is Category.DENY and choices[number] is Choice.FREE:
+            choices[number] = Choice.HIGH
+    mentioned = [wishes.target.mentions(signature.dialect, signature.op) for signature in columns.signatures]
+    for number in np.flatnonzero(np.array(mentioned, bool)[columns.node_signature]).tolist():
+        if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], wishes) is not None:
+            choices[number] = Choice.HIGH
     return choices
+
+
+def _choice_of(signature: Signature, wishes: Wishes) -> Choice:
+    """What the schema leaves to decide about an operator."""
+    if signature.dtype is None:
+        return Choice.ABSENT
+    if signature.dtype is wishes.low:
+        return Choice.LOW
+    return Choice.FREE if wishes.low in signature.legal else Choice.HIGH
 
 
 def _interface_choice(graph: Graph, node: Node, wishes: Wishes) -> Choice:
@@ -226,65 +224,6 @@ def _check_links(problem: Problem, wishes: Wishes) -> None:
                 f"--io {name}={wishes.io[name]}: {name!r} is a sequence, which cannot be cast, and "
                 f"{graph.nodes[other].name!r} holds it in {held}; ask the same of both, or leave it out"
             )
-
-
-def _promote(
-    graph: Graph, rows: Sequence[OpFacts | None], verdicts: list[Verdict], choices: Sequence[Choice], low: DType
-) -> None:
-    """Regions of free nodes that no FP32 operator touches: take them low, as the user asked.
-
-    Beside arithmetic, what only moves values is left to the strategy, which then casts where values are smallest.
-    """
-    region, troubled = _regions(graph, choices, low)
-    pulled: set[int] = set()  # regions that hold arithmetic, whose pure movement then only follows
-    for node in graph.nodes:
-        is_arithmetic = node.kind is Kind.OP and verdicts[node.id].category in (Category.ALLOW, Category.INFER)
-        if is_arithmetic and not _only_moves(rows[node.id]) and _is_movable(node, choices[node.id]):
-            pulled.add(region[node.id])
-    for node in graph.nodes:
-        if choices[node.id] is not Choice.FREE or node.kind is not Kind.OP or region[node.id] in troubled:
-            continue
-        old = verdicts[node.id]
-        is_moving = old.category is Category.CLEAR or _only_moves(rows[node.id])
-        if old.worth < GRANTED and not (is_moving and region[node.id] in pulled):
-            because = "nothing in this region needs f32, and low was asked for"
-            verdicts[node.id] = Verdict(Category.ALLOW, "untroubled", because, None, GRANTED)
-
-
-def _only_moves(row: OpFacts | None) -> bool:
-    return row is not None and row.cost is Cost.MOVEMENT
-
-
-def _is_movable(node: Node, choice: Choice) -> bool:
-    # Operators that are low already belong to their region as before their conversion: twice must be as once.
-    return choice is Choice.FREE or (choice is Choice.LOW and node.kind not in (Kind.INPUT, Kind.OUTPUT))
-
-
-def _regions(graph: Graph, choices: Sequence[Choice], low: DType) -> tuple[list[int], set[int]]:
-    """The region of each node, joined by values between movable nodes, and the regions that an FP32 operator
-    touches.
-    """
-    columns, kinds = graph.columns, list(Kind)
-    sources = columns.node_kind[columns.value_producer] == kinds.index(Kind.SOURCE)
-    planned = (columns.holds(HIGH) | columns.holds(low)) & ~sources
-    movable = np.array([_is_movable(node, choice) for node, choice in zip(graph.nodes, choices, strict=True)], bool)
-    stays = np.array([choice is Choice.HIGH for choice in choices], bool)
-    stays &= np.isin(columns.node_kind, [kinds.index(Kind.OP), kinds.index(Kind.TIE)])
-    # Both ends of every value: its maker, and each reader in its group.
-    makes = np.flatnonzero(planned & (columns.value_role == GROUP))
-    reads = planned[columns.use_value] & (columns.use_role == GROUP)
-    values = np.concatenate([makes, columns.use_value[reads]])
-    ends = np.concatenate([columns.value_producer[makes], columns.use_node[reads]])
-    is_troubled = np.zeros(len(graph.values), bool)
-    is_troubled[columns.use_value[planned[columns.use_value] & (columns.use_role == FIXED)]] = True
-    is_troubled |= planned & (columns.value_role != GROUP)
-    is_troubled[values[stays[ends]]] = True
-    values, ends = values[movable[ends]], ends[movable[ends]]
-    size = len(graph.nodes)
-    # Nodes and values are the two sides of one graph, whose parts are the regions.
-    links = csr_array((np.ones(len(ends), np.int8), (ends, values + size)), shape=(size + len(graph.values),) * 2)
-    region = connected_components(links, directed=False)[1]
-    return region[:size].tolist(), set(region[ends[is_troubled[values]]].tolist())
 
 
 def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reason]:

@@ -46,6 +46,18 @@ class Problem:
     prices: Costs
 
     @cached_property
+    def _choice_codes(self) -> "Ints":
+        import numpy as np
+
+        codes = {choice: code for code, choice in enumerate(Choice)}
+        return np.array([codes[choice] for choice in self.choices], np.int64)
+
+    def has_choice(self, choice: Choice) -> "Bools":
+        """Which nodes have a choice."""
+        found: Bools = self._choice_codes == list(Choice).index(choice)
+        return found
+
+    @cached_property
     def linked(self) -> tuple[int, ...]:
         """Per node the smallest id of the nodes it must agree with: those that share a value that cannot be cast."""
         parent = list(range(len(self.graph.nodes)))
@@ -68,7 +80,7 @@ class Problem:
         return tuple(find(node) for node in range(len(parent)))
 
     @cached_property
-    def gains(self) -> tuple[int, ...]:
+    def gains(self) -> "Ints":
         """What each node saves by running low, in the unit of `Costs`."""
         import numpy as np
 
@@ -82,23 +94,17 @@ class Problem:
         np.add.at(made, columns.value_producer[made_by], columns.value_elements[made_by])
         moved = 2 * (read + made) * columns.node_repeats  # two bytes fewer for each element read or written
         resizes = np.maximum(read, made) > 2 * np.minimum(read, made)
-        return tuple(
-            self._gain(number, amount, resize)
-            for number, (amount, resize) in enumerate(zip(moved.tolist(), resizes.tolist(), strict=True))
+        counts = columns.is_kind(Kind.OP) & np.array(
+            [c is not None and c is not Category.CLEAR for c in self.categories], bool
         )
-
-    def _gain(self, number: int, moved: int, resizes: bool) -> int:
-        category = self.categories[number]
-        if category is None or category is Category.CLEAR or self.graph.nodes[number].kind is not Kind.OP:
-            return 0
-        if category is not Category.ALLOW:
-            return moved
-        cost, worth = self.costs_of[number], self.worths[number]
-        if resizes and worth < GRANTED and cost is Cost.MOVEMENT:
-            return moved  # much smaller or larger than what it reads (Slice, Expand): cast where it is small
-        repeats = self.graph.scopes[self.graph.nodes[number].scope].repeats
-        factor = self.prices.linear_factor if cost in _HEAVY else 1
-        return worth * self.prices.cast_launch * repeats + moved * factor
+        worths = np.array(self.worths, np.int64)
+        is_allowed = np.array([category is Category.ALLOW for category in self.categories], bool)
+        # Much smaller or larger than what it reads (Slice, Expand): cast where it is small.
+        is_moving = np.array([cost is Cost.MOVEMENT for cost in self.costs_of], bool)
+        is_allowed &= ~(resizes & is_moving & (worths < GRANTED))
+        factors = np.where([cost in _HEAVY for cost in self.costs_of], self.prices.linear_factor, 1)
+        wanted = worths * self.prices.cast_launch * columns.node_repeats + moved * factors
+        return np.where(counts, np.where(is_allowed, wanted, moved), 0)
 
     @cached_property
     def cast_prices(self) -> "Ints":
@@ -109,12 +115,9 @@ class Problem:
     @cached_property
     def is_planned(self) -> "Bools":
         """Which values hold one of the two precisions today, and are made by an operator, an input or a tie."""
-        from mezzo.graph import Kind
-
         columns = self.graph.columns
-        source = list(Kind).index(Kind.SOURCE)
         held = columns.holds(self.high) | columns.holds(self.low)
-        found: Bools = held & (columns.node_kind[columns.value_producer] != source)
+        found: Bools = held & ~columns.is_kind(Kind.SOURCE)[columns.value_producer]
         return found
 
 
@@ -147,10 +150,9 @@ def casts_of(problem: Problem, is_low: Sequence[bool]) -> list[tuple[int, DType]
 
 def cost(problem: Problem, is_low: Sequence[bool]) -> int:
     """What an assignment costs: gains forgone and casts made, in the unit of `Costs`. Min-cut's is the least."""
-    total = sum(
-        gain
-        for gain, low, choice in zip(problem.gains, is_low, problem.choices, strict=True)
-        if not low and choice is not Choice.ABSENT
-    )
+    import numpy as np
+
+    is_high = ~np.array(is_low, bool) & ~problem.has_choice(Choice.ABSENT)
+    total = sum(problem.gains[is_high].tolist())
     prices = problem.cast_prices
-    return total + sum(int(prices[value]) for value, _ in casts_of(problem, is_low))
+    return int(total + sum(int(prices[value]) for value, _ in casts_of(problem, is_low)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from mezzo.dtypes import DType
 
@@ -43,7 +44,7 @@ class Refusal:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """A row set. What is not refused runs. `max_opset` is the newest opset the runtime loads, None if it loads all."""
 
@@ -58,7 +59,19 @@ class Target:
         self, dialect: str, op: str, version: int, attributes: Mapping[str, object], dtype: DType
     ) -> Refusal | None:
         """The row that refuses an operator in a dtype; None where it runs."""
-        for row in self.refusals:
-            if row.op == op and row.dialect == dialect and row.refuses(version, attributes, dtype):
+        for row in self._refusals_of.get((dialect, op), ()):
+            if row.refuses(version, attributes, dtype):
                 return row
         return None
+
+    def mentions(self, dialect: str, op: str) -> bool:
+        """Whether any row is about an operator."""
+        return (dialect, op) in self._refusals_of
+
+    @cached_property
+    def _refusals_of(self) -> Mapping[tuple[str, str], tuple[Refusal, ...]]:
+        found: dict[tuple[str, str], tuple[Refusal, ...]] = {}
+        for row in self.refusals:
+            key = row.dialect, row.op
+            found[key] = (*found.get(key, ()), row)
+        return found

@@ -30,11 +30,9 @@ class MinCut(Strategy):
 
     def assign(self, problem: Problem) -> Sequence[bool]:
         network = _Network(problem)
-        low_vertices = network.solve()
-        return [
-            choice is Choice.LOW or (choice is Choice.FREE and low_vertices[vertex])
-            for choice, vertex in zip(problem.choices, network.vertex, strict=True)
-        ]
+        is_low = network.solve()[network.vertex]
+        found: list[bool] = (problem.has_choice(Choice.LOW) | (problem.has_choice(Choice.FREE) & is_low)).tolist()
+        return found
 
 
 class _Network:
@@ -45,35 +43,27 @@ class _Network:
         self.vertex = self._vertices()
         self.edges: list[tuple[Integers, Integers, Integers]] = []
 
-    def _vertices(self) -> list[int]:
-        choices, linked = self.problem.choices, self.problem.linked
-        fixed: dict[int, int] = {}
-        for number, choice in enumerate(choices):
-            if choice is Choice.HIGH:
-                fixed[linked[number]] = _SINK
-        for number, choice in enumerate(choices):
-            if choice is Choice.LOW:
-                fixed.setdefault(linked[number], _SOURCE)
-        self.size = 2
-        vertices = [_SINK] * len(choices)
-        for number, choice in enumerate(choices):
-            if choice is Choice.LOW:
-                vertices[number] = _SOURCE
-            elif choice is Choice.FREE:
-                root = linked[number]
-                if root not in fixed:
-                    fixed[root] = self.size
-                    self.size += 1
-                vertices[number] = fixed[root]
-        return vertices
+    def _vertices(self) -> "Integers":
+        """Vertex of each node: a terminal where its precision is given, else one for all that are linked."""
+        import numpy as np
+
+        problem, linked = self.problem, np.array(self.problem.linked, np.int64)
+        given = np.full(len(linked), -1, np.int64)  # per root
+        given[linked[problem.has_choice(Choice.LOW)]] = _SOURCE
+        given[linked[problem.has_choice(Choice.HIGH)]] = _SINK
+        free = problem.has_choice(Choice.FREE)
+        roots = np.unique(linked[free & (given[linked] < 0)])
+        given[roots] = 2 + np.arange(len(roots))
+        self.size = 2 + len(roots)
+        found: Integers = np.where(free, given[linked], np.where(problem.has_choice(Choice.LOW), _SOURCE, _SINK))
+        return found
 
     def _build(self) -> None:
         import numpy as np
 
         problem, columns = self.problem, self.problem.graph.columns
-        vertex = np.array(self.vertex, np.int64)
-        gains = np.array(problem.gains, np.int64)
-        free = np.array([choice is Choice.FREE for choice in problem.choices], bool) & (gains > 0)
+        vertex, gains = self.vertex, problem.gains
+        free = problem.has_choice(Choice.FREE) & (gains > 0)
         self._add(np.full(int(free.sum()), _SOURCE), vertex[free], gains[free])
         held = np.where(columns.holds(problem.low), _SOURCE, _SINK)
         made = np.where(columns.value_role == GROUP, vertex[columns.value_producer], held)
@@ -111,7 +101,7 @@ class _Network:
         counts = (tails != heads) & (tails != _SINK) & (heads != _SOURCE)
         self.edges.append((tails[counts], heads[counts], capacities[counts]))
 
-    def solve(self) -> list[bool]:
+    def solve(self) -> "NDArray[np.bool_]":
         """Say for each vertex whether it is low, in the cut with most vertices low."""
         import numpy as np
         from scipy.sparse import csr_array
@@ -120,7 +110,8 @@ class _Network:
         self._build()
         starts, ends, weights = (np.concatenate(column) for column in zip(*self.edges, strict=True))
         if not len(starts):
-            return [vertex != _SINK for vertex in range(self.size)]
+            everything: NDArray[np.bool_] = np.arange(self.size) != _SINK
+            return everything
         edges = csr_array((weights, (starts, ends)), shape=(self.size, self.size))
         edges.sum_duplicates()
         tails, heads = np.repeat(np.arange(self.size), np.diff(edges.indptr)), edges.indices
@@ -137,8 +128,7 @@ class _Network:
         doomed = breadth_first_order(csr_array(residual.T), _SINK, return_predecessors=False)
         is_low = np.ones(self.size, bool)
         is_low[doomed] = False
-        found: list[bool] = is_low.tolist()
-        return found
+        return is_low
 
 
 def _capped(tails: "Integers", heads: "Integers", capacities: "Integers") -> "Integers":

@@ -8,11 +8,14 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import TypeVar, cast
 
 from mezzo.dtypes import Format
 from mezzo.facts import Function, OpFacts
 from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role
 from mezzo.policy import Finding
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -28,18 +31,36 @@ class View:
         row = self.rows[node.id]
         return Function.NONE if row is None else row.function
 
+    def nodes_where(self, is_wanted: Callable[[OpFacts], bool]) -> list[Node]:
+        """Operators whose facts are as wanted, in graph order. Asks once per signature, of which a model has few."""
+        import numpy as np
+
+        codes = self.graph.columns.node_signature
+        first = np.unique(codes, return_index=True)[1].tolist()
+        wanted = np.array([(row := self.rows[node]) is not None and is_wanted(row) for node in first], bool)
+        return [self.graph.nodes[number] for number in np.flatnonzero(wanted[codes]).tolist()]
+
     @cached_property
-    def by_function(self) -> Mapping[Function, tuple[Node, ...]]:
+    def _by_function(self) -> Mapping[Function, tuple[Node, ...]]:
         found: dict[Function, list[Node]] = {}
-        for node, row in zip(self.graph.nodes, self.rows, strict=True):
-            if row is not None and row.function is not Function.NONE:
-                found.setdefault(row.function, []).append(node)
+        for node in self.nodes_where(lambda row: row.function is not Function.NONE):
+            found.setdefault(self.function(node), []).append(node)
         return {function: tuple(nodes) for function, nodes in found.items()}
 
     def nodes(self, *functions: Function) -> Iterable[Node]:
         """Operators with any of the functions, in graph order within each."""
         for function in functions:
-            yield from self.by_function.get(function, ())
+            yield from self._by_function.get(function, ())
+
+    def once(self, search: "Callable[[View], Found]") -> "Found":
+        """What a search finds in this view, made once: rules of one family share it."""
+        if search not in self._searches:
+            self._searches[search] = search(self)
+        return cast("Found", self._searches[search])  # kept under the search that returned it
+
+    @cached_property
+    def _searches(self) -> dict[object, object]:
+        return {}
 
     def producer(self, node: Node, operand: int) -> Node | None:
         """The node that makes an operand, seen through operators that hand their input on unchanged, but for

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.dtypes import DType
+from mezzo.dtypes import HIGH, DType
 from mezzo.facts import Cost, Function, OpFacts, Risk
 from mezzo.graph import Kind, Node, Role
 from mezzo.policy import Finding
@@ -63,28 +63,29 @@ def returns_to_integers(view: View) -> Iterable[Finding]:
 
 def exact_operand(view: View) -> Iterable[Finding]:
     """Arithmetic that feeds an operand which keeps FP32: scales, ratios, grids, thresholds."""
-    graph = view.graph
+    import numpy as np
+
+    from mezzo.columns import FIXED
+
+    graph, columns = view.graph, view.graph.columns
+    exact = (columns.use_role == FIXED) & columns.holds(HIGH)[columns.use_value]
+    exact &= columns.is_kind(Kind.OP)[columns.use_node]
+    values, readers, operands = columns.use_value[exact], columns.use_node[exact], columns.use_operand[exact]
     seen: set[int] = set()
-    for value, uses in zip(graph.values, graph.uses, strict=True):
-        if value.dtype is not DType.FLOAT32:
+    for at in np.argsort(values, kind="stable").tolist():
+        maker, reader = graph.nodes[graph.values[values[at]].producer], graph.nodes[readers[at]]
+        row = view.rows[maker.id]
+        if row is None or row.cost not in _ARITHMETIC or not view.is_decided(maker):
             continue
-        for use in uses:
-            reader = graph.nodes[use.node]
-            if reader.signature.inputs[use.operand] is not Role.FIXED or reader.kind is not Kind.OP:
-                continue
-            maker = graph.nodes[value.producer]
-            row = view.rows[maker.id]
-            if row is None or row.cost not in _ARITHMETIC or not view.is_decided(maker):
-                continue
-            text = f"feeds operand {use.operand} of {reader.name!r}, which is read in f32"
-            yield Finding(maker.id, "exact-operand", text, reader.id)
-            for node, later in _back(view, [maker], _ARITHMETIC, seen):
-                yield Finding(node.id, "exact-operand", text, later.id)
+        text = f"feeds operand {operands[at]} of {reader.name!r}, which is read in f32"
+        yield Finding(maker.id, "exact-operand", text, reader.id)
+        for node, later in _back(view, [maker], _ARITHMETIC, seen):
+            yield Finding(node.id, "exact-operand", text, later.id)
 
 
 def angles(view: View) -> Iterable[Finding]:
     """Positions times frequencies under a sine or cosine (rotary and sinusoidal embeddings)."""
-    ends = [end for end, row in zip(view.graph.nodes, view.rows, strict=True) if _takes_angle(view, end, row)]
+    ends = [end for end in view.nodes_where(_is_periodic) if view.is_decided(end)]
     counting = _counting(view, ends)
     seen: set[int] = set()
     for end in ends:
@@ -95,9 +96,8 @@ def angles(view: View) -> Iterable[Finding]:
             yield Finding(node.id, "angles", f"is part of the angle that {end.name!r} takes", reader.id)
 
 
-def _takes_angle(view: View, node: Node, row: OpFacts | None) -> bool:
-    is_periodic = row is not None and Risk.PERIODIC in row.risks and row.cost is Cost.POINTWISE
-    return is_periodic and view.is_decided(node)
+def _is_periodic(row: OpFacts) -> bool:
+    return Risk.PERIODIC in row.risks and row.cost is Cost.POINTWISE
 
 
 def _counting(view: View, ends: Iterable[Node]) -> set[int]:

@@ -30,8 +30,16 @@ def _exponent(view: View, node: Node) -> float | None:
     return facts.values[0] if facts is not None and facts.values is not None and len(facts.values) == 1 else None
 
 
-def norms(view: View) -> Iterator[tuple[str, list[Node]]]:
-    """Each decomposed norm: its rule name and nodes, the root first."""
+def norms(view: View) -> tuple[tuple[str, list[Node]], ...]:
+    """Each decomposed norm: its rule name and nodes, the root first. Searched once per view."""
+    return view.once(_search)
+
+
+def _search(view: View) -> tuple[tuple[str, list[Node]], ...]:
+    return tuple(_norms(view))
+
+
+def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
     for root in view.nodes(*_ROOTS):
         if view.function(root) is Function.POWER and _exponent(view, root) not in (0.5, -0.5):
             continue

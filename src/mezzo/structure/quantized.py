@@ -10,10 +10,7 @@ from mezzo.structure import StructureRule, View
 
 def quantized_part(view: View) -> Iterable[Finding]:
     """An operator that reads dequantized values, and what lies between it and the quantizer."""
-    for node in view.graph.nodes:
-        row = view.rows[node.id]
-        if row is None or row.cost is not Cost.QUANTIZE:
-            continue
+    for node in view.nodes_where(lambda row: row.cost is Cost.QUANTIZE):
         for start in view.producers(node):
             yield from _between(view, start, node)
 

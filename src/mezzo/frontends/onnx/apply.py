@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import cached_property
 
+import numpy as np
 import onnx
 import onnx.helper
 
@@ -71,9 +72,9 @@ class _Applier:
     def note(self, edits: Sequence[Edit]) -> None:
         """Learn the native dtypes, which forms are read, and who keeps a graph output's name."""
         for edit in edits:
-            if isinstance(edit, Retype):
+            if type(edit) is Retype:
                 self.native[edit.value] = edit.dtype
-            elif isinstance(edit, Rewire):
+            elif type(edit) is Rewire:
                 self.wanted.add((edit.value, edit.dtype))
                 self.rewired[Use(edit.node, edit.operand)] = (edit.value, edit.dtype)
         for node in reversed(self.graph.nodes):
@@ -346,8 +347,11 @@ class _Applier:
 
     def _write_explicit_dtypes(self) -> None:
         """EyeLike and its kin take their operand's dtype unless told: tell them, where operand and result part ways."""
-        for node, proto in zip(self.graph.nodes, self.handles.protos, strict=True):
-            if node.op not in _LIKE or proto is None or node.kind is not Kind.OP or node.inputs[0] is None:
+        columns = self.graph.columns
+        is_like = np.array([signature.op in _LIKE for signature in columns.signatures], bool)
+        for number in np.flatnonzero(is_like[columns.node_signature]).tolist():
+            node, proto = self.graph.nodes[number], self.handles.protos[number]
+            if proto is None or node.kind is not Kind.OP or node.inputs[0] is None:
                 continue
             row = SPECIAL.get((proto.domain, proto.op_type))
             if row is None or row.dtype_attribute is None or find(proto, row.dtype_attribute):

@@ -186,7 +186,7 @@ class Blobs:
 
         A payload in the model is rounded at once, so retarget a copy of the tensor that came with the model.
         """
-        source = element_dtype(tensor, self.where(tensor))
+        source = FROM_ONNX.get(tensor.data_type) or element_dtype(tensor, self.where(tensor))
         assert source in FLOATING and dtype in FLOATING, f"cannot round {source} to {dtype}"
         if self.stored(tensor) is not None:
             del tensor.external_data[2:]
@@ -195,12 +195,13 @@ class Blobs:
         elif dtype is not source:
             raw = tensor.raw_data
             if source is DType.FLOAT32 and 0 < len(raw) <= _FEW_BYTES:
-                check_payload(tensor, len(raw), self.where(tensor))
-                rounded = round_few(raw, dtype, limit)
+                if 4 * math.prod(tensor.dims) != len(raw):
+                    check_payload(tensor, len(raw), self.where(tensor))
+                tensor.raw_data = round_few(raw, dtype, limit)
             else:
                 rounded = round_to(self.array(tensor), dtype, limit).tobytes()
-            clear_payload(tensor)
-            tensor.raw_data = rounded
+                clear_payload(tensor)
+                tensor.raw_data = rounded
         tensor.data_type = TO_ONNX[dtype]
 
     def array(self, tensor: onnx.TensorProto) -> Array:

@@ -160,6 +160,8 @@ def _large_payload(tensor: onnx.TensorProto) -> Blob | None:
 
     Shapes that make no sense are left to whoever uses the tensor, as those of small tensors are.
     """
+    if tensor.ByteSize() <= INLINE_BYTES:
+        return None
     dims = tensor.dims
     dtype = FROM_ONNX.get(tensor.data_type)
     if not dims or dtype is None or dtype is DType.STRING or tensor.data_location == EXTERNAL or min(dims) < 0:

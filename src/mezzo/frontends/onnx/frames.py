@@ -1,6 +1,7 @@
 """Where a name means what: environments of values, and what reading one graph or body needs of its surroundings."""
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Protocol
 
 import onnx
@@ -13,6 +14,7 @@ from mezzo.graph import ConstantFacts, Role, Signature
 ANY_FLOAT = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 
 
+@cache
 def pseudo_signature(op: str, inputs: int, outputs: int, dtype: DType | None, legal: frozenset[DType]) -> Signature:
     """Signature of a node that is no operator: one group over all its ports."""
     role = Role.FIXED if dtype is None else Role.GROUP

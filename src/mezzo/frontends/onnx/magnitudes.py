@@ -52,6 +52,10 @@ def _few_floats(tensor: onnx.TensorProto) -> Sequence[float] | None:
 
 def measure_few(values: Sequence[float]) -> ConstantFacts:
     """Measure at most a few dozen numbers without numpy, which would cost more than the work."""
+    kept = tuple(values) if len(values) <= _KEPT_ELEMENTS else None
+    magnitudes = list(map(abs, values))
+    if min(magnitudes) > 0.0 and sum(magnitudes) < math.inf:  # ordinary numbers; a NaN compares false
+        return ConstantFacts(len(values), max(magnitudes), min(magnitudes), False, False, min(values) < 0.0, kept)
     largest = 0.0
     smallest = math.inf
     has_infinity = has_nan = has_negative = False
@@ -68,7 +72,6 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
                 largest = magnitude
             if magnitude < smallest:
                 smallest = magnitude
-    kept = tuple(values) if len(values) <= _KEPT_ELEMENTS else None
     return ConstantFacts(len(values), largest, smallest if largest else 0.0, has_infinity, has_nan, has_negative, kept)
 
 

@@ -15,6 +15,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError, ModelError
 from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.apply import apply
+from mezzo.frontends.onnx.blobs import EXTERNAL
 from mezzo.frontends.onnx.files import Source, from_proto, load
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.magnitudes import facts
@@ -76,7 +77,7 @@ class OnnxModel:
         return Reading(graph, handles, opsets.default_opset(working))
 
     def _facts_of(self, tensor: onnx.TensorProto) -> ConstantFacts:
-        if self.source.blobs.stored(tensor) is None:
+        if tensor.data_location != EXTERNAL:
             return facts(tensor, self.source.blobs)
         # A large weight is read once, however often the model is.
         key = tensor.SerializeToString(deterministic=True)
@@ -124,7 +125,8 @@ class OnnxModel:
         return save(model, self.source, dst, overwrite=overwrite, progress=progress).size_bytes
 
     def materialize(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        return materialize(model, self.source.blobs)
+        """A result with all its weights; the result itself where none are in files."""
+        return materialize(model, self.source.blobs) if len(self.source.blobs) else model
 
 
 def open_model(

@@ -27,22 +27,24 @@ class Names:
     def _value_names(self) -> dict[int, set[str]]:
         containers = self._handles.containers
         found: dict[int, set[str]] = {id(container): set() for container in containers}
+        by_scope = [found[id(container)] for container in containers]
         for value in self._graph.values:
-            found[id(containers[value.scope])].add(value.name)
+            by_scope[value.scope].add(value.name)
         for scope, cast in self._handles.casts:
-            found[id(containers[scope])].update(cast.output)
+            by_scope[scope].update(cast.output)
         for scope, owner in enumerate(self._handles.owners):
-            found[id(containers[scope])].update(info.name for info in owner.value_info)
+            by_scope[scope].update(info.name for info in owner.value_info)
         return found
 
     def _node_names(self) -> dict[int, set[str]]:
         containers = self._handles.containers
         found: dict[int, set[str]] = {id(container): set() for container in containers}
+        by_scope = [found[id(container)] for container in containers]
         for node, proto in zip(self._graph.nodes, self._handles.protos, strict=True):
             if proto is not None:
-                found[id(containers[node.scope])].add(proto.name)
+                by_scope[node.scope].add(proto.name)
         for scope, cast in self._handles.casts:
-            found[id(containers[scope])].add(cast.name)
+            by_scope[scope].add(cast.name)
         return found
 
 

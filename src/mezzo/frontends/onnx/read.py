@@ -1,8 +1,9 @@
 """Read a ModelProto into a Graph, with handles back to it. The only reader of ONNX's structure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Container as Holder
 from dataclasses import replace
+from functools import cache, partial
 
 import onnx
 
@@ -25,8 +26,9 @@ _UNKNOWN_ELEMENTS = 1024
 _EXPANSION_LIMIT = 400_000
 _MAX_DEPTH = 64
 _MAX_REPEATS = 64
-# Half the time of calling the classes, and a model has tens of thousands of each.
-_new_value, _new_node = Value._make, Node._make
+# A third of the time of calling the classes, and a model has tens of thousands of each.
+_new_value: Callable[[tuple[str, DType | None, int, int, int, bool]], Value] = partial(tuple.__new__, Value)
+_new_node: Callable[[tuple[object, ...]], Node] = partial(tuple.__new__, Node)
 
 
 class Reader:
@@ -56,8 +58,8 @@ class Reader:
     # -- building blocks ------------------------------------------------------------------------------------------
 
     def add_value(self, name: str, value_type: ValueType, producer: int, scope: int, elements: int) -> int:
-        is_castable = type(value_type) is not Aggregate
-        dtype = value_type if is_castable else element_dtype(value_type)
+        is_castable = not isinstance(value_type, Aggregate)
+        dtype = value_type.dtype if isinstance(value_type, Aggregate) else value_type
         self.values.append(_new_value((name, dtype, producer, scope, elements, is_castable)))
         self.types.append(value_type)
         return len(self.values) - 1
@@ -140,7 +142,7 @@ class Reader:
             self.form_makers[form] = maker
             self.handles.forms[form] = name
 
-    def elements(self, name: str, inputs: tuple[int | None, ...]) -> int:
+    def elements(self, name: str, inputs: Sequence[int | None]) -> int:
         known = self.counts.get(name)
         if known is not None:
             return known
@@ -195,9 +197,10 @@ class Reader:
 
     def _check_names(self) -> None:
         """Protobuf hands out text that is not UTF-8 as bytes. Raises ModelError for it."""
-        for value in self.values:
-            if type(value.name) is not str:
-                raise ModelError(f"a value's name is not UTF-8: {value.name!r}; export the model again")
+        if {type(value.name) for value in self.values} <= {str}:
+            return
+        strange = next(value.name for value in self.values if type(value.name) is not str)
+        raise ModelError(f"a value's name is not UTF-8: {strange!r}; export the model again")
 
     def _can_cast(self, opsets: Mapping[str, int]) -> bool:
         schema = find_schema("", "Cast", opsets[""]) if "" in opsets else None
@@ -318,24 +321,23 @@ class Reader:
         number = len(self.nodes)
         inputs: list[int | None] = []
         types: list[ValueType] = []
-        names = frame.env.names
+        values, names = self.values, frame.env.names
         for index, name in enumerate(proto.input):
             value = names.get(name)
-            if value is None or value < 0 or self.values[value].name != name:
-                found, value_type = self.operand(frame, proto, index, number)
-                inputs.append(found)
-                types.append(UNKNOWN if found is not None and value_type is None else value_type)
+            if value is None or value < 0 or values[value].name != name:
+                value, held = self.operand(frame, proto, index, number)
+                is_known = value is None or held is not None
             else:
-                inputs.append(value)
                 held = self.types[value]
-                types.append(UNKNOWN if held is None else held)
+                is_known = held is not None
+            inputs.append(value)
+            types.append(held if is_known else UNKNOWN)
         row = SPECIAL.get((domain, op))
         attribute = None
         if row is not None and row.dtype_attribute is not None:
             attribute = dtype_of(proto, row.dtype_attribute, frame.attributes)
         outputs = proto.output
         solved = solve(domain, op, frame.opsets.get(domain, 1), tuple(types), len(outputs), attribute)
-        operands = tuple(inputs)
         results: list[int | None] = []
         for name, value_type in zip(outputs, solved.outputs, strict=True):
             if not name:
@@ -343,13 +345,16 @@ class Reader:
                 continue
             if value_type is None:
                 value_type = _stated_type(proto) or self._declared_type(frame, name)
-            names[name] = self.add_value(name, value_type, number, frame.scope, self.elements(name, operands))
-            results.append(names[name])
+            elements = self.counts.get(name)
+            if elements is None:
+                elements = self.elements(name, inputs)
+            names[name] = made = self.add_value(name, value_type, number, frame.scope, elements)
+            results.append(made)
         signature = solved.signature
         if signature.dtype is not None and signature.dtype is not HIGH and signature.dtype is not self.low:
             signature = _frozen(signature)
         title = self.unique(frame, proto.name or f"{op}:{outputs[0] if outputs else ''}")
-        self.add_node(title, Kind.OP, signature, frame.scope, operands, tuple(results), proto)
+        self.add_node(title, Kind.OP, signature, frame.scope, tuple(inputs), tuple(results), proto)
 
     def _declared_type(self, frame: Frame, name: str) -> ValueType:
         info = frame.declared.get(name)
@@ -378,6 +383,7 @@ def _stated_type(proto: onnx.NodeProto) -> ValueType:
 _NO_FACTS = ConstantFacts(0, 0.0, 0.0, False, False, False, None)
 
 
+@cache
 def _frozen(signature: Signature) -> Signature:
     """The same operator without a decision: its floats are neither high nor low (f64, or the other 16-bit type)."""
     roles = (Role.FIXED,) * len(signature.inputs), (Role.FIXED,) * len(signature.outputs)
