@@ -15,9 +15,9 @@ _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 # Lowest first. A component imports itself and lower layers; those of one layer import each other only in `_UNITED`.
 _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "dtypes", "graph", "columns"}),  # vocabulary
-    frozenset({"facts", "policy", "target", "plans", "strategy"}),  # contracts
+    frozenset({"facts", "policy", "target", "plans", "strategy", "selectors", "coloring"}),  # contracts
     frozenset({"ops", "policies", "targets", "structure", "strategies"})
-    | {"lower", "check", "promotion", "planfile", "discovery"},
+    | {"lower", "check", "promotion", "planfile", "policyfile", "discovery"},
     frozenset({"frontends", "quant", "numerics", "report"}),
     frozenset({"planner"}),
     frozenset({"options", "conversion", "pipeline"}),  # puts the parts together

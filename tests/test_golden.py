@@ -3,7 +3,7 @@
 A case is comment lines that say what rule it guards, options of the conversion as `key: value`, the model as ONNX text
 under `--- before`, and what is expected: the typed text under `--- after`, or the message under `--- error`. Under
 `--- reasons` stands one line per operator, `node: precision rule`, where the reasons are what the case is about;
-under `--- opset` the result's opset.
+under `--- opset` the result's opset. A policy of the case's own stands as TOML under `--- policy`.
 
     python tests/test_golden.py --write [PATTERN]
 
@@ -23,7 +23,9 @@ import onnx.parser
 import pytest
 
 import mezzo
+from mezzo import discovery
 from mezzo.frontends.onnx.run import Engine, native_session
+from mezzo.policyfile import read_policy
 
 _FOLDER = Path(__file__).parent / "golden"
 _TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset"})
@@ -43,6 +45,7 @@ class Case:
     before: str
     options: dict[str, str]
     expected: dict[str, str] = field(default_factory=dict)
+    policy: str = ""
 
     def model(self) -> onnx.ModelProto:
         """Read the model anew."""
@@ -54,6 +57,8 @@ class Case:
     def convert(self, model: onnx.ModelProto) -> mezzo.Converted:
         options: dict[str, object] = {k: v for k, v in self.options.items() if k in _TEXTS}
         options |= {k: tuple(v.split()) for k, v in self.options.items() if k in _LISTS}
+        if self.policy:
+            options["policy"] = read_policy(self.policy, "case", discovery.policy)
         io = self.options.get("io", "keep")
         options["io"] = dict(part.split("=", 1) for part in io.split()) if "=" in io else io
         return mezzo.convert(model, **options)  # type: ignore[arg-type]  # the names are those of `convert`
@@ -71,7 +76,8 @@ class Case:
 
     def text(self, expected: dict[str, str]) -> str:
         """Spell the file with these expectations."""
-        sections = {"before": self.before, **expected}
+        policy = {"policy": self.policy} if self.policy else {}
+        sections = {**policy, "before": self.before, **expected}
         return "".join([*self.head, *(f"--- {name}\n{text}" for name, text in sections.items())])
 
 
@@ -93,11 +99,13 @@ def read_case(path: Path) -> Case:
             if not separator or key not in _KEYS:
                 raise ValueError(f"{path}: {line.strip()!r} is no option; choose of {sorted(_KEYS)}")
             options[key] = value.strip()
+    policy = "".join(sections.pop("policy", ()))
     strangers = sections.keys() - {"before", *_EXPECTATIONS}
     if "before" not in sections or strangers or not head or not head[0].startswith("#"):
         raise ValueError(f"{path}: wanted a comment, '--- before' and some of {_EXPECTATIONS}; {sorted(strangers)}")
     texts = {name: "".join(lines) for name, lines in sections.items()}
-    return Case(path.relative_to(_FOLDER).with_suffix("").as_posix(), tuple(head), texts.pop("before"), options, texts)
+    name = path.relative_to(_FOLDER).with_suffix("").as_posix()
+    return Case(name, tuple(head), texts.pop("before"), options, texts, policy)
 
 
 def _make_sparse(graph: onnx.GraphProto, name: str) -> None:

@@ -50,7 +50,8 @@ class Signature:
     """Types of one operator at one version with given input dtypes. Shared by all nodes alike.
 
     `dtype` is what the compute group holds today; None where the node has no floating compute group.
-    `legal` are the dtypes the dialect's schema lets the compute group hold, today's included.
+    `legal` are the dtypes the dialect's schema lets the compute group hold, today's included. `attributes` are those
+    the operator has, with their defaults; None where there is none.
     """
 
     dialect: str
@@ -60,6 +61,7 @@ class Signature:
     outputs: tuple[Role, ...]
     dtype: DType | None
     legal: frozenset[DType]
+    attributes: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 
 # NamedTuples where the style asks for frozen dataclasses: a model has tens of thousands of these, and making a frozen
@@ -142,6 +144,10 @@ class Graph:
     # node).
     forms: Mapping[tuple[int, DType], int | None]
     notes: tuple[str, ...] = field(default=())  # what reading could not resolve, for people
+    # Asked for by rules of a policy only, so a front end may work them out when first looked at. By node id: the path
+    # of the module that the node was exported from. By value id: the shape, None per unknown dimension.
+    modules: Mapping[int, str] = field(default_factory=dict, compare=False)
+    shapes: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict, compare=False)
 
     @cached_property
     def uses(self) -> "UsesByValue":

@@ -1,6 +1,7 @@
 """Read the options of a conversion: names become policies, targets and dtypes, and what is unknown is refused."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from mezzo.discovery import target as find_target
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.planner import Wishes
+from mezzo.policy import Policy
+from mezzo.policyfile import load_policy
 
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
@@ -37,7 +40,7 @@ def _choose(option: str, value: str, choices: Sequence[str]) -> str:
 
 def read_options(
     to: str,
-    policy: str,
+    policy: "str | os.PathLike[str] | Policy",
     strategy: str,
     target: str | None,
     include: Sequence[str],
@@ -52,6 +55,7 @@ def read_options(
     _choose("opset", opset, ("auto", "keep"))
     if target is None:
         target = _DEFAULT_TARGETS[low]
+    chosen = _read_policy(policy)
     dtypes = {**LOW_DTYPES, "fp32": HIGH}
     by_name: dict[str, DType] = {}
     default = HIGH
@@ -64,7 +68,7 @@ def read_options(
                 raise InputError(f"io of {name!r} is {text!r}; this conversion knows fp32 and {to}")
     wishes = Wishes(
         low,
-        find_policy(policy),
+        chosen,
         find_strategy(strategy),
         find_target(target),
         tuple(include),
@@ -75,7 +79,7 @@ def read_options(
     )
     settings = (
         ("to", to),
-        ("policy", policy),
+        ("policy", policy if isinstance(policy, str) else chosen.name),
         ("strategy", strategy),
         ("target", target),
         ("include", json.dumps(list(include))),
@@ -85,3 +89,12 @@ def read_options(
         ("opset", opset),
     )
     return Options(wishes, out_of_range, opset, settings)
+
+
+def _read_policy(given: "str | os.PathLike[str] | Policy") -> Policy:
+    """A policy itself, a preset's name, or the path of a policy file, which a name that ends in '.toml' is."""
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, str) and not given.endswith(".toml"):
+        return find_policy(given)
+    return load_policy(given, find_policy)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mezzo.conversion import Decided
     from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.policy import Policy
 
 Progress = Callable[[str, int, int], None]
 
@@ -60,7 +61,7 @@ def convert(
     dst: str | os.PathLike[str] | None = None,
     *,
     to: str = "fp16",
-    policy: str = "balanced",
+    policy: "str | os.PathLike[str] | Policy" = "balanced",
     strategy: str = "mincut",
     target: str | None = None,
     include: Sequence[str] = (),
@@ -77,6 +78,7 @@ def convert(
 
     Args:
         to: "fp16" or "bf16".
+        policy: a preset's name, the path of a policy file (.toml), or a Policy.
         target: what must load the result; by default ONNX Runtime for fp16, the ONNX schema alone for bf16.
         include, exclude: globs on node names, or "op:" and a glob on operators; exclude wins.
         io: "keep", "low", or a mapping of input and output names to "fp16", "bf16" or "fp32".
@@ -108,7 +110,7 @@ def plan(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     *,
     to: str = "fp16",
-    policy: str = "balanced",
+    policy: "str | os.PathLike[str] | Policy" = "balanced",
     strategy: str = "mincut",
     target: str | None = None,
     include: Sequence[str] = (),

@@ -14,6 +14,7 @@ from mezzo.ops import op_facts
 from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
 from mezzo.promotion import UNTROUBLED, untroubled
+from mezzo.selectors import Site, Tier
 from mezzo.strategy import Choice, Problem, Strategy
 from mezzo.structure import View, structure_rules
 from mezzo.structure.masks import mask_limits
@@ -102,22 +103,48 @@ def _verdicts(view: View, wishes: Wishes) -> list[Verdict]:
     graph = view.graph
     columns = graph.columns
     by_signature = [
-        wishes.policy.judge(op_facts(signature.dialect).get(signature.op), wishes.low)
-        if signature.dtype is not None
-        else _NONE
+        _judge_signature(signature, wishes) if signature.dtype is not None else _NONE
         for signature in columns.signatures
     ]
     verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
     for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
         verdicts[number] = _BY_KIND[graph.nodes[number].kind]
+    _apply_rules(graph, verdicts, wishes, Tier.ATTRIBUTE)
     structural = {rule.name for rule in structure_rules()}
     for rule in structure_rules():
         if wishes.policy.findings is None or rule.name in wishes.policy.findings:
             for finding in rule.find(view):
                 _deny(graph, verdicts, structural, finding)
+    _apply_rules(graph, verdicts, wishes, Tier.REGION)
+    _apply_rules(graph, verdicts, wishes, Tier.NAME)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
     _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
     return verdicts
+
+
+def _judge_signature(signature: Signature, wishes: Wishes) -> Verdict:
+    key = signature.dialect, signature.op
+    return wishes.policy.judge(key, op_facts(signature.dialect).get(signature.op), wishes.low)
+
+
+def _apply_rules(graph: Graph, verdicts: list[Verdict], wishes: Wishes, tier: Tier) -> None:
+    """Let the rules about single nodes of one tier speak; the first that selects a node decides."""
+    rules = wishes.policy.local_rules(tier)
+    if not rules:
+        return
+    columns = graph.columns
+    by_signature = [
+        [r for r in rules if r.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), wishes.low)]
+        for s in columns.signatures
+    ]
+    kinds = columns.is_kind(Kind.OP, Kind.TIE) if tier > Tier.ATTRIBUTE else columns.is_kind(Kind.OP)
+    wanted = np.array([bool(found) for found in by_signature], bool)[columns.node_signature] & kinds
+    for number in np.flatnonzero(wanted).tolist():
+        site = Site(graph, graph.nodes[number])
+        for candidate in by_signature[columns.node_signature[number]]:
+            if all(selector.matches(site) for selector in candidate.where):
+                verdicts[number] = candidate.verdict()
+                break
 
 
 def _deny(graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: Finding) -> None:

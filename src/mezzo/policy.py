@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from mezzo.dtypes import DType
 from mezzo.facts import Cost, OpFacts, Risk
+from mezzo.selectors import Selector, Tier
+
+# An operator: its dialect and its name.
+OpKey = tuple[str, str]
 
 
 class Category(enum.Enum):
@@ -34,20 +38,27 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The category of a node, the rule that gave it and the evidence, in words. `worth`: see Rule."""
+    """The category of a node, the rule that gave it and the evidence, in words. `worth`, `accumulate`, `output`: see
+    Rule.
+    """
 
     category: Category
     rule: str
     because: str
     cause: int | None = None
     worth: int = 0
+    accumulate: DType | None = None
+    output: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Fires for an operator with any of `costs` or `risks`, in any of `formats`. Empty `formats` means every format.
+    """Fires for an operator with any of `costs` or `risks`, or named in `ops`, in any of `formats`, at a node that all
+    of `where` select. Empty means any: a rule with none of these fires everywhere.
 
+    `ops`: names of operators, "Softmax" in any dialect or "com.microsoft:Gelu" in one.
     `worth`: for how many casts, at most, an operator that the rule allows is worth running low.
+    `accumulate` and `output`: in what an operator that runs low sums up and hands on, if not in the low format.
     """
 
     name: str
@@ -57,11 +68,28 @@ class Rule:
     risks: frozenset[Risk] = frozenset()
     formats: frozenset[DType] = frozenset()
     worth: int = 0
+    ops: frozenset[str] = frozenset()
+    where: tuple[Selector, ...] = ()
+    accumulate: DType | None = None
+    output: DType | None = None
 
-    def fires(self, row: OpFacts, low: DType) -> bool:
+    @property
+    def tier(self) -> Tier:
+        """How specific the rule is; the more specific decides."""
+        return max((selector.tier for selector in self.where), default=Tier.TYPE if self.ops else Tier.PRESET)
+
+    def fires(self, key: OpKey, row: OpFacts | None, low: DType) -> bool:
+        """Whether the rule is about an operator, its nodes apart."""
         if self.formats and low not in self.formats:
             return False
-        return row.cost in self.costs or bool(self.risks & row.risks)
+        if not (self.costs or self.risks or self.ops):
+            return True
+        if key[1] in self.ops or ":".join(key) in self.ops:
+            return True
+        return row is not None and (row.cost in self.costs or bool(self.risks & row.risks))
+
+    def verdict(self) -> Verdict:
+        return Verdict(self.category, self.name, self.because, None, self.worth, self.accumulate, self.output)
 
 
 def rule(
@@ -73,22 +101,41 @@ def rule(
     risks: Iterable[Risk] = (),
     formats: Iterable[DType] = (),
     worth: int = 0,
+    ops: Iterable[str] = (),
+    where: Iterable[Selector] = (),
+    accumulate: DType | None = None,
+    output: DType | None = None,
 ) -> Rule:
-    """Write one rule of a preset."""
-    return Rule(name, category, because, frozenset(costs), frozenset(risks), frozenset(formats), worth)
+    """Write one rule of a policy."""
+    return Rule(
+        name, category, because, frozenset(costs), frozenset(risks), frozenset(formats), worth, frozenset(ops),
+        tuple(where), accumulate, output,
+    )  # fmt: skip
 
 
 # More casts than stand around any ordinary node: what is worth this is granted.
 GRANTED = 16
 
 
+class Missing(enum.Enum):
+    """What to do about operators that no rule and no facts speak of."""
+
+    SILENT = "silent"
+    WARN = "warn"
+    ERROR = "error"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Rules in order; the first that fires decides, `otherwise` if none does.
+    """Rules. The most specific that fires decides, the first among equals, `otherwise` if none does: what is said of a
+    name beats a region, that an attribute, that an operator's type, that the preset's costs and risks.
 
     `findings` names the structure rules whose findings deny their node (see `mezzo.structure`); None means every rule,
-    those to come included. `promotes_untroubled`: a region in which nothing needs FP32 is taken low as a whole.
+    those to come included. A finding beats rules up to attributes, and gives way to regions and names.
+    `unlisted`: what an operator without facts gets if no rule names it; `missing` says who hears of it.
+    `promotes_untroubled`: a region in which nothing needs FP32 is taken low as a whole.
     `limits_masks`: a mask past the range is stored as half the range instead of keeping its softmax in FP32.
+    `source`: where the rules come from, if not from here.
     """
 
     name: str
@@ -98,13 +145,21 @@ class Policy:
     otherwise: Category = Category.INFER
     promotes_untroubled: bool = True
     limits_masks: bool = False
+    unlisted: Category = Category.DENY
+    missing: Missing = Missing.SILENT
+    source: str = ""
 
-    def judge(self, row: OpFacts | None, low: DType) -> Verdict:
-        """Give an operator's verdict, structure apart. A missing row is denied."""
+    def judge(self, key: OpKey, row: OpFacts | None, low: DType) -> Verdict:
+        """Give an operator's verdict, rules about single nodes and structure apart."""
+        for tier in (Tier.TYPE, Tier.PRESET):
+            for candidate in self.rules:
+                if candidate.tier is tier and candidate.fires(key, row, low):
+                    return candidate.verdict()
         if row is None:
-            return Verdict(Category.DENY, "unlisted", "no facts are known of this operator")
-        for candidate in self.rules:
-            if candidate.fires(row, low):
-                return Verdict(candidate.category, candidate.name, candidate.because, None, candidate.worth)
+            return Verdict(self.unlisted, "unlisted", "no facts are known of this operator")
         worth = GRANTED if self.otherwise is Category.ALLOW else 0
         return Verdict(self.otherwise, "otherwise", "no rule of the policy speaks of this operator", None, worth)
+
+    def local_rules(self, tier: Tier) -> tuple[Rule, ...]:
+        """The rules about single nodes of one tier, in order."""
+        return tuple(rule for rule in self.rules if rule.where and rule.tier is tier)

@@ -44,6 +44,9 @@ class Problem:
     worths: tuple[int, ...]
     costs_of: tuple[Cost | None, ...]
     prices: Costs
+    # Nodes whose result counts as high though they run low: they hand it on through a cast, which other nodes that run
+    # low need not read.
+    hands_on_high: frozenset[int] = frozenset()
 
     @cached_property
     def _choice_codes(self) -> "Ints":

@@ -1,4 +1,9 @@
-"""What a runtime or device can run, and what things cost there. Rows are data; a target is one file."""
+"""What a runtime or device can run, and what things cost there. Rows are data; a target is one file.
+
+A target says what it cannot run in one of two ways, and may use both: by refusals, single rows for a runtime that runs
+nearly everything, and by a listing, all that runs in a dtype, for a runtime with a list of kernels. An operator that a
+listing does not name is refused.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,15 +27,21 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One thing a target cannot run. Empty `dtypes` means every low dtype; `attributes` must all match if given."""
+    """One thing a target cannot run. Empty `dtypes` means every low dtype; `attributes` must all match if given.
+
+    `versions`: of the operator, both ends included. `since`: the runtime's version the row was taken from.
+    `needs`: features of a machine, any of which makes the row void; a plan is made for machines without.
+    """
 
     dialect: str
     op: str
     because: str
     source: str
     dtypes: frozenset[DType] = frozenset()
-    versions: tuple[int, int] = (1, 1_000)  # operator versions, both ends included
+    versions: tuple[int, int] = (1, 1_000)
     attributes: Mapping[str, object] = field(default_factory=dict)
+    since: str = ""
+    needs: tuple[str, ...] = ()
 
     def refuses(self, version: int, attributes: Mapping[str, object], dtype: DType) -> bool:
         if self.dtypes and dtype not in self.dtypes:
@@ -44,16 +55,63 @@ class Refusal:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """An operator that runs in the dtype of its listing, at these versions, both ends included."""
+
+    dialect: str
+    op: str
+    versions: tuple[int, int] = (1, 1_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """All that a target runs in one dtype. `because` is said of every operator that it does not name."""
+
+    dtype: DType
+    kernels: tuple[Kernel, ...]
+    because: str
+    source: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Whether a dtype makes a model faster on a target. `because` says why it does not, if it does not.
+
+    `needs`: features of a machine, any of which the gain takes; empty where every machine has it.
+    """
+
+    dtype: DType
+    is_faster: bool
+    because: str
+    source: str
+    since: str
+    needs: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str | None:
+        """What to tell a user who asks for the dtype; None where it simply gains."""
+        if not self.is_faster:
+            return self.because
+        return f"{self.because}; needs {' or '.join(self.needs)}" if self.needs else None
+
+
 @dataclass(frozen=True)
 class Target:
-    """A row set. What is not refused runs. `max_opset` is the newest opset the runtime loads, None if it loads all."""
+    """Rows of one runtime. What is neither refused nor missing in a listing runs.
+
+    `max_opset` is the newest opset the runtime loads, None if it loads all. `notes` are for users of every dtype.
+    """
 
     name: str
     summary: str
     refusals: tuple[Refusal, ...] = ()
     max_opset: int | None = None
     costs: Costs = Costs()
-    notes: tuple[str, ...] = ()  # what a user should know before converting for it
+    notes: tuple[str, ...] = ()
+    listings: tuple[Listing, ...] = ()
+    gains: tuple[Gain, ...] = ()
 
     def refusal(
         self, dialect: str, op: str, version: int, attributes: Mapping[str, object], dtype: DType
@@ -62,11 +120,30 @@ class Target:
         for row in self._refusals_of.get((dialect, op), ()):
             if row.refuses(version, attributes, dtype):
                 return row
+        for listing in self.listings:
+            if listing.dtype is dtype and not self._lists(dtype, dialect, op, version):
+                because = f"{listing.because} for {op} version {version}"
+                row_dtypes = frozenset({dtype})
+                return Refusal(dialect, op, because, listing.source, row_dtypes, (version, version), since=listing.since)
         return None
 
     def mentions(self, dialect: str, op: str) -> bool:
-        """Whether any row is about an operator."""
-        return (dialect, op) in self._refusals_of
+        """Whether some row may refuse an operator."""
+        return bool(self.listings) or (dialect, op) in self._refusals_of
+
+    def gain(self, dtype: DType) -> Gain | None:
+        """What is known of the speed of a dtype; None where nothing is."""
+        return next((gain for gain in self.gains if gain.dtype is dtype), None)
+
+    def notes_for(self, dtype: DType) -> tuple[str, ...]:
+        """What a user should know before converting to a dtype for this target."""
+        gain = self.gain(dtype)
+        note = None if gain is None else gain.note
+        return self.notes if note is None else (*self.notes, note)
+
+    def _lists(self, dtype: DType, dialect: str, op: str, version: int) -> bool:
+        ranges = self._kernels_of.get((dtype, dialect, op), ())
+        return any(first <= version <= last for first, last in ranges)
 
     @cached_property
     def _refusals_of(self) -> Mapping[tuple[str, str], tuple[Refusal, ...]]:
@@ -75,3 +152,28 @@ class Target:
             key = row.dialect, row.op
             found[key] = (*found.get(key, ()), row)
         return found
+
+    @cached_property
+    def _kernels_of(self) -> Mapping[tuple[DType, str, str], tuple[tuple[int, int], ...]]:
+        found: dict[tuple[DType, str, str], tuple[tuple[int, int], ...]] = {}
+        for listing in self.listings:
+            for row in listing.kernels:
+                key = listing.dtype, row.dialect, row.op
+                found[key] = (*found.get(key, ()), row.versions)
+        return found
+
+
+def kernels(dialect: str, text: str) -> tuple[Kernel, ...]:
+    """Read rows from text such as "Abs 6-13, Gelu 20, Gather", in any layout. No version means every version.
+
+    Raises: ValueError: a version is no number.
+    """
+    found = []
+    for entry in text.replace("\n", " ").split(","):
+        op, *spelled = entry.split()
+        if not spelled:
+            found.append(Kernel(dialect, op))
+            continue
+        first, _, last = spelled[0].partition("-")
+        found.append(Kernel(dialect, op, (int(first), int(last or first))))
+    return tuple(found)

@@ -78,7 +78,7 @@ def _report_verdicts(layout: Layout, dialect: str, row: OpFacts, policies: Seque
     table = layout.make_table("policy", "to", "gives", "why", fixed=("policy", "to", "gives"))
     for policy in policies:
         for word, dtype in LOW_DTYPES.items():
-            verdict = policy.judge(row, dtype)
+            verdict = policy.judge((dialect, row.op), row, dtype)
             table.add_row(Text(policy.name, style="cyan"), word, verdict.category.value, verdict.because)
     source = indented(f"source of the facts: {row.source}")
     return [heading(f"what policies make of {dialect} {row.op}"), table, source, blank()]

@@ -12,7 +12,7 @@ from mezzo.frontends.onnx.migrations import MIGRATIONS, Fresh, Ranks
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.schema import first_legal_opset
-from mezzo.frontends.onnx.shapes import value_ranks
+from mezzo.frontends.onnx.shapes import value_shapes
 from mezzo.graph import Graph
 
 # Steps that keep names and types alike and still change what an operator means, or what may be left out.
@@ -99,7 +99,8 @@ def reachable_opset(model: onnx.ModelProto, until: int) -> int:
         if node.op_type in MIGRATIONS or node.op_type not in ops:
             ops.setdefault(node.op_type, []).append(node)
         assert owner is not None, "every node stands somewhere"
-    ranks = value_ranks(model) if any(op in ("Softmax", "LogSoftmax", "Hardmax") for op in ops) and since < 13 else {}
+    needs_ranks = any(op in ("Softmax", "LogSoftmax", "Hardmax") for op in ops) and since < 13
+    ranks = {name: len(shape) for name, shape in value_shapes(model).items()} if needs_ranks else {}
     best = since
     for version in range(since + 1, until + 1):
         if not all(_can_reach(op, nodes, since, version, ranks) for op, nodes in ops.items()):

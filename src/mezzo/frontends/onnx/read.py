@@ -13,6 +13,7 @@ from mezzo.frontends.onnx import control, sources
 from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, dtype_of, find
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Container, Handles, ResultPlace
+from mezzo.frontends.onnx.lookups import Modules, Shapes
 from mezzo.frontends.onnx.schema import find_schema, solve
 from mezzo.frontends.onnx.shapes import MAX_ELEMENTS
 from mezzo.frontends.onnx.special import SPECIAL
@@ -191,6 +192,8 @@ class Reader:
                 frozenset(self.aliased | self.widened),
                 self.form_makers,
                 tuple(self.notes),
+                Modules(self.handles.protos),
+                Shapes(self.model, self.values, self.handles.tensors),
             ),
             self.handles,
         )
@@ -387,7 +390,7 @@ _NO_FACTS = ConstantFacts(0, 0.0, 0.0, False, False, False, None)
 def _frozen(signature: Signature) -> Signature:
     """The same operator without a decision: its floats are neither high nor low (f64, or the other 16-bit type)."""
     roles = (Role.FIXED,) * len(signature.inputs), (Role.FIXED,) * len(signature.outputs)
-    return Signature(signature.dialect, signature.op, signature.version, *roles, None, frozenset())
+    return replace(signature, inputs=roles[0], outputs=roles[1], dtype=None, legal=frozenset())
 
 
 _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {

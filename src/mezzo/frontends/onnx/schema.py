@@ -4,12 +4,14 @@ It needs no shapes and no shape inference. One answer serves all nodes alike, so
 times.
 """
 
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 import onnx.defs
 
 from mezzo.dtypes import FLOATING, DType
+from mezzo.frontends.onnx.attributes import decode
 from mezzo.frontends.onnx.contrib import CONTRIB
 from mezzo.frontends.onnx.special import AGGREGATES, Special, special
 from mezzo.frontends.onnx.types import (
@@ -37,6 +39,7 @@ class Schema(NamedTuple):
     input_is_variadic: bool
     output_is_variadic: bool
     allowed: dict[str, frozenset[str]]
+    attributes: Mapping[str, object]  # every attribute with its default, None where it has none
 
     def input(self, index: int) -> str | None:
         return _port(self.inputs, self.input_is_variadic, index)
@@ -72,6 +75,7 @@ def find_schema(domain: str, op: str, opset: int) -> Schema | None:
             row.inputs[-1:] != () and row.inputs[-1].endswith("*"),
             row.outputs[-1:] != () and row.outputs[-1].endswith("*"),
             row.allowed(),
+            {},  # the schemas of contrib operators are not published
         )
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     return Schema(
@@ -81,6 +85,7 @@ def find_schema(domain: str, op: str, opset: int) -> Schema | None:
         bool(found.inputs) and found.inputs[-1].option == variadic,
         bool(found.outputs) and found.outputs[-1].option == variadic,
         {c.type_param_str: frozenset(c.allowed_type_strs) for c in found.type_constraints},
+        {name: decode(attribute.default_value) for name, attribute in found.attributes.items()},
     )
 
 
@@ -207,7 +212,8 @@ def _signature(
     legal = frozenset(() if dtype is None else (dtype,))
     if dtype is not None and row.is_retypable and UNKNOWN not in inputs:
         legal |= {low for low in _LOW if all(schema.admits(v, with_element(bound[v], low)) for v in group)}
-    return Signature(domain or "onnx", op, schema.version, input_roles, output_roles, dtype, legal)
+    version, attributes = schema.version, schema.attributes
+    return Signature(domain or "onnx", op, version, input_roles, output_roles, dtype, legal, attributes)
 
 
 def _group_dtype(schema: Schema, row: Special, bound: dict[str, DType | Aggregate]) -> DType | None:

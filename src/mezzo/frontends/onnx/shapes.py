@@ -15,6 +15,9 @@ NOMINAL_DIM = 16
 # Sizes are capped so that absurd shapes cannot overflow the planner's sums.
 MAX_ELEMENTS = 1 << 40
 
+# None per unknown dimension.
+Shape = tuple[int | None, ...]
+
 
 # onnx 1.23.2 crashes the process when it infers one of these, or an operator of its machine learning domains, over an
 # operand whose type it does not know.
@@ -75,16 +78,19 @@ def element_counts(model: onnx.ModelProto) -> dict[str, int]:
     return found
 
 
-def value_ranks(model: onnx.ModelProto) -> dict[str, int]:
-    """Ranks per value name; a name is missing where nothing is known. Never raises on a bad model."""
-    inferred = _infer(model)
+def value_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
+    """Shapes per value name; a name is missing where nothing is known. Never raises on a bad model."""
     return {
-        info.name: len(info.type.tensor_type.shape.dim)
-        for graph in _graphs(inferred.graph)
+        info.name: _dims(info.type.tensor_type.shape)
+        for graph in _graphs(_infer(model).graph)
         for infos in (graph.value_info, graph.input, graph.output)
         for info in infos
         if info.type.tensor_type.HasField("shape")
     }
+
+
+def _dims(shape: onnx.TensorShapeProto) -> Shape:
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim)
 
 
 def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
