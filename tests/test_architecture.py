@@ -17,14 +17,14 @@ _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "dtypes", "graph", "columns"}),  # vocabulary
     frozenset({"facts", "policy", "target", "plans", "strategy", "selectors", "coloring"}),  # contracts
     frozenset({"ops", "policies", "targets", "structure", "strategies"})
-    | {"lower", "check", "promotion", "planfile", "policyfile", "discovery"},
+    | {"lower", "check", "promotion", "planfile", "policyfile", "discovery", "oplists"},
     frozenset({"frontends", "quant", "numerics", "report"}),
-    frozenset({"planner"}),
+    frozenset({"planner", "rules"}),
     frozenset({"options", "conversion", "pipeline"}),  # puts the parts together
     frozenset({""}),  # the package itself: its public names
     frozenset({"cli", "__main__"}),
 )
-_UNITED = frozenset({0, 1, 5, 7})
+_UNITED = frozenset({0, 1, 4, 5, 7})
 # Folders whose files are many of one kind: no file imports another of them.
 _PLUG_INS = ("ops", "policies", "targets", "strategies", "structure")
 # Libraries, and where they may be imported. Elsewhere their types may be named, under TYPE_CHECKING.

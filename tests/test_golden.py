@@ -26,6 +26,7 @@ import mezzo
 from mezzo import discovery
 from mezzo.frontends.onnx.run import Engine, native_session
 from mezzo.policyfile import read_policy
+from mezzo.report.names import spell_precision
 
 _FOLDER = Path(__file__).parent / "golden"
 _TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset"})
@@ -70,7 +71,7 @@ class Case:
         except mezzo.MezzoError as error:
             return {"error": f"{error}\n"}
         ops = [node for node in result.plan.nodes if node.kind == "op"]
-        reasons = "".join(f"{node.name}: {node.precision.compute} {node.rule}\n" for node in ops)
+        reasons = "".join(f"{node.name}: {spell_precision(node.precision)} {node.rule}\n" for node in ops)
         opset = f"{result.summary.opset_after}\n"
         return {"after": mezzo.show(result.model), "reasons": reasons, "opset": opset}
 
@@ -139,7 +140,8 @@ def test_result_of_a_case_keeps_the_contracts(case: Case) -> None:
     result = case.convert(model).model
     assert model.SerializeToString(deterministic=True) == before
     onnx.checker.check_model(result, full_check=True)
-    twice = Case(case.name, (), "", {k: v for k, v in case.options.items() if k != "sparse"}).convert(result).model
+    again = Case(case.name, (), "", {k: v for k, v in case.options.items() if k != "sparse"}, policy=case.policy)
+    twice = again.convert(result).model
     assert mezzo.show(twice) == mezzo.show(result)
     if case.options.get("to") != "bf16" and case.options.get("target") != "any" and _loads(model):
         native_session(result, Engine.ONNXRUNTIME)

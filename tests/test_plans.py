@@ -247,13 +247,28 @@ def test_node_without_a_line_is_named(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("wanted", "named"), [("bf16", "bf16"), ("i8", "i8"), (["f32", "f16", "f16"], "f32")])
+@pytest.mark.parametrize(("wanted", "named"), [("bf16", "bf16"), ("i8", "i8")])
 def test_precision_that_the_plan_does_not_know_is_refused(wanted: object, named: str, tmp_path: Path) -> None:
     place = save(mezzo.plan(parse(_TEXT)), tmp_path)
     edit(place, "m1", precision=wanted)
     assert _refusal(_TEXT, place) == (
         f"node 'm1': the plan asks for {named}; this model can be replayed in f32 and f16"
     )
+
+
+def test_sums_below_the_products_are_refused(tmp_path: Path) -> None:
+    place = save(mezzo.plan(parse(_TEXT)), tmp_path)
+    edit(place, "m1", precision=["f32", "f16", "f16"])
+    assert _refusal(_TEXT, place) == (
+        "node 'm1': the plan asks for products in f32 and less after them; write 'f32', or f16 for the products too"
+    )
+
+
+def test_result_handed_on_high_is_replayed(tmp_path: Path) -> None:
+    place = save(mezzo.plan(parse(_TEXT), strategy="forward", policy="aggressive"), tmp_path)
+    edit(place, "m1", precision=["f16", "f32", "f32"])
+    plan = replay(_TEXT, place).plan
+    assert [str(dtype) for dtype in plan.by_name["m1"].precision] == ["f16", "f32", "f32"]
 
 
 def test_precision_that_the_schema_forbids_is_refused(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def group_high_nodes(plan: Plan) -> dict[str, list[PlannedNode]]:
     """Group the operators that stayed FP32 by the rule that kept them, the largest group first."""
     groups: dict[str, list[PlannedNode]] = {}
     for node in plan.nodes:
-        if node.kind == "op" and node.precision.output is plan.high:
+        if node.kind == "op" and node.precision.compute is plan.high:
             groups.setdefault(node.rule, []).append(node)
     return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mezzo.check import check
-from mezzo.dtypes import FORMATS, HIGH
+from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
 from mezzo.lower import lower
 from mezzo.options import Options
 from mezzo.planner import Judged, Wishes, judge, reasons, refusal_of, rows_of
-from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype, uniform
-from mezzo.policy import Category
+from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Precision, Reason, Retype, uniform
+from mezzo.policy import Category, Verdict
 from mezzo.strategy import Choice, Problem
 from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
@@ -144,7 +144,7 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
         judged = _ban(judged, banned)
     problem = judged.problem
     is_low = wishes.strategy.assign(problem)
-    edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits)
+    edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits, problem.hands_on_high)
     faults = check(problem, is_low, edits)
     assert not faults, f"strategy {wishes.strategy.name} or lower broke a rule: {faults[0]}"
     opset = reading.opset if reading.opset != model.opset else None
@@ -169,7 +169,7 @@ def _make_plan(
         options.settings,
         tuple(edits),
         _stored_within(reading.graph, edits),
-        _notes(reading.graph, wishes, is_low),
+        _notes(judged, wishes, is_low),
         make_nodes=lambda: _planned_nodes(judged, is_low, wishes, banned),
         make_fingerprint=lambda: problem.graph.fingerprint,
     )
@@ -213,14 +213,13 @@ def _planned_nodes(
     for number, node in enumerate(problem.graph.nodes):
         if node.name in banned:
             why[number] = Reason("contract", banned[node.name])
-    high, low = uniform(problem.high), uniform(problem.low)
-    nodes = problem.graph.nodes
+    high, nodes = uniform(problem.high), problem.graph.nodes
     return tuple(
         PlannedNode(
             node.name,
             node.op,
             node.kind.value,
-            low if is_low[node.id] else high,
+            _low_precision(judged.verdicts[node.id], problem.low) if is_low[node.id] else high,
             problem.categories[node.id],
             reason.rule,
             reason.because,
@@ -229,6 +228,26 @@ def _planned_nodes(
         for node, reason, choice in zip(nodes, why, problem.choices, strict=True)
         if choice is not Choice.ABSENT
     )
+
+
+def _check_precision(entry: PlannedNode, given: Plan) -> None:
+    """Raises InputError: a plan's line asks for what the plan's two dtypes cannot give."""
+    strange = [dtype for dtype in entry.precision if dtype not in (given.high, given.low)]
+    if strange:
+        raise InputError(
+            f"node {entry.name!r}: the plan asks for {strange[0]}; this model can be replayed in {given.high} and "
+            f"{given.low}"
+        )
+    if entry.precision.compute is given.high and entry.precision != uniform(given.high):
+        raise InputError(
+            f"node {entry.name!r}: the plan asks for products in {given.high} and less after them; write "
+            f"{str(given.high)!r}, or {given.low} for the products too"
+        )
+
+
+def _low_precision(verdict: Verdict, low: DType) -> Precision:
+    """What a node that runs low computes, sums up and hands on in."""
+    return Precision(low, verdict.accumulate or low, verdict.output or low)
 
 
 def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:
@@ -240,8 +259,9 @@ def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, floa
     )
 
 
-def _notes(graph: Graph, wishes: Wishes, is_low: Sequence[bool]) -> tuple[str, ...]:
-    notes = list(graph.notes)
+def _notes(judged: Judged, wishes: Wishes, is_low: Sequence[bool]) -> tuple[str, ...]:
+    graph = judged.problem.graph
+    notes = [*graph.notes, *judged.notes]
     if any(is_low[n.id] for n in graph.nodes if n.kind is Kind.OP):
         notes += wishes.target.notes
     else:
@@ -268,7 +288,7 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
     if strange:
         raise InputError(f"the plan has a line for {min(strange)!r}, which the model has not; take the line out")
     is_low = [False] * len(graph.nodes)
-    choices = list(problem.choices)
+    choices, hands_on_high = list(problem.choices), set[int]()
     for node in graph.nodes:
         if choices[node.id] is Choice.ABSENT:
             continue
@@ -277,18 +297,16 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
             raise InputError(
                 f"the plan says nothing of node {node.name!r}; add it or make a new plan with 'mezzo plan'"
             )
-        if entry.precision not in (uniform(given.high), uniform(given.low)):
-            raise InputError(
-                f"node {node.name!r}: the plan asks for {entry.precision.compute}; this model can be replayed in "
-                f"{given.high} and {given.low}"
-            )
+        _check_precision(entry, given)
         is_low[node.id] = entry.precision.compute is given.low
+        if is_low[node.id] and entry.precision.output is given.high:
+            hands_on_high.add(node.id)
         if node.kind in (Kind.INPUT, Kind.OUTPUT) or choices[node.id] is not Choice.LOW:
             choices[node.id] = Choice.FREE
-    problem = replace(problem, choices=tuple(choices))
+    problem = replace(problem, choices=tuple(choices), hands_on_high=frozenset(hands_on_high))
     made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
-    edits = lower(graph, given.high, given.low, is_low, limits)
+    edits = lower(graph, given.high, given.low, is_low, limits, problem.hands_on_high)
     faults = check(problem, is_low, edits)
     if faults:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")

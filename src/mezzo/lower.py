@@ -1,6 +1,6 @@
 """Turn an assignment into edits. The only place that places casts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -22,22 +22,35 @@ class _Wish(NamedTuple):
 
 
 def lower(
-    graph: Graph, high: DType, low: DType, is_low: Sequence[bool], limits: Mapping[int, float] | None = None
+    graph: Graph,
+    high: DType,
+    low: DType,
+    is_low: Sequence[bool],
+    limits: Mapping[int, float] | None = None,
+    hands_on_high: Set[int] = frozenset(),
 ) -> tuple[Edit, ...]:
     """List the edits that give every node its precision, values in graph order.
 
     A value has one native form: its producer's dtype, or for a source the dtype it has today while any use wants that.
     Every other dtype that some use wants is one further form, made once and shared by all uses in all scopes. `limits`
-    bounds constants that are stored low, by value id.
+    bounds constants that are stored low, by value id. What nodes of `hands_on_high` make is cast up at once: uses that
+    take any dtype get the high form, and only uses that run low themselves read what was rounded anyway.
     """
-    return tuple(_Lowering(graph, high, low, is_low, limits or {}).edits())
+    return tuple(_Lowering(graph, high, low, is_low, limits or {}, hands_on_high).edits())
 
 
 class _Lowering:
     def __init__(
-        self, graph: Graph, high: DType, low: DType, is_low: Sequence[bool], limits: Mapping[int, float]
+        self,
+        graph: Graph,
+        high: DType,
+        low: DType,
+        is_low: Sequence[bool],
+        limits: Mapping[int, float],
+        hands_on_high: Set[int],
     ) -> None:
         self.graph, self.high, self.low, self.is_low, self.limits = graph, high, low, is_low, limits
+        self.hands_on_high = hands_on_high
         self.absorbed: dict[int, list[_Wish]] = {}  # by value: wishes of uses that read it through a needless Cast
 
     def edits(self) -> list[Edit]:
@@ -71,6 +84,8 @@ class _Lowering:
         differs = speaks & (wants_low != makes_low[columns.use_value])
         close = is_cast[columns.value_producer]
         close[columns.use_value[differs | columns.use_aliased | is_cast[columns.use_node]]] = True
+        for number in self.hands_on_high:
+            close[[value for value in self.graph.nodes[number].outputs if value is not None]] = True
         for number in np.flatnonzero(planned & (close | (makes_low != held_low)))[::-1].tolist():
             yield number, None if close[number] else self.low if makes_low[number] else self.high
 
@@ -120,6 +135,8 @@ class _Lowering:
 
     def _wishes(self, number: int, held: DType) -> list[_Wish]:
         graph = self.graph
+        maker = graph.nodes[graph.values[number].producer]
+        hands_on_high = maker.id in self.hands_on_high and self.is_low[maker.id] and self._is_in_group(maker, number)
         found = []
         for use in graph.uses[number]:
             node = graph.nodes[use.node]
@@ -128,7 +145,7 @@ class _Lowering:
             role = node.signature.inputs[use.operand]
             must_rewire = use in graph.aliased
             if role is Role.ANY:
-                found.append(_Wish(use, None, must_rewire))
+                found.append(_Wish(use, self.high if hands_on_high else None, must_rewire))
             elif role is Role.GROUP:
                 found.append(_Wish(use, self.low if self.is_low[node.id] else self.high, must_rewire))
             else:

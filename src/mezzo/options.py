@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mezzo.discovery import policy as find_policy
 from mezzo.discovery import strategy as find_strategy
@@ -22,9 +22,26 @@ _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
 IO = str | Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean."""
+
+    to: str = "fp16"
+    policy: "str | os.PathLike[str] | Policy" = "balanced"
+    strategy: str = "mincut"
+    target: str | None = None
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    keep_region: Sequence[str] = ()
+    fix_region: Mapping[str, str] = field(default_factory=dict)
+    io: IO = "keep"
+    out_of_range: str = "protect"
+    opset: str = "auto"
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a conversion, validated. `settings` are the options as given, for the plan."""
+    """A request, validated. `settings` are the options as given, for the plan."""
 
     wishes: Wishes
     out_of_range: str
@@ -38,57 +55,56 @@ def _choose(option: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
-def read_options(
-    to: str,
-    policy: "str | os.PathLike[str] | Policy",
-    strategy: str,
-    target: str | None,
-    include: Sequence[str],
-    exclude: Sequence[str],
-    io: IO,
-    out_of_range: str,
-    opset: str,
-) -> Options:
-    """Validate options. Their meaning is told by `mezzo.convert`. Raises InputError: an option has no such value."""
+def read_options(request: Request) -> Options:
+    """Validate a request. Raises InputError: an option has no such value."""
+    to = request.to
     low = LOW_DTYPES[_choose("to", to, tuple(LOW_DTYPES))]
-    _choose("out_of_range", out_of_range, ("protect", "clamp", "error"))
-    _choose("opset", opset, ("auto", "keep"))
-    if target is None:
-        target = _DEFAULT_TARGETS[low]
-    chosen = _read_policy(policy)
-    dtypes = {**LOW_DTYPES, "fp32": HIGH}
-    by_name: dict[str, DType] = {}
-    default = HIGH
-    if isinstance(io, str):
-        default = low if _choose("io", io, ("keep", "low")) == "low" else HIGH
+    _choose("out_of_range", request.out_of_range, ("protect", "clamp", "error"))
+    _choose("opset", request.opset, ("auto", "keep"))
+    target = _DEFAULT_TARGETS[low] if request.target is None else request.target
+    policy = _read_policy(request.policy)
+    io: dict[str, DType] = {}
+    default: DType | None = HIGH
+    if isinstance(request.io, str):
+        default = {"keep": HIGH, "low": low, "follow": None}[_choose("io", request.io, ("keep", "low", "follow"))]
     else:
-        for name, text in io.items():
-            by_name[name] = dtypes[_choose(f"io of {name!r}", text, tuple(dtypes))]
-            if by_name[name] not in (HIGH, low):
-                raise InputError(f"io of {name!r} is {text!r}; this conversion knows fp32 and {to}")
+        io = {name: _read_dtype(f"io of {name!r}", text, to) for name, text in request.io.items()}
     wishes = Wishes(
         low,
-        chosen,
-        find_strategy(strategy),
+        policy,
+        find_strategy(request.strategy),
         find_target(target),
-        tuple(include),
-        tuple(exclude),
-        by_name,
+        tuple(request.include),
+        tuple(request.exclude),
+        io,
         default,
-        out_of_range == "clamp",
+        request.out_of_range == "clamp",
+        tuple(request.keep_region),
+        tuple((name, _read_dtype(f"fix_region {name!r}", text, to)) for name, text in request.fix_region.items()),
     )
     settings = (
         ("to", to),
-        ("policy", policy if isinstance(policy, str) else chosen.name),
-        ("strategy", strategy),
+        ("policy", request.policy if isinstance(request.policy, str) else policy.name),
+        ("strategy", request.strategy),
         ("target", target),
-        ("include", json.dumps(list(include))),
-        ("exclude", json.dumps(list(exclude))),
-        ("io", io if isinstance(io, str) else json.dumps(dict(io))),
-        ("out_of_range", out_of_range),
-        ("opset", opset),
+        ("include", json.dumps(list(request.include))),
+        ("exclude", json.dumps(list(request.exclude))),
+        ("keep_region", json.dumps(list(request.keep_region))),
+        ("fix_region", json.dumps(dict(request.fix_region))),
+        ("io", request.io if isinstance(request.io, str) else json.dumps(dict(request.io))),
+        ("out_of_range", request.out_of_range),
+        ("opset", request.opset),
     )
-    return Options(wishes, out_of_range, opset, settings)
+    return Options(wishes, request.out_of_range, request.opset, settings)
+
+
+def _read_dtype(option: str, text: str, to: str) -> DType:
+    """FP32 or the low dtype of this conversion, by name."""
+    dtypes = {**LOW_DTYPES, "fp32": HIGH}
+    dtype = dtypes[_choose(option, text, tuple(dtypes))]
+    if text not in ("fp32", to):
+        raise InputError(f"{option} is {text!r}; this conversion knows fp32 and {to}")
+    return dtype
 
 
 def _read_policy(given: "str | os.PathLike[str] | Policy") -> Policy:

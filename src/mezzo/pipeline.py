@@ -2,14 +2,14 @@
 
 import difflib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from mezzo import planfile
 from mezzo.errors import InputError
-from mezzo.options import IO, read_options
+from mezzo.options import IO, Request, read_options
 from mezzo.plans import AddCast, Plan, PlannedNode
 
 if TYPE_CHECKING:
@@ -66,6 +66,8 @@ def convert(
     target: str | None = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
+    keep_region: Sequence[str] = (),
+    fix_region: Mapping[str, str] | None = None,
     io: IO = "keep",
     out_of_range: str = "protect",
     opset: str = "auto",
@@ -81,7 +83,10 @@ def convert(
         policy: a preset's name, the path of a policy file (.toml), or a Policy.
         target: what must load the result; by default ONNX Runtime for fp16, the ONNX schema alone for bf16.
         include, exclude: globs on node names, or "op:" and a glob on operators; exclude wins.
-        io: "keep", "low", or a mapping of input and output names to "fp16", "bf16" or "fp32".
+        keep_region: paths of scopes or modules to leave as they are, such as "encoder/layer.3"; globs work.
+        fix_region: such paths to "fp16", "bf16" or "fp32": those parts run so, the rest is planned around them.
+        io: "keep", "low", "follow" (outputs take what their producer makes), or a mapping of input and output names
+            to "fp16", "bf16" or "fp32".
         out_of_range: what becomes of weights past the format's range: "protect" keeps their users in FP32, "clamp"
             stores the largest finite number, "error" refuses.
         opset: "auto" raises the model's opset where only a newer one allows the type; "keep" never does.
@@ -95,7 +100,11 @@ def convert(
     """
     from mezzo.conversion import convert_model
 
-    options = read_options(to, policy, strategy, target, include, exclude, io, out_of_range, opset)
+    request = Request(
+        to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
+        keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
+    )  # fmt: skip
+    options = read_options(request)
     model = _open(src, trust_external_paths, progress)
     decided, result = convert_model(model, options, _given_plan(plan))
     path = None if dst is None else Path(dst)
@@ -106,26 +115,35 @@ def convert(
     return Converted(decided.plan, _summary(model, decided, filled.ByteSize()), None, filled)
 
 
+class PlanOptions(TypedDict, total=False):
+    """The options of `convert` that decide; their defaults are the same."""
+
+    to: str
+    policy: "str | os.PathLike[str] | Policy"
+    strategy: str
+    target: str | None
+    include: Sequence[str]
+    exclude: Sequence[str]
+    keep_region: Sequence[str]
+    fix_region: Mapping[str, str]
+    io: IO
+    out_of_range: str
+    opset: str
+    trust_external_paths: bool
+
+
 def plan(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     *,
-    to: str = "fp16",
-    policy: "str | os.PathLike[str] | Policy" = "balanced",
-    strategy: str = "mincut",
-    target: str | None = None,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    io: IO = "keep",
-    out_of_range: str = "protect",
-    opset: str = "auto",
-    trust_external_paths: bool = False,
     progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
 ) -> Plan:
     """Decide without converting. Options and errors are those of `convert`."""
     from mezzo.conversion import convert_model
 
-    options = read_options(to, policy, strategy, target, include, exclude, io, out_of_range, opset)
-    return convert_model(_open(src, trust_external_paths, progress), options, None)[0].plan
+    trust = options.pop("trust_external_paths", False)
+    chosen = read_options(Request(**options))  # type: ignore[misc]  # what is left are a request's fields
+    return convert_model(_open(src, trust, progress), chosen, None)[0].plan
 
 
 def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:

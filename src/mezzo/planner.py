@@ -14,7 +14,8 @@ from mezzo.ops import op_facts
 from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
 from mezzo.promotion import UNTROUBLED, untroubled
-from mezzo.selectors import Site, Tier
+from mezzo.rules import apply_rules, mention_idle, mention_missing, nodes_in
+from mezzo.selectors import Tier
 from mezzo.strategy import Choice, Problem, Strategy
 from mezzo.structure import View, structure_rules
 from mezzo.structure.masks import mask_limits
@@ -25,8 +26,10 @@ from mezzo.target import Refusal, Target
 class Wishes:
     """What the user asks for. `include` and `exclude` are globs on node names or `op:` and a glob on operators.
 
-    `io` maps names of graph inputs and outputs to a dtype; `io_default` is for the others: HIGH keeps them.
+    `io` maps names of graph inputs and outputs to a dtype; `io_default` is for the others: HIGH keeps them, None lets
+    outputs take what their producer makes.
     `clamps_constants`: what is past the range is stored as the largest finite number, and protects nobody.
+    `keep_regions` are left out of the pass; `fixed_regions` run in the dtype given. Both are patterns of `ByRegion`.
     """
 
     low: DType
@@ -36,17 +39,22 @@ class Wishes:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     io: Mapping[str, DType] = field(default_factory=dict)
-    io_default: DType = HIGH
+    io_default: DType | None = HIGH
     clamps_constants: bool = False
+    keep_regions: tuple[str, ...] = ()
+    fixed_regions: tuple[tuple[str, DType], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Everything decided before a strategy runs: verdicts per node id, bounds of constants by value id."""
+    """Everything decided before a strategy runs: verdicts per node id, bounds of constants by value id, and what the
+    user should hear.
+    """
 
     problem: Problem
     verdicts: tuple[Verdict, ...]
     limits: Mapping[int, float]
+    notes: tuple[str, ...] = ()
 
 
 _KEEPS = Verdict(Category.CLEAR, "interface", "its dtype is the caller's contract")
@@ -73,8 +81,10 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     rows = rows_of(graph)
     view = View(graph, rows, FORMATS[wishes.low])
     limits = _limits(view, wishes)
-    verdicts = _verdicts(replace(view, limited=frozenset(limits)), wishes)
+    notes: list[str] = []
+    verdicts = _verdicts(replace(view, limited=frozenset(limits)), wishes, notes)
     choices = _choices(graph, verdicts, wishes)
+    _fix_regions(graph, verdicts, choices, wishes, notes)
     if wishes.policy.promotes_untroubled:
         for number in untroubled(graph, rows, verdicts, choices, wishes.low):
             verdicts[number] = UNTROUBLED
@@ -83,10 +93,13 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     )
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     worths = tuple(v.worth for v in verdicts)
-    problem = Problem(graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs)
+    hands_on_high = frozenset(number for number, v in enumerate(verdicts) if v.output is HIGH)
+    problem = Problem(
+        graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs, hands_on_high
+    )
     if wishes.io:
         _check_links(problem, wishes)
-    return Judged(problem, tuple(verdicts), limits)
+    return Judged(problem, tuple(verdicts), limits, tuple(notes))
 
 
 def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
@@ -99,7 +112,7 @@ def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
     return found
 
 
-def _verdicts(view: View, wishes: Wishes) -> list[Verdict]:
+def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
     graph = view.graph
     columns = graph.columns
     by_signature = [
@@ -109,14 +122,16 @@ def _verdicts(view: View, wishes: Wishes) -> list[Verdict]:
     verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
     for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
         verdicts[number] = _BY_KIND[graph.nodes[number].kind]
-    _apply_rules(graph, verdicts, wishes, Tier.ATTRIBUTE)
+    notes += mention_missing(graph, verdicts, wishes.policy)
+    selected = apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.ATTRIBUTE)
     structural = {rule.name for rule in structure_rules()}
     for rule in structure_rules():
         if wishes.policy.findings is None or rule.name in wishes.policy.findings:
             for finding in rule.find(view):
                 _deny(graph, verdicts, structural, finding)
-    _apply_rules(graph, verdicts, wishes, Tier.REGION)
-    _apply_rules(graph, verdicts, wishes, Tier.NAME)
+    selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.REGION)
+    selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.NAME)
+    notes += mention_idle(graph, wishes.policy, selected)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
     _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
     return verdicts
@@ -125,26 +140,6 @@ def _verdicts(view: View, wishes: Wishes) -> list[Verdict]:
 def _judge_signature(signature: Signature, wishes: Wishes) -> Verdict:
     key = signature.dialect, signature.op
     return wishes.policy.judge(key, op_facts(signature.dialect).get(signature.op), wishes.low)
-
-
-def _apply_rules(graph: Graph, verdicts: list[Verdict], wishes: Wishes, tier: Tier) -> None:
-    """Let the rules about single nodes of one tier speak; the first that selects a node decides."""
-    rules = wishes.policy.local_rules(tier)
-    if not rules:
-        return
-    columns = graph.columns
-    by_signature = [
-        [r for r in rules if r.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), wishes.low)]
-        for s in columns.signatures
-    ]
-    kinds = columns.is_kind(Kind.OP, Kind.TIE) if tier > Tier.ATTRIBUTE else columns.is_kind(Kind.OP)
-    wanted = np.array([bool(found) for found in by_signature], bool)[columns.node_signature] & kinds
-    for number in np.flatnonzero(wanted).tolist():
-        site = Site(graph, graph.nodes[number])
-        for candidate in by_signature[columns.node_signature[number]]:
-            if all(selector.matches(site) for selector in candidate.where):
-                verdicts[number] = candidate.verdict()
-                break
 
 
 def _deny(graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: Finding) -> None:
@@ -180,6 +175,31 @@ def _apply_patterns(
             verdicts[node.id] = Verdict(category, rule, because, None, worth)
 
 
+def _fix_regions(
+    graph: Graph, verdicts: list[Verdict], choices: list[Choice], wishes: Wishes, notes: list[str]
+) -> None:
+    """Give regions the precision that the user has fixed; the rest is planned around them."""
+    wanted = [(pattern, HIGH, "keep-region") for pattern in wishes.keep_regions]
+    wanted += [(pattern, dtype, "fix-region") for pattern, dtype in wishes.fixed_regions]
+    for pattern, dtype, option in wanted:
+        held = nodes_in(graph, pattern)
+        if not held:
+            raise InputError(
+                f"--{option} {pattern!r} matches no node; regions are paths of scopes such as 'encoder/layer.3', and "
+                "'mezzo plan MODEL --nodes' lists every node by its path"
+            )
+        because = f"the user asked so with --{option} {pattern!r}"
+        for number in held:
+            if choices[number] not in (Choice.FREE, Choice.HIGH):
+                continue
+            if dtype is not HIGH and choices[number] is Choice.HIGH and verdicts[number].category is not Category.DENY:
+                notes.append(f"node {graph.nodes[number].name!r} cannot run in {dtype} here, so it stays {HIGH}")
+                continue
+            is_low = dtype is not HIGH and wishes.low in graph.nodes[number].signature.legal
+            verdicts[number] = Verdict(Category.ALLOW if is_low else Category.DENY, option, because)
+            choices[number] = Choice.LOW if is_low else Choice.HIGH
+
+
 def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
     _check_interface(graph, wishes)
     columns = graph.columns
@@ -212,6 +232,9 @@ def _interface_choice(graph: Graph, node: Node, wishes: Wishes) -> Choice:
     value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
     name = node.name.partition(" ")[2]
     wanted = wishes.io.get(name)
+    if wanted is None and wishes.io_default is None:
+        can_follow = node.kind is Kind.OUTPUT and wishes.low in node.signature.legal
+        return Choice.FREE if can_follow else Choice.HIGH
     if wanted is None:
         held = node.signature.dtype
         is_plain = value is not None and graph.values[value].is_castable
@@ -263,7 +286,7 @@ def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reas
         verdict, choice = verdicts[node.id], problem.choices[node.id]
         if choice is Choice.ABSENT or (verdict.category is Category.DENY and choice is not Choice.LOW):
             found[node.id] = Reason(verdict.rule, verdict.because, verdict.cause)
-        elif choice is Choice.LOW and node.kind is Kind.OP:
+        elif choice is Choice.LOW and node.kind is Kind.OP and node.signature.dtype is problem.low:
             found[node.id] = Reason("typed", f"is {problem.low} in the model already")
         elif choice is Choice.HIGH and node.kind in (Kind.OP, Kind.TIE):
             found[node.id] = _illegal(node, wishes)

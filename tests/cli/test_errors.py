@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from mezzo import pipeline
+from mezzo.discovery import policies, strategies
 from mezzo.errors import ContractError, ModelError
 
 CONVERT = ("convert", "small.onnx", "out.onnx")
@@ -20,11 +21,11 @@ CASES = [
     ),
     (
         (*CONVERT, "--policy", "bold"),
-        "--policy 'bold' is unknown; choose one of aggressive, balanced, conservative",
+        f"--policy 'bold' is unknown; choose one of {', '.join(sorted(policies()))}",
     ),
     (
         (*CONVERT, "--strategy", "greedy"),
-        "--strategy 'greedy' is unknown; choose one of forward, mincut",
+        f"--strategy 'greedy' is unknown; choose one of {', '.join(sorted(strategies()))}",
     ),
     (
         (*CONVERT, "--target", "toaster"),
@@ -40,11 +41,11 @@ CASES = [
     ),
     (
         (*CONVERT, "--io", "high"),
-        "--io 'high' is not understood; give keep, low, NAME=fp32 or NAME=fp16 or NAME=bf16",
+        "--io 'high' is not understood; give keep or low or follow or NAME=fp32 or NAME=fp16 or NAME=bf16",
     ),
     (
         (*CONVERT, "--io", "x=int8"),
-        "--io 'x=int8' is not understood; give keep, low, NAME=fp32 or NAME=fp16 or NAME=bf16",
+        "--io 'x=int8' is not understood; give keep or low or follow or NAME=fp32 or NAME=fp16 or NAME=bf16",
     ),
     (
         (*CONVERT, "--io", "low", "--io", "x=fp32"),

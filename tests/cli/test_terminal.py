@@ -87,7 +87,7 @@ def test_commands_without_a_model_start_light(words):
     ("words", "position", "offered"),
     [
         ("mezzo convert --policy b", 3, "balanced"),
-        ("mezzo convert --target onnxruntime-c", 3, "onnxruntime-cpu"),
+        ("mezzo convert --target onnxruntime-cp", 3, "onnxruntime-cpu"),
         ("mezzo plan --strategy m", 3, "mincut"),
         ("mezzo explain --to b", 3, "bf16"),
         ("mezzo convert --out-of-range c", 3, "clamp"),

@@ -7,6 +7,7 @@ from mezzo.errors import InputError
 
 OUT_OF_RANGE = ("protect", "clamp", "error")
 OPSETS = ("auto", "keep")
+IO_WORDS = ("keep", "low", "follow")
 
 
 def list_policies() -> list[str]:
@@ -52,7 +53,7 @@ def complete_opset(incomplete: str) -> list[str]:
 
 
 def complete_io(incomplete: str) -> list[str]:
-    return _complete(("keep", "low"), incomplete)
+    return _complete(IO_WORDS, incomplete)
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> str:

@@ -11,24 +11,17 @@ from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.steps import steps_after_conversion
 
 
+@given.with_options
 def convert(
+    *,
     source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
     result: Annotated[Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)],
-    to: given.To = "fp16",
-    policy: given.PolicyName = "balanced",
-    strategy: given.StrategyName = "mincut",
-    target: given.TargetName = None,
-    include: given.Include = None,
-    exclude: given.Exclude = None,
-    io: given.Io = None,
-    out_of_range: given.OutOfRange = "protect",
-    opset: given.Opset = "auto",
+    options: given.Options,
     plan_file: given.PlanFile = None,
     save_plan: Annotated[
         Path | None,
         typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL),
     ] = None,
-    trust_external_paths: given.TrustExternalPaths = False,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
@@ -37,10 +30,6 @@ def convert(
     quiet: given.Quiet = False,
 ) -> None:
     """Convert an FP32 model to a typed mixed-precision one."""
-    options = given.Options(
-        to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(io or ()), out_of_range, opset,
-        trust_external_paths,
-    )  # fmt: skip
     chosen = options.to_library()
 
     from mezzo import pipeline
@@ -55,7 +44,14 @@ def convert(
         replayed = load_plan(plan_file)
         options.check_replay(replayed.low)
     with Patience() as progress:
-        converted = pipeline.convert(source, result, **chosen, plan=replayed, overwrite=overwrite, progress=progress)
+        converted = pipeline.convert(
+            source,
+            result,
+            **chosen,
+            plan=replayed,
+            overwrite=overwrite,
+            progress=progress,
+        )
         if save_plan is not None:
             write_plan(converted.plan, save_plan)
     if quiet:

@@ -11,7 +11,9 @@ from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.steps import steps_after_explanation
 
 
+@given.with_options
 def explain(
+    *,
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="A model, or a plan saved as .json.", show_default=False)
     ],
@@ -21,26 +23,13 @@ def explain(
             metavar="NODE", help="The node's name; 'mezzo plan MODEL --nodes' lists them.", show_default=False
         ),
     ],
-    to: given.To = "fp16",
-    policy: given.PolicyName = "balanced",
-    strategy: given.StrategyName = "mincut",
-    target: given.TargetName = None,
-    include: given.Include = None,
-    exclude: given.Exclude = None,
-    io: given.Io = None,
-    out_of_range: given.OutOfRange = "protect",
-    opset: given.Opset = "auto",
-    trust_external_paths: given.TrustExternalPaths = False,
+    options: given.Options,
     as_json: given.AsJson = False,
 ) -> None:
     """Answer why a node runs in the precision it runs in.
 
     Give the options of the conversion: they are part of the answer. A saved plan has its own and needs none.
     """
-    options = given.Options(
-        to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(io or ()), out_of_range, opset,
-        trust_external_paths,
-    )  # fmt: skip
     chosen = options.to_library()
 
     from mezzo import pipeline

@@ -1,15 +1,21 @@
 """The options that `convert`, `plan` and `explain` share, and what they mean to the library."""
 
+import functools
+import inspect
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mezzo.cli import choices
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import InputError
+
+if TYPE_CHECKING:
+    from mezzo.pipeline import PlanOptions
 
 _WHAT = "What to decide"
 _WHERE = "Exceptions"
@@ -45,10 +51,21 @@ Exclude = Annotated[
     typer.Option(metavar="PATTERN", help="Keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.",
                  rich_help_panel=_WHERE),
 ]  # fmt: skip
+KeepRegion = Annotated[
+    list[str] | None,
+    typer.Option("--keep-region", metavar="PATH", help="Leave a part as it is: a path of scopes or modules such as "
+                 "'encoder/layer.3'; globs work. Repeatable.", rich_help_panel=_WHERE),
+]  # fmt: skip
+FixRegion = Annotated[
+    list[str] | None,
+    typer.Option("--fix-region", metavar="PATH=fp16", help="Run a part in fp32 or in the low precision, and plan the "
+                 "rest around it. Repeatable.", rich_help_panel=_WHERE),
+]  # fmt: skip
 Io = Annotated[
     list[str] | None,
-    typer.Option(metavar="keep|low|NAME=fp16", help="Types of the model's inputs and outputs: keep them (default), all "
-                 "low, or one by name. Repeatable.", autocompletion=choices.complete_io, rich_help_panel=_WHERE),
+    typer.Option(metavar="keep|low|follow|NAME=fp16", help="Types of the model's inputs and outputs: keep "
+                 "them (default), all low, outputs as they come, or one by name. Repeatable.",
+                 autocompletion=choices.complete_io, rich_help_panel=_WHERE),
 ]  # fmt: skip
 OutOfRange = Annotated[
     str,
@@ -76,21 +93,6 @@ AsJson = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.", rich_help_panel=FILES_PANEL)]
 
 
-class LibraryOptions(TypedDict):
-    """The keyword arguments that `mezzo.convert` and `mezzo.plan` share."""
-
-    to: str
-    policy: str
-    strategy: str
-    target: str | None
-    include: tuple[str, ...]
-    exclude: tuple[str, ...]
-    io: str | dict[str, str]
-    out_of_range: str
-    opset: str
-    trust_external_paths: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
     """What the user wrote. `io` and the patterns as written, in order."""
@@ -101,42 +103,50 @@ class Options:
     target: str | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    keep_region: tuple[str, ...] = ()
+    fix_region: tuple[str, ...] = ()
     io: tuple[str, ...] = ()
     out_of_range: str = "protect"
     opset: str = "auto"
     trust_external_paths: bool = False
 
-    def to_library(self) -> LibraryOptions:
+    def to_library(self) -> "PlanOptions":
         """Check each value against its table and spell it as the library does. Raises InputError: a value is none."""
         choices.check_choice("--to", self.to, LOW_DTYPES)
-        choices.check_choice("--policy", self.policy, choices.list_policies())
+        if not self.policy.endswith(".toml"):
+            choices.check_choice("--policy", self.policy, choices.list_policies())
         choices.check_choice("--strategy", self.strategy, choices.list_strategies())
         if self.target is not None:
             choices.check_choice("--target", self.target, choices.list_targets())
         choices.check_choice("--out-of-range", self.out_of_range, choices.OUT_OF_RANGE)
         choices.check_choice("--opset", self.opset, choices.OPSETS)
-        return LibraryOptions(
-            to=self.to,
-            policy=self.policy,
-            strategy=self.strategy,
-            target=self.target,
-            include=self.include,
-            exclude=self.exclude,
-            io=_read_io(self.io),
-            out_of_range=self.out_of_range,
-            opset=self.opset,
-            trust_external_paths=self.trust_external_paths,
-        )
+        return {
+            "to": self.to,
+            "policy": self.policy,
+            "strategy": self.strategy,
+            "target": self.target,
+            "include": self.include,
+            "exclude": self.exclude,
+            "keep_region": self.keep_region,
+            "fix_region": _read_named("--fix-region", self.fix_region),
+            "io": _read_io(self.io),
+            "out_of_range": self.out_of_range,
+            "opset": self.opset,
+            "trust_external_paths": self.trust_external_paths,
+        }
 
     def check_replay(self, low: DType) -> None:
         """Check that nothing is asked for that a replayed plan has already decided. Raises InputError: something is."""
         default = Options()
         if self.to != default.to and LOW_DTYPES[self.to] is not low:
             raise InputError(f"--to {self.to} contradicts --plan, which decided for {low}; leave out --to")
-        for name in ("policy", "strategy", "target", "include", "exclude", "io", "opset"):
+        for name in (
+            "policy", "strategy", "target", "include", "exclude", "keep_region", "fix_region", "io", "opset",
+        ):  # fmt: skip
             if getattr(self, name) != getattr(default, name):
+                word = name.replace("_", "-")
                 raise InputError(
-                    f"--{name} cannot change what --plan has decided; leave it out, or plan anew without --plan"
+                    f"--{word} cannot change what --plan has decided; leave it out, or plan anew without --plan"
                 )
 
     def words(self) -> list[str]:
@@ -146,29 +156,72 @@ class Options:
             value = getattr(self, name)
             if value != getattr(Options(), name):
                 words += [f"--{name.replace('_', '-')}", shlex.quote(str(value))]
-        for name in ("include", "exclude", "io"):
+        for name in ("include", "exclude", "keep_region", "fix_region", "io"):
             for value in getattr(self, name):
-                words += [f"--{name}", shlex.quote(value)]
+                words += [f"--{name.replace('_', '-')}", shlex.quote(value)]
         return words + (["--trust-external-paths"] if self.trust_external_paths else [])
 
 
 def _read_io(words: tuple[str, ...]) -> str | dict[str, str]:
-    """Read `--io` words: "keep", "low", or names with a dtype each."""
+    """Read `--io` words: one word for all, or names with a dtype each."""
     if not words:
         return "keep"
-    plain = [word for word in words if word in ("keep", "low")]
+    plain = [word for word in words if word in choices.IO_WORDS]
     if plain and len(words) > 1:
         raise InputError(
             f"--io {plain[0]!r} cannot be combined with another --io; give names with a dtype each, or one word"
         )
-    if plain:
-        return plain[0]
+    return plain[0] if plain else _read_named("--io", words, choices.IO_WORDS)
+
+
+def _read_named(option: str, words: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, str]:
+    """Read NAME=DTYPE words."""
     named: dict[str, str] = {}
     for word in words:
         name, sign, dtype = word.rpartition("=")
         if not sign or not name or dtype not in ("fp32", *LOW_DTYPES):
-            valid = " or ".join(f"NAME={choice}" for choice in ("fp32", *LOW_DTYPES))
-            raise InputError(f"--io {word!r} is not understood; give keep, low, {valid}")
+            valid = " or ".join((*others, *(f"NAME={choice}" for choice in ("fp32", *LOW_DTYPES))))
+            raise InputError(f"{option} {word!r} is not understood; give {valid}")
         if named.setdefault(name, dtype) != dtype:
-            raise InputError(f"--io gives {name!r} two dtypes, {named[name]} and {dtype}; keep one")
+            raise InputError(f"{option} gives {name!r} two dtypes, {named[name]} and {dtype}; keep one")
     return named
+
+
+def decide(
+    to: To = "fp16",
+    policy: PolicyName = "balanced",
+    strategy: StrategyName = "mincut",
+    target: TargetName = None,
+    include: Include = None,
+    exclude: Exclude = None,
+    keep_region: KeepRegion = None,
+    fix_region: FixRegion = None,
+    io: Io = None,
+    out_of_range: OutOfRange = "protect",
+    opset: Opset = "auto",
+    trust_external_paths: TrustExternalPaths = False,
+) -> Options:
+    """The options that every command which decides has; `with_options` gives them to one."""
+    return Options(
+        to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(keep_region or ()),
+        tuple(fix_region or ()), tuple(io or ()), out_of_range, opset, trust_external_paths,
+    )  # fmt: skip
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Put the shared options in the place of a command's parameter `options`."""
+    shared = inspect.signature(decide).parameters
+    own = inspect.signature(command).parameters
+    parameters = [
+        parameter for name, found in own.items() for parameter in (shared.values() if name == "options" else (found,))
+    ]
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        command(options=decide(**{name: given.pop(name) for name in shared}), **given)
+
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what Typer reads
+        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    )
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run

@@ -11,7 +11,9 @@ from mezzo.cli.console import output_layout, print_json, print_report
 from mezzo.cli.steps import steps_after_planning
 
 
+@given.with_options
 def plan(
+    *,
     source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
     save: Annotated[
         Path | None,
@@ -21,24 +23,11 @@ def plan(
         bool,
         typer.Option("--nodes", help="List every node by name, with its precision.", rich_help_panel=given.FILES_PANEL),
     ] = False,
-    to: given.To = "fp16",
-    policy: given.PolicyName = "balanced",
-    strategy: given.StrategyName = "mincut",
-    target: given.TargetName = None,
-    include: given.Include = None,
-    exclude: given.Exclude = None,
-    io: given.Io = None,
-    out_of_range: given.OutOfRange = "protect",
-    opset: given.Opset = "auto",
-    trust_external_paths: given.TrustExternalPaths = False,
+    options: given.Options,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:
     """Decide what a conversion would do, and write no model."""
-    options = given.Options(
-        to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(io or ()), out_of_range, opset,
-        trust_external_paths,
-    )  # fmt: skip
     chosen = options.to_library()
 
     from mezzo import pipeline

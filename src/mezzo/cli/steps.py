@@ -60,7 +60,7 @@ def _is_policy(rule: str) -> bool:
 
 
 def _why(node: PlannedNode, plan: Plan) -> str:
-    return f"why this node {'stays' if node.precision.output is plan.high else 'runs'} in {node.precision.output}"
+    return f"why this node {'stays' if node.precision.compute is plan.high else 'runs'} in {node.precision.compute}"
 
 
 def _ask(source: Path, name: str, options: Options) -> str:

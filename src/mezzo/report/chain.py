@@ -26,7 +26,10 @@ def report_chain(chain: Sequence[PlannedNode], low: DType) -> list[RenderableTyp
     lines: list[RenderableType] = []
     told: PlannedNode | None = None
     for node in chain:
-        lines += [_title(node), *_why(node, low)] if told is None else [blank(), _link(node), *_why(node, low, told)]
+        if told is None:
+            lines += [_title(node), *_sums(node, low), *_why(node, low)]
+        else:
+            lines += [blank(), _link(node), *_sums(node, low), *_why(node, low, told)]
         told = node
     if told is not None and told.cause is not None:
         lines += [blank(), Text(f"That goes back to {clean(told.cause)}, told above or not in the plan.")]
@@ -39,11 +42,11 @@ def suggest_change(node: PlannedNode, low: DType) -> tuple[str, str] | None:
     if node.kind in ("input", "output"):
         port = node.name.partition(" ")[2] or node.name
         word = {DType.FLOAT16: "fp16", DType.BFLOAT16: "bf16"}.get(low, str(low))
-        wanted = word if node.precision.output is not low else "fp32"
+        wanted = word if node.precision.compute is not low else "fp32"
         return f"--io={port}={wanted}", f"changes the dtype of {clean(port)!r}"
     if node.kind != "op":
         return None
-    if node.precision.output is low:
+    if node.precision.compute is low:
         return f"--exclude={node.name}", f"keeps {name!r} out of {low}"
     match node.rule:
         case "include" | "exclude" | "typed":
@@ -58,18 +61,29 @@ def suggest_change(node: PlannedNode, low: DType) -> tuple[str, str] | None:
 
 def _title(node: PlannedNode) -> Text:
     return Text.assemble(
-        (clean(node.name), "bold"), f" ({_kind(node)}) runs in ", (str(node.precision.output), "bold"), "."
+        (clean(node.name), "bold"), f" ({_kind(node)}) runs in ", (str(node.precision.compute), "bold"), "."
     )
 
 
 def _link(node: PlannedNode) -> Text:
-    precision = (str(node.precision.output), "bold")
+    precision = (str(node.precision.compute), "bold")
     name = (clean(node.name), "bold")
     return Text.assemble("That goes back to ", name, f" ({_kind(node)}), which runs in ", precision, ".")
 
 
 def _kind(node: PlannedNode) -> str:
     return _KINDS.get(node.kind, "{op}").format(op=clean(node.op))
+
+
+def _sums(node: PlannedNode, low: DType) -> list[RenderableType]:
+    """What a node that runs low sums up and hands on in, where the policy says more than one dtype."""
+    precision = node.precision
+    if len(set(precision)) == 1:
+        return []
+    text = f"Products in {precision.compute}, sums in {precision.accumulate}, result in {precision.output}"
+    if precision.output is not low:
+        text += f": ONNX gives the operator one type, so its result is rounded to {low} and then cast"
+    return [indented(f"{text}.")]
 
 
 def _why(node: PlannedNode, low: DType, told: PlannedNode | None = None) -> list[RenderableType]:

@@ -24,14 +24,14 @@ def is_operator(node: PlannedNode) -> bool:
 
 def count_precisions(plan: Plan) -> Mapping[DType, int]:
     """Count the operators that run in each dtype, low first, then high, then others the model came with."""
-    found = Counter(node.precision.output for node in plan.nodes if is_operator(node))
+    found = Counter(node.precision.compute for node in plan.nodes if is_operator(node))
     others = sorted((dtype for dtype in found if dtype not in (plan.low, plan.high)), key=str)
     return {dtype: found[dtype] for dtype in (plan.low, plan.high, *others)}
 
 
 def count_already_low(plan: Plan) -> int:
     """Count the operators that the model had low before."""
-    return sum(node.rule == "typed" and node.precision.output is plan.low for node in plan.nodes if is_operator(node))
+    return sum(node.rule == "typed" and node.precision.compute is plan.low for node in plan.nodes if is_operator(node))
 
 
 def count_casts(plan: Plan) -> int:
@@ -43,7 +43,7 @@ def group_high_nodes(plan: Plan) -> tuple[Group, ...]:
     """Group the operators that stay high by the rule that kept them, the largest group first."""
     by_rule: dict[str, list[PlannedNode]] = {}
     for node in plan.nodes:
-        if is_operator(node) and node.precision.output is plan.high:
+        if is_operator(node) and node.precision.compute is plan.high:
             by_rule.setdefault(node.rule, []).append(node)
     groups = [
         Group(rule, tuple(nodes), tuple(dict.fromkeys(node.because for node in nodes)))

@@ -4,6 +4,8 @@ import shlex
 import unicodedata
 from collections.abc import Iterable
 
+from mezzo.plans import Precision
+
 # Control, format (bidi marks, zero-width signs), surrogate, private and unassigned signs; line and paragraph breaks.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -34,3 +36,8 @@ def join_some(names: Iterable[str], most: int) -> str:
     every = [clean(name) for name in names]
     shown = ", ".join(every[:most])
     return shown if len(every) <= most else f"{shown} and {len(every) - most} more"
+
+
+def spell_precision(precision: Precision) -> str:
+    """One dtype where all three agree, else what is multiplied, summed up and handed on: "f16/f32/f32"."""
+    return "/".join(map(str, precision if len(set(precision)) > 1 else precision[:1]))

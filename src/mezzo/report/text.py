@@ -11,12 +11,20 @@ from mezzo.plans import Plan
 from mezzo.report.account import Summary
 from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, join_some
+from mezzo.report.names import clean, join_some, spell_precision
 
 _NAMES_SHOWN = 3
 _REASONS_SHOWN = 2
 # Settings that go without saying.
-_UNSAID = {("include", "[]"), ("exclude", "[]"), ("io", "keep"), ("out_of_range", "protect"), ("opset", "auto")}
+_UNSAID = {
+    ("include", "[]"),
+    ("exclude", "[]"),
+    ("keep_region", "[]"),
+    ("fix_region", "{}"),
+    ("io", "keep"),
+    ("out_of_range", "protect"),
+    ("opset", "auto"),
+}
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -51,7 +59,7 @@ def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
     table = layout.make_table("node", "operator", "in", "rule", fixed=("in",))
     for node in plan.nodes:
         op = node.op if is_operator(node) else node.kind
-        table.add_row(clean(node.name), clean(op), str(node.precision.output), clean(node.rule))
+        table.add_row(clean(node.name), clean(op), spell_precision(node.precision), clean(node.rule))
     return [blank(), heading("every node"), table]
 
 
