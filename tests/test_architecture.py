@@ -15,12 +15,12 @@ _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 # Lowest first. A component imports itself and lower layers; those of one layer import each other only in `_UNITED`.
 _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "dtypes", "graph", "columns"}),  # vocabulary
-    frozenset({"facts", "policy", "target", "plans", "strategy", "selectors", "coloring"}),  # contracts
+    frozenset({"facts", "policy", "target", "plans", "strategy", "selectors", "coloring", "oplists"}),  # contracts
     frozenset({"ops", "policies", "targets", "structure", "strategies"})
-    | {"lower", "check", "promotion", "planfile", "policyfile", "discovery", "oplists"},
+    | {"lower", "check", "promotion", "planfile", "policyfile", "discovery"},
     frozenset({"frontends", "quant", "numerics", "report"}),
     frozenset({"planner", "rules"}),
-    frozenset({"options", "conversion", "pipeline"}),  # puts the parts together
+    frozenset({"options", "conversion", "pipeline", "amp_lists", "comparison"}),  # puts the parts together
     frozenset({""}),  # the package itself: its public names
     frozenset({"cli", "__main__"}),
 )
@@ -32,11 +32,12 @@ _HOMES = {
     "onnx": ("frontends.onnx",),
     "onnx_ir": ("frontends.onnx",),
     "onnxruntime": ("frontends.onnx",),
+    "openvino": ("frontends.onnx",),
     "torch": ("frontends.torch",),
     "typer": ("cli",),
     "rich": ("cli", "report"),
 }
-_NAMED_ELSEWHERE = frozenset({"", "pipeline", "conversion"})
+_NAMED_ELSEWHERE = frozenset({"", "pipeline", "conversion", "amp_lists", "comparison"})
 
 
 @dataclass(frozen=True)

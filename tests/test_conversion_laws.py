@@ -9,7 +9,7 @@ import onnx
 import onnx.inliner
 import onnxruntime
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from random_models import random_feeds, random_model
 
@@ -129,6 +129,8 @@ def test_interface_has_the_types_that_were_asked_for(case: Case) -> None:
 @given(case=cases(has_unknown=False))
 def test_result_has_no_idle_cast(case: Case) -> None:
     """No Cast to the type that its operand has, no low to f32 to low, and none of mezzo's own that nobody reads."""
+    # A policy that asks for results in FP32 gets them, at the border of a body or a call too.
+    assume(not any(rule.output for rule in policies()[case.policy].rules))
     model = case.build()
     result = case.convert(model)
     old = {name for graph in _graphs(model) for node in graph.node for name in node.output}

@@ -123,6 +123,22 @@ def test_region_cannot_be_fixed_to_another_low_format() -> None:
         mezzo.plan(model(), fix_region={"enc": "bf16"})
 
 
+def test_region_that_shares_a_sequence_with_what_stays_is_refused() -> None:
+    sequence = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[2] x, int64 i) => (float[2] y)
+        {
+           [a] s = SequenceConstruct(x)
+           [b] t = SequenceInsert(s, x)
+           [c] y = SequenceAt(t, i)
+        }
+    """)
+    with pytest.raises(
+        mezzo.InputError, match=r"'[ab]' handles a sequence, which cannot be cast, and '[ab]' holds it in f(16|32)"
+    ):
+        mezzo.plan(sequence, fix_region={"b": "fp16", "a": "fp32"})
+
+
 # -- what is told -----------------------------------------------------------------------------------------------------
 
 

@@ -43,7 +43,9 @@ def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, bool], tuple[
 @pytest.mark.parametrize("strategy", strategies())
 def test_toy_linear_work_runs_low_and_exponentials_do_not(strategy: str) -> None:
     _, is_low, _, _ = decide(toy_dialect.read(PROGRAM), strategy)
-    assert is_low["h"] and is_low["m"] and not is_low["e"]
+    assert is_low["h"] and not is_low["e"]
+    # What `m` makes is wanted in FP32 only, so a strategy that asks its readers leaves it.
+    assert is_low["m"] == (strategy != "upstream")
 
 
 @pytest.mark.parametrize("strategy", strategies())

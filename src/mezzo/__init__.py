@@ -3,9 +3,11 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from mezzo.errors import ContractError, InputError, MezzoError, ModelError
+from mezzo.errors import ContractError, InputError, ListError, MezzoError, ModelError
 
 if TYPE_CHECKING:
+    from mezzo.amp_lists import convert_lists
+    from mezzo.comparison import compare_strategies
     from mezzo.pipeline import Converted, Summary, convert, explain, plan, show
     from mezzo.planfile import load_plan, save_plan
     from mezzo.plans import Plan
@@ -16,12 +18,15 @@ __all__ = [
     "ContractError",
     "Converted",
     "InputError",
+    "ListError",
     "MezzoError",
     "ModelError",
     "Plan",
     "Summary",
     "__version__",
+    "compare_strategies",
     "convert",
+    "convert_lists",
     "explain",
     "load_plan",
     "plan",
@@ -33,7 +38,9 @@ _HOMES = {
     "Converted": "mezzo.pipeline",
     "Plan": "mezzo.plans",
     "Summary": "mezzo.pipeline",
+    "compare_strategies": "mezzo.comparison",
     "convert": "mezzo.pipeline",
+    "convert_lists": "mezzo.amp_lists",
     "explain": "mezzo.pipeline",
     "load_plan": "mezzo.planfile",
     "plan": "mezzo.pipeline",

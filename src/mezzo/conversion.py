@@ -127,7 +127,8 @@ def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decid
     return Decided(reading, made, judged.problem, is_low), reading.handles.model
 
 
-def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> Decided:
+def judge_model(model: OnnxModel, options: Options) -> tuple[Reading, Judged]:
+    """Read a model and judge its nodes, at the smallest opset that helps where a step is allowed."""
     wishes = options.wishes
     reading = model.read(wishes.low)
     judged = judge(reading.graph, wishes)
@@ -138,6 +139,12 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
             break
         reading = model.read(wishes.low, step)
         judged = judge(reading.graph, wishes)
+    return reading, judged
+
+
+def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> Decided:
+    wishes = options.wishes
+    reading, judged = judge_model(model, options)
     if options.out_of_range == "error":
         _refuse_out_of_range(reading.graph, wishes)
     if banned:
@@ -263,7 +270,7 @@ def _notes(judged: Judged, wishes: Wishes, is_low: Sequence[bool]) -> tuple[str,
     graph = judged.problem.graph
     notes = [*graph.notes, *judged.notes]
     if any(is_low[n.id] for n in graph.nodes if n.kind is Kind.OP):
-        notes += wishes.target.notes
+        notes += wishes.target.notes_for(wishes.low)
     else:
         notes.append("nothing gains from low precision here, so nothing was changed")
     return tuple(notes)

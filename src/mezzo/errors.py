@@ -13,6 +13,10 @@ class InputError(MezzoError):
     """The input is at fault: a file, an option, a pattern or a plan. The command line exits with 2."""
 
 
+class ListError(InputError, ValueError):
+    """Lists of operators that cannot be, as callers from older tools write them; those raise a ValueError."""
+
+
 class ModelError(InputError):
     """The model cannot be read: truncated, corrupt, cyclic, hostile or not ONNX."""
 

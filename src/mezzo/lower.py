@@ -109,7 +109,7 @@ class _Lowering:
         graph = self.graph
         wishes = self._wishes(number, held)
         producer = graph.nodes[graph.values[number].producer]
-        if producer.kind is Kind.CAST and self._is_needless(producer.id):
+        if producer.kind is Kind.CAST and self._is_needless(producer.id, wishes):
             operand = producer.inputs[0]
             assert operand is not None, "a Cast has an operand"
             moved = [wish._replace(must_rewire=True) for wish in wishes]
@@ -152,12 +152,16 @@ class _Lowering:
                 found.append(_Wish(use, self.high if use in graph.widened else held, must_rewire))
         return found + self.absorbed.get(number, [])
 
-    def _is_needless(self, cast: int) -> bool:
-        """Whether a narrowing Cast has nothing left to do: its operand is low, or another cast makes the same form."""
+    def _is_needless(self, cast: int, wishes: Sequence[_Wish]) -> bool:
+        """Whether a narrowing Cast has nothing left to do: its operand is low, or another cast makes the same form.
+
+        Whoever wants what it made high wants it rounded, so past another cast it has to stay for them.
+        """
         graph = self.graph
         operand = graph.nodes[cast].inputs[0]
         assert operand is not None, "a Cast has an operand"
         maker = graph.nodes[graph.values[operand].producer]
         if maker.kind is not Kind.SOURCE and self._is_in_group(maker, operand) and self.is_low[maker.id]:
             return True
-        return graph.forms.get((operand, self.low), cast) != cast or (operand, self.low) not in graph.forms
+        is_other = graph.forms.get((operand, self.low)) != cast
+        return is_other and not any(wish.dtype is self.high for wish in wishes)

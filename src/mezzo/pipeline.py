@@ -98,14 +98,25 @@ def convert(
         ModelError: the model is not valid ONNX.
         ContractError: the result would break a promise, or `out_of_range="error"` refuses.
     """
-    from mezzo.conversion import convert_model
-
     request = Request(
         to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
         keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
     )  # fmt: skip
+    return convert_opened(open_source(src, trust_external_paths, progress), dst, request, plan, overwrite=overwrite)
+
+
+def convert_opened(
+    model: "OnnxModel",
+    dst: str | os.PathLike[str] | None,
+    request: Request,
+    plan: Plan | str | os.PathLike[str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Converted:
+    """Convert a model that is open. Options and errors are those of `convert`."""
+    from mezzo.conversion import convert_model
+
     options = read_options(request)
-    model = _open(src, trust_external_paths, progress)
     decided, result = convert_model(model, options, _given_plan(plan))
     path = None if dst is None else Path(dst)
     if path is not None:
@@ -143,7 +154,7 @@ def plan(
 
     trust = options.pop("trust_external_paths", False)
     chosen = read_options(Request(**options))  # type: ignore[misc]  # what is left are a request's fields
-    return convert_model(_open(src, trust, progress), chosen, None)[0].plan
+    return convert_model(open_source(src, trust, progress), chosen, None)[0].plan
 
 
 def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
@@ -172,12 +183,13 @@ def show(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, tru
     """The typed text of a model: one line per input, weight, node and output."""
     from mezzo.frontends.onnx.show import show_model
 
-    return show_model(_open(src, trust_external_paths, None).source.model)
+    return show_model(open_source(src, trust_external_paths, None).source.model)
 
 
-def _open(
+def open_source(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", trust: bool, progress: Progress | None
 ) -> "OnnxModel":
+    """Open a model, of whatever kind. Errors are those of `convert`."""
     from mezzo.frontends.onnx.model import open_model
 
     return open_model(src, trust_external_paths=trust, progress=progress)

@@ -97,8 +97,8 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     problem = Problem(
         graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs, hands_on_high
     )
-    if wishes.io:
-        _check_links(problem, wishes)
+    if wishes.io or wishes.fixed_regions:
+        _check_links(problem, verdicts, wishes)
     return Judged(problem, tuple(verdicts), limits, tuple(notes))
 
 
@@ -255,8 +255,8 @@ def _check_interface(graph: Graph, wishes: Wishes) -> None:
             )
 
 
-def _check_links(problem: Problem, wishes: Wishes) -> None:
-    """A sequence cannot be cast, so an input or output that is one may only ask for what its other holders allow."""
+def _check_links(problem: Problem, verdicts: Sequence[Verdict], wishes: Wishes) -> None:
+    """A sequence cannot be cast, so whoever holds one may only be asked for what its other holders allow."""
     graph, choices = problem.graph, problem.choices
     fixed = {number: choice for number, choice in enumerate(choices) if choice in (Choice.HIGH, Choice.LOW)}
     first: dict[tuple[int, Choice], int] = {}
@@ -265,15 +265,16 @@ def _check_links(problem: Problem, wishes: Wishes) -> None:
     for number, choice in fixed.items():
         node = graph.nodes[number]
         name = node.name.partition(" ")[2]
-        if node.kind not in (Kind.INPUT, Kind.OUTPUT) or name not in wishes.io:
-            continue
+        is_asked = node.kind in (Kind.INPUT, Kind.OUTPUT) and name in wishes.io
         other = first.get((problem.linked[number], Choice.HIGH if choice is Choice.LOW else Choice.LOW))
-        if other is not None:
-            held = HIGH if choice is Choice.LOW else wishes.low
-            raise InputError(
-                f"--io {name}={wishes.io[name]}: {name!r} is a sequence, which cannot be cast, and "
-                f"{graph.nodes[other].name!r} holds it in {held}; ask the same of both, or leave it out"
-            )
+        if other is None or not (is_asked or verdicts[number].rule == "fix-region"):
+            continue
+        held = HIGH if choice is Choice.LOW else wishes.low
+        asked = f"--io {name}={wishes.io[name]}: {name!r}" if is_asked else f"{verdicts[number].because}: {node.name!r}"
+        raise InputError(
+            f"{asked} {'is' if is_asked else 'handles'} a sequence, which cannot be cast, and "
+            f"{graph.nodes[other].name!r} holds it in {held}; ask the same of both, or leave it out"
+        )
 
 
 def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reason]:
@@ -298,11 +299,9 @@ def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reas
             continue
         if choice is not Choice.ABSENT:
             queue.append(node.id)
-    _follow(problem, is_low, found, queue)
-    return [
-        r if r is not None else Reason("casts-cost-more", "running it low would gain less than its casts cost")
-        for r in found
-    ]
+    _follow(problem, is_low, found, queue, wishes.strategy.because)
+    left = Reason(*wishes.strategy.leaves)
+    return [left if reason is None else reason for reason in found]
 
 
 def refusal_of(node: Node, wishes: Wishes) -> Refusal | None:
@@ -318,7 +317,9 @@ def _illegal(node: Node, wishes: Wishes) -> Reason:
     return Reason("schema", f"{signature.op} version {signature.version} does not allow {wishes.low}")
 
 
-def _follow(problem: Problem, is_low: Sequence[bool], found: list[Reason | None], queue: list[int]) -> None:
+def _follow(
+    problem: Problem, is_low: Sequence[bool], found: list[Reason | None], queue: list[int], because: str
+) -> None:
     """Spread reasons from decided nodes to neighbours of the same precision, nearest first."""
     graph = problem.graph
     word = {True: str(problem.low), False: str(problem.high)}
@@ -332,7 +333,7 @@ def _follow(problem: Problem, is_low: Sequence[bool], found: list[Reason | None]
                 and problem.choices[other] is not Choice.ABSENT
                 and is_low[other] == is_low[node.id]
             ):
-                text = f"follows {node.name!r}, its neighbour in {word[is_low[node.id]]}: fewest bytes cast"
+                text = f"follows {node.name!r}, its neighbour in {word[is_low[node.id]]}: {because}"
                 found[other] = Reason("follows", text, node.id)
                 queue.append(other)
 

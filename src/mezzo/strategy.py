@@ -128,10 +128,14 @@ _HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 
 
 class Strategy(ABC):
-    """One algorithm. `name` is its option, `summary` its line in the table."""
+    """One algorithm. `name` is its option, `summary` its line in the table, `because` why a node follows another;
+    `leaves` is the rule and reason of a node that nothing led to its precision.
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    because: ClassVar[str]
+    leaves: ClassVar[tuple[str, str]] = ("strategy", "the strategy finds nothing around it to follow")
 
     @abstractmethod
     def assign(self, problem: Problem) -> Sequence[bool]:

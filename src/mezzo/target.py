@@ -5,11 +5,13 @@ nearly everything, and by a listing, all that runs in a dtype, for a runtime wit
 listing does not name is refused.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from mezzo.dtypes import DType
+
+EVERY_VERSION = (1, 1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,12 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One thing a target cannot run. Empty `dtypes` means every low dtype; `attributes` must all match if given.
+    """One thing a target cannot run. Empty `dtypes` means every low dtype.
 
+    `attributes` must all match, if any are given: by value, or by one of a frozenset of values.
     `versions`: of the operator, both ends included. `since`: the runtime's version the row was taken from.
-    `needs`: features of a machine, any of which makes the row void; a plan is made for machines without.
+    `needs`: features of a machine, any of which the row takes to hold; empty where it holds on every machine. A plan
+    heeds every row, as it may be carried to another machine.
     """
 
     dialect: str
@@ -38,7 +42,7 @@ class Refusal:
     because: str
     source: str
     dtypes: frozenset[DType] = frozenset()
-    versions: tuple[int, int] = (1, 1_000)
+    versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)
     since: str = ""
     needs: tuple[str, ...] = ()
@@ -48,9 +52,8 @@ class Refusal:
             return False
         if not self.versions[0] <= version <= self.versions[1]:
             return False
-        # An attribute row ("reduction", None) matches any value but the absent one.
         return all(
-            attributes.get(name) is not None if wanted is None else attributes.get(name) == wanted
+            attributes.get(name) in wanted if isinstance(wanted, frozenset) else attributes.get(name) == wanted
             for name, wanted in self.attributes.items()
         )
 
@@ -61,7 +64,7 @@ class Kernel:
 
     dialect: str
     op: str
-    versions: tuple[int, int] = (1, 1_000)
+    versions: tuple[int, int] = EVERY_VERSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,15 @@ class Target:
             if listing.dtype is dtype and not self._lists(dtype, dialect, op, version):
                 because = f"{listing.because} for {op} version {version}"
                 row_dtypes = frozenset({dtype})
-                return Refusal(dialect, op, because, listing.source, row_dtypes, (version, version), since=listing.since)
+                return Refusal(
+                    dialect, op, because, listing.source, row_dtypes, (version, version), since=listing.since
+                )
         return None
+
+    def on_machine(self, features: Collection[str]) -> "Target":
+        """The target with only those refusals that hold on a machine with these features."""
+        held = [row for row in self.refusals if not row.needs or any(need in features for need in row.needs)]
+        return replace(self, refusals=tuple(held))
 
     def mentions(self, dialect: str, op: str) -> bool:
         """Whether some row may refuse an operator."""

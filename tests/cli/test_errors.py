@@ -115,7 +115,7 @@ CASES = [
     (
         ("polices",),
         r"'polices' is no command \(did you mean 'policies'\?\); choose one of convert, plan, explain, show, policies, "
-        "strategies, targets, ops; see mezzo --help",
+        "strategies, targets, ops, probe; see mezzo --help",
     ),
 ]
 

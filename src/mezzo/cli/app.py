@@ -9,11 +9,12 @@ from mezzo.cli.convert import convert
 from mezzo.cli.examples import TOP_EXAMPLES, examples_of
 from mezzo.cli.explain import explain
 from mezzo.cli.planning import plan
+from mezzo.cli.probe import probe
 from mezzo.cli.show import show
 from mezzo.cli.tables import ops, policies, strategies, targets
 from mezzo.cli.version import print_versions
 
-_COMMANDS = (convert, plan, explain, show, policies, strategies, targets, ops)
+_COMMANDS = (convert, plan, explain, show, policies, strategies, targets, ops, probe)
 
 
 def make_app() -> typer.Typer:

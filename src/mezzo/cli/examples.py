@@ -35,12 +35,19 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo show model.onnx | grep Softmax", "in a pipe"),
     ),
     "policies": (("mezzo policies", "each preset with its rules in order"),),
-    "strategies": (("mezzo strategies", ""),),
+    "strategies": (
+        ("mezzo strategies", "how each decides"),
+        ("mezzo strategies model.onnx", "what each makes of a model, the cheapest first"),
+    ),
     "targets": (("mezzo targets", "what each refuses, and since when"),),
     "ops": (
         ("mezzo ops", "what is known of every operator"),
         ("mezzo ops '*norm*'", "of some"),
         ("mezzo ops Softmax", "of one, with what each policy makes of it"),
+    ),
+    "probe": (
+        ("mezzo probe onnxruntime-cpu --op 'Scatter*'", "ask about some operators; about all without --op"),
+        ("mezzo probe onnxruntime-cpu --op EyeLike --json", "every difference as data"),
     ),
 }
 

@@ -2,12 +2,13 @@
 
 import difflib
 import fnmatch
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mezzo.cli.console import output_layout, print_document, print_report
-from mezzo.cli.options import AsJson
+from mezzo.cli.options import AsJson, Options, with_options
 from mezzo.errors import InputError
 from mezzo.facts import OpFacts
 
@@ -26,18 +27,39 @@ def policies(as_json: AsJson = False) -> None:
     print_report(report_policies(layout, found), layout)
 
 
-def strategies(as_json: AsJson = False) -> None:
-    """List the strategies: how casts are placed."""
+@with_options
+def strategies(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[MODEL]", help="A model to try them all on.", show_default=False)
+    ] = None,
+    *,
+    options: Options,
+    as_json: AsJson = False,
+) -> None:
+    """List the strategies: how casts are placed. With a model, what each makes of it, the cheapest first."""
     from mezzo import discovery
-    from mezzo.report.account import document
-    from mezzo.report.catalogue import report_strategies
+    from mezzo.report.account import document, spell
+    from mezzo.report.catalogue import report_strategies, report_strategy_rows
 
+    layout = output_layout()
+    if model is not None:
+        chosen = options.to_library()
+
+        from mezzo.cli.progress import Patience
+        from mezzo.comparison import compare_strategies
+
+        with Patience() as progress:
+            rows = compare_strategies(model, **chosen, progress=progress)
+        if as_json:
+            print_document(document("strategies", {"model": str(model), "strategies": [spell(row) for row in rows]}))
+        else:
+            print_report(report_strategy_rows(layout, str(model), rows), layout)
+        return
     found = {name: strategy.summary for name, strategy in sorted(discovery.strategies().items())}
     if as_json:
-        rows = [{"name": name, "summary": summary} for name, summary in found.items()]
-        print_document(document("strategies", {"strategies": rows}))
+        listed = [{"name": name, "summary": summary} for name, summary in found.items()]
+        print_document(document("strategies", {"strategies": listed}))
         return
-    layout = output_layout()
     print_report(report_strategies(layout, found), layout)
 
 

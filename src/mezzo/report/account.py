@@ -95,4 +95,6 @@ def spell(value: object) -> object:
         return [spell(item) for item in value]
     if isinstance(value, Mapping):
         return {str(key): spell(item) for key, item in value.items()}
+    if callable(value):
+        return getattr(value, "__name__", str(value))
     return getattr(value, "value", value)

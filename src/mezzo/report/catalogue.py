@@ -1,6 +1,7 @@
 """The tables of policies, strategies, targets and operators, for people."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -9,8 +10,9 @@ from mezzo.dtypes import LOW_DTYPES
 from mezzo.facts import OpFacts
 from mezzo.policy import Policy
 from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.names import clean, format_size
 from mezzo.structure import structure_rules
-from mezzo.target import Target
+from mezzo.target import EVERY_VERSION, Listing, Refusal, Target
 
 Row = tuple[str, OpFacts]  # dialect and facts
 _DETAILED = 3
@@ -40,21 +42,97 @@ def report_strategies(layout: Layout, strategies: Mapping[str, str]) -> list[Ren
     return [table]
 
 
+class StrategyRow(Protocol):
+    """What a report asks of a strategy's row."""
+
+    @property
+    def strategy(self) -> str: ...
+    @property
+    def low_nodes(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def casts(self) -> int: ...
+    @property
+    def cast_bytes(self) -> int: ...
+    @property
+    def cost(self) -> int: ...
+    @property
+    def to_least(self) -> float | None: ...
+
+
+def report_strategy_rows(layout: Layout, model: str, rows: Iterable[StrategyRow]) -> list[RenderableType]:
+    """Lay out what each strategy makes of a model."""
+    numbers = ("low nodes", "casts", "bytes cast", "cost", "to least")
+    table = layout.make_table("strategy", *numbers, right=numbers, fixed=("strategy",))
+    for row in rows:
+        relation = "" if row.to_least is None else f"{row.to_least:.2f}"
+        table.add_row(
+            Text(row.strategy, style="cyan"), f"{row.low_nodes} of {row.nodes}", str(row.casts),
+            format_size(row.cast_bytes), f"{row.cost:.4g}", relation,
+        )  # fmt: skip
+    told = "cost: work forgone and casts made, in bytes moved, symbolic sizes nominal; mincut's is the least there is"
+    return [heading(f"strategies on {clean(model)}"), blank(), table, blank(), indented(told, style="dim")]
+
+
 def report_targets(layout: Layout, targets: Iterable[Target]) -> list[RenderableType]:
-    """Lay out each target with what it refuses and what to know before converting for it."""
+    """Lay out each target: what it refuses, all that it runs in a dtype where it has a listing, and what that gains."""
     lines: list[RenderableType] = []
     for target in targets:
         newest = "any opset" if target.max_opset is None else f"opsets up to {target.max_opset}"
         lines += [heading(target.name), indented(f"{target.summary}; {newest}")]
         lines += [indented(f"note: {note}", style="dim") for note in target.notes]
-        if target.refusals:
-            table = layout.make_table("refuses", "in", "because", "source", fixed=("refuses",))
-            for refusal in target.refusals:
-                dtypes = ", ".join(sorted(map(str, refusal.dtypes))) or "every low dtype"
-                table.add_row(Text(refusal.op, style="cyan"), dtypes, refusal.because, refusal.source)
+        if target.gains:
+            table = layout.make_table("speed", "gains", "why", "needs", "source", fixed=("speed", "gains"))
+            for gain in target.gains:
+                faster = "yes" if gain.is_faster else "no"
+                name = Text(str(gain.dtype), style="cyan")
+                table.add_row(name, faster, gain.because, _join_needs(gain.needs), _cite(gain.source, gain.since))
             lines += [blank(), table]
+        if target.refusals:
+            table = layout.make_table("refuses", "in", "where", "because", "source", fixed=("refuses",))
+            for row in target.refusals:
+                dtypes = ", ".join(sorted(map(str, row.dtypes))) or "every low dtype"
+                name, source = Text(row.op, style="cyan"), _cite(row.source, row.since)
+                table.add_row(name, dtypes, _spell_place(row), row.because, source)
+            lines += [blank(), table]
+        for listing in target.listings:
+            lines += [blank(), indented(_spell_listing(listing))]
         lines.append(blank())
     return lines[:-1]
+
+
+def _spell_place(row: Refusal) -> str:
+    """Where a row holds: versions, attributes, machines."""
+    parts = [] if row.versions == EVERY_VERSION else [f"version {_spell_versions(row.versions)}"]
+    for name, wanted in row.attributes.items():
+        values = sorted(map(str, wanted)) if isinstance(wanted, frozenset) else [str(wanted)]
+        parts.append(f"{name} {' or '.join(values)}")
+    if row.needs:
+        parts.append(f"with {_join_needs(row.needs)}")
+    return ", ".join(parts)
+
+
+def _spell_listing(listing: Listing) -> str:
+    by_dialect: dict[str, list[str]] = {}
+    for kernel in listing.kernels:
+        versions = "" if kernel.versions == EVERY_VERSION else f" {_spell_versions(kernel.versions)}"
+        by_dialect.setdefault(kernel.dialect, []).append(f"{kernel.op}{versions}")
+    names = "; ".join(f"{dialect}: {', '.join(sorted(found))}" for dialect, found in by_dialect.items()) or "nothing"
+    return f"runs in {listing.dtype} ({_cite(listing.source, listing.since)}) {names}"
+
+
+def _spell_versions(versions: tuple[int, int]) -> str:
+    first, last = versions
+    return f"from {first}" if last == EVERY_VERSION[1] else str(first) if first == last else f"{first}-{last}"
+
+
+def _cite(source: str, since: str) -> str:
+    return source if not since or since in source else f"{source}; {since}"
+
+
+def _join_needs(needs: Sequence[str]) -> str:
+    return " or ".join(needs)
 
 
 def report_operators(layout: Layout, rows: Sequence[Row], policies: Sequence[Policy]) -> list[RenderableType]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from mezzo.plans import Precision
 
+_UNITS = ("B", "KB", "MB", "GB", "TB")
 # Control, format (bidi marks, zero-width signs), surrogate, private and unassigned signs; line and paragraph breaks.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -41,3 +42,14 @@ def join_some(names: Iterable[str], most: int) -> str:
 def spell_precision(precision: Precision) -> str:
     """One dtype where all three agree, else what is multiplied, summed up and handed on: "f16/f32/f32"."""
     return "/".join(map(str, precision if len(set(precision)) > 1 else precision[:1]))
+
+
+def format_size(size_bytes: int) -> str:
+    """Spell a size with three digits: 812 B, 1.52 MB."""
+    size, unit = float(size_bytes), 0
+    while size >= 999.5 and unit < len(_UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    if unit == 0:
+        return f"{size_bytes} B"
+    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
+    return f"{size:.{digits}f} {_UNITS[unit]}"

@@ -11,7 +11,7 @@ from mezzo.plans import Plan
 from mezzo.report.account import Summary
 from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, join_some, spell_precision
+from mezzo.report.names import clean, format_size, join_some, spell_precision
 
 _NAMES_SHOWN = 3
 _REASONS_SHOWN = 2
@@ -25,7 +25,6 @@ _UNSAID = {
     ("out_of_range", "protect"),
     ("opset", "auto"),
 }
-_UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 def report_conversion(layout: Layout, source: str, result: str, plan: Plan, summary: Summary) -> list[RenderableType]:
@@ -70,17 +69,6 @@ def report_next_steps(steps: Sequence[tuple[str, str]]) -> list[RenderableType]:
         lines.append(Text(f"  {command}", style="cyan", no_wrap=True, overflow="ignore"))
         lines.append(Text(f"      {effect}", style="dim"))
     return lines
-
-
-def format_size(size_bytes: int) -> str:
-    """Spell a size with three digits: 812 B, 1.52 MB."""
-    size, unit = float(size_bytes), 0
-    while size >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    if unit == 0:
-        return f"{size_bytes} B"
-    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
-    return f"{size:.{digits}f} {_UNITS[unit]}"
 
 
 def _format_opset(opset: int | None) -> str:

@@ -16,13 +16,16 @@ from mezzo.strategy import Choice, Problem, Strategy
 class Forward(Strategy):
     name: ClassVar[str] = "forward"
     summary: ClassVar[str] = "post-order colouring: allow converts, infer follows low inputs, deny goes back (TVM)"
+    because: ClassVar[str] = "what infers goes with what it reads"
 
     def assign(self, problem: Problem) -> Sequence[bool]:
+        given = {problem.linked[number] for number, is_low in enumerate(start(problem)) if is_low}
+
         def colour(demoted: Set[int]) -> list[bool]:
             is_low = start(problem)
             for node in problem.graph.nodes:
                 if problem.choices[node.id] is Choice.FREE and node.id not in demoted:
-                    is_low[node.id] = _follows(problem, is_low, node)
+                    is_low[node.id] = problem.linked[node.id] in given or _follows(problem, is_low, node)
             return is_low
 
         return settle(problem, colour)

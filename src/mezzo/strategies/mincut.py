@@ -27,6 +27,8 @@ _LARGEST = (1 << 30) - 1
 class MinCut(Strategy):
     name: ClassVar[str] = "mincut"
     summary: ClassVar[str] = "the exact optimum of work saved against casts made, as a minimum cut (default)"
+    because: ClassVar[str] = "fewest bytes cast"
+    leaves: ClassVar[tuple[str, str]] = ("casts-cost-more", "running it low would gain less than its casts cost")
 
     def assign(self, problem: Problem) -> Sequence[bool]:
         network = _Network(problem)

@@ -334,6 +334,9 @@ class _Applier:
             if form is not None:
                 proto.output[0] = name
                 proto.input[0] = self.native_name(form[0])
+                if form[1] is self.native_dtype(form[0]):  # nothing is left to cast, but the name is a graph output's
+                    proto.op_type = "Identity"
+                    del proto.attribute[:]
             elif number is not None:
                 operand = self.graph.nodes[number].inputs[0]
                 assert operand is not None, "a Cast has an operand"

@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,8 @@ from mezzo.frontends.onnx.magnitudes import facts
 from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.read import read
 from mezzo.frontends.onnx.save import materialize, save, without_payloads
-from mezzo.frontends.onnx.shapes import can_infer, element_counts
+from mezzo.frontends.onnx.schema import find_schema
+from mezzo.frontends.onnx.shapes import all_nodes, can_infer, element_counts
 from mezzo.graph import ConstantFacts, Graph, Kind
 from mezzo.plans import Edit
 
@@ -84,6 +85,20 @@ class OnnxModel:
         if key not in self._facts:
             self._facts[key] = facts(tensor, self.source.blobs)
         return self._facts[key]
+
+    def operators(self) -> set[tuple[str, str]]:
+        """Domain and name of every operator in the model, bodies and functions included."""
+        owners = (self.source.model.graph, *self.source.model.functions)
+        return {(node.domain, node.op_type) for owner in owners for node in all_nodes(owner)}
+
+    def attributes_of(self, op: str) -> Set[str] | None:
+        """Names of the attributes that an operator of the default domain has; None for other operators."""
+        schema = find_schema("", op, self.opset or opsets.newest_opset())
+        return None if schema is None else schema.attributes.keys()
+
+    def node_names(self) -> Set[str]:
+        """Names of nodes as plans spell them."""
+        return self.read(DType.FLOAT16).graph.by_name.keys()
 
     def helpful_opset(self, reading: Reading, wanted: Sequence[int], low: DType, limit: int | None) -> int | None:
         """Smallest opset step that lets the wanted nodes run low; None where none helps."""

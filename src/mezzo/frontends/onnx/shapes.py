@@ -33,7 +33,7 @@ def can_infer(model: onnx.ModelProto) -> bool:
 def _can_infer(model: onnx.ModelProto, data: bytes) -> bool:
     if not any(word in data for word in _CRASHING_BYTES):
         return True
-    ops = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in _all_nodes(owner)}
+    ops = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in all_nodes(owner)}
     if not any(op in _CRASHING or domain.startswith("ai.onnx.") for domain, op in ops):
         return True
     try:
@@ -44,13 +44,14 @@ def _can_infer(model: onnx.ModelProto, data: bytes) -> bool:
     return all((d, op) in known or onnx.defs.has(op, "" if d == "ai.onnx" else d) for d, op in ops)
 
 
-def _all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
+    """Nodes of a graph or function and of the bodies in it."""
     for node in owner.node:
         yield node
         if node.op_type in _BODIES:
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
-                    yield from _all_nodes(attribute.g)
+                    yield from all_nodes(attribute.g)
 
 
 _BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})

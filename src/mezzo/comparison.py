@@ -1,0 +1,69 @@
+"""All strategies side by side on one model."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Unpack
+
+from mezzo.conversion import judge_model
+from mezzo.dtypes import size_bits
+from mezzo.graph import Kind
+from mezzo.options import Request, read_options
+from mezzo.pipeline import PlanOptions, Progress, open_source
+from mezzo.strategy import Choice, Problem, casts_of, cost
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyRow:
+    """What one strategy makes of a model. `low_nodes` of `nodes` operators that could run low do; `cast_bytes` are read
+    and written by casts in one run, loops counted nominally; `cost` is in the planner's unit, one byte moved;
+    `to_least` is the cost against the least of all strategies, None where that is nothing.
+    """
+
+    strategy: str
+    low_nodes: int
+    nodes: int
+    casts: int
+    cast_bytes: int
+    cost: int
+    to_least: float | None
+
+
+def compare_strategies(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> tuple[StrategyRow, ...]:
+    """Let every strategy decide about a model, the cheapest first. Options and errors are those of `mezzo.plan`."""
+    from mezzo.discovery import strategies
+
+    trust = options.pop("trust_external_paths", False)
+    chosen = read_options(Request(**options))  # type: ignore[misc]  # what is left are a request's fields
+    problem = judge_model(open_source(src, trust, progress), chosen)[1].problem
+    rows: list[StrategyRow] = []
+    for number, (name, strategy) in enumerate(sorted(strategies().items())):
+        if progress is not None:
+            progress(f"strategy {name}", number, len(strategies()))
+        rows.append(_measure(problem, name, strategy.assign(problem)))
+    least = min(row.cost for row in rows)
+    return tuple(sorted((_relate(row, least) for row in rows), key=lambda row: (row.cost, row.casts, row.strategy)))
+
+
+def _measure(problem: Problem, name: str, is_low: Sequence[bool]) -> StrategyRow:
+    columns = problem.graph.columns
+    decided = columns.is_kind(Kind.OP) & ~problem.has_choice(Choice.ABSENT)
+    casts = casts_of(problem, is_low)
+    width = (size_bits(problem.high) + size_bits(problem.low)) // 8
+    moved = sum(int(columns.value_elements[value] * columns.value_repeats[value]) * width for value, _ in casts)
+    low = sum(is_low[number] for number in decided.nonzero()[0].tolist())
+    return StrategyRow(name, low, int(decided.sum()), len(casts), moved, cost(problem, is_low), None)
+
+
+def _relate(row: StrategyRow, least: int) -> StrategyRow:
+    relation = row.cost / least if least else 1.0 if not row.cost else None
+    return StrategyRow(row.strategy, row.low_nodes, row.nodes, row.casts, row.cast_bytes, row.cost, relation)

@@ -1,0 +1,64 @@
+"""The runtimes a probe can ask. Each loads and runs one model, or raises with the reason it cannot."""
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import onnx
+
+Feeds = Mapping[str, Any]
+
+
+class Attempt(Protocol):
+    """Loads a model and, given feeds, runs it once. Raises whatever the runtime raises."""
+
+    def __call__(self, model: bytes, feeds: Feeds | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One runtime. `package` is what the user installs; `attempt` is carried out in a child process."""
+
+    target: str
+    package: str
+    attempt: Attempt
+
+    @property
+    def version(self) -> str | None:
+        """The installed version; None where it is not installed."""
+        try:
+            return importlib.metadata.version(self.package)
+        except importlib.metadata.PackageNotFoundError:
+            return None
+
+
+def _ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
+    from mezzo.frontends.onnx.run import Engine, native_session
+
+    session = native_session(onnx.load_from_string(model), Engine.ONNXRUNTIME)
+    if feeds is not None:
+        session.run(feeds)
+
+
+def _ask_openvino(model: bytes, feeds: Feeds | None) -> None:
+    # An extra, and it ships no type information.
+    openvino: Any = importlib.import_module("openvino")
+    hints: Any = importlib.import_module("openvino.properties.hint")
+    core = openvino.Core()
+    # Without the hint OpenVINO runs everything in the type it likes best, and the types in the file say nothing.
+    accurate = {hints.execution_mode: hints.ExecutionMode.ACCURACY}
+    compiled = core.compile_model(core.read_model(model), "CPU", accurate)
+    if feeds is not None:
+        used = {name for port in compiled.inputs for name in port.get_names()}
+        compiled.create_infer_request().infer({name: value for name, value in feeds.items() if name in used})
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    runtime.target: runtime
+    for runtime in (
+        Runtime("onnxruntime-cpu", "onnxruntime", _ask_onnxruntime),
+        Runtime("openvino-cpu", "openvino", _ask_openvino),
+    )
+}

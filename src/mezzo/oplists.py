@@ -1,0 +1,80 @@
+"""Families of ONNX's operators, for policies that name operators: each of the default domain stands in exactly one.
+
+A family holds what most policies treat alike; where one of them does not, it names the operators. Those
+of other domains are written with their domain; one that ONNX Runtime adds to the default domain stands here too.
+"""
+
+
+def names(*texts: str) -> frozenset[str]:
+    """Read operators from texts with spaces between them."""
+    return frozenset(name for text in texts for name in text.split())
+
+
+# Products and sums over a contracted axis.
+LINEAR = names("CausalConvWithState Conv ConvTranspose DeformConv Einsum Gemm MatMul")
+ATTENTION = names("Attention")
+RECURRENT = names("GRU LSTM LinearAttention RNN")
+FUSED_LINEAR = names(
+    "com.microsoft:FusedConv com.microsoft:FusedGemm com.microsoft:FusedMatMul com.microsoft:FusedMatMulActivation",
+    "com.microsoft:NhwcConv com.microsoft:NhwcFusedConv com.microsoft:TransposeMatMul",
+)
+
+# One result per element.
+ARITHMETIC = names("Abs Add Div Mean Mul Neg RotaryEmbedding Sub Sum")
+BOUNDS = names("Clip Max Min")
+RECTIFIERS = names("LeakyRelu PRelu Relu Shrink ThresholdedRelu")
+SATURATING = names("Erf HardSigmoid Sigmoid Softsign Tanh")
+GATED = names("Gelu HardSwish Mish SwiGLU Swish")
+EXPONENTIAL_UNITS = names("Celu Elu Selu Softplus")
+EXPONENTIALS = names("Cosh Exp Sinh")
+POWERS = names("Log Pow Reciprocal Sqrt")
+TRIGONOMETRY = names("Acos Acosh Asin Asinh Atan Atanh Cos Sin Tan")
+ROUNDING = names("Ceil Floor Mod Round Sign")
+COMPARISONS = names("Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual")
+LOGICAL = names("And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Not Or Xor")
+
+# One result per axis or window.
+SOFTMAX = names("LogSoftmax Softmax")
+NORMALIZATIONS = names(
+    "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization LpNormalization",
+    "MeanVarianceNormalization RMSNormalization SimplifiedLayerNormalization",
+)
+AVERAGES = names("AveragePool GlobalAveragePool ReduceMean")
+MAXIMA = names("GlobalMaxPool MaxPool ReduceMax ReduceMin")
+SUMS = names("CumSum GlobalLpPool LpPool ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSum ReduceSumSquare")
+PRODUCTS = names("CumProd Det ReduceProd")
+INDICES = names("ArgMax ArgMin Hardmax NonMaxSuppression NonZero TopK Unique")
+SPECTRA = names("DFT STFT")
+LOSSES = names("NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss")
+
+# No arithmetic, or only between neighbours.
+MOVEMENT = names(
+    "CenterCropPad Compress Concat DepthToSpace Dropout Expand Flatten Gather GatherElements GatherND Identity",
+    "MaxUnpool Pad Reshape ReverseSequence Scatter ScatterElements ScatterND Slice SpaceToDepth Split Squeeze",
+    "TensorScatter Tile Transpose Trilu Unsqueeze Where",
+)
+RESAMPLING = names("AffineGrid Col2Im GridSample MaxRoiPool Resize RoiAlign Upsample")
+CASTS = names("Cast CastLike")
+SEQUENCES = names(
+    "ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceEmpty",
+    "SequenceErase SequenceInsert SequenceLength SplitToSequence",
+)
+CONTROL = names("If Loop Scan SequenceMap")
+
+# Made from nothing or from integers.
+CONSTANTS = names("Constant ConstantOfShape EyeLike OneHot Shape Size")
+POSITIONS = names("BlackmanWindow HammingWindow HannWindow MelWeightMatrix Range")
+RANDOM = names("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike")
+
+# Not the business of mixed precision: bits, text, and quantized parts, whose scales are no data.
+QUANTIZED = names(
+    "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul QuantizeLinear"
+)
+FOREIGN = names("BitCast ImageDecoder RegexFullMatch StringConcat StringNormalizer StringSplit TfIdfVectorizer")
+
+DOMAIN = frozenset().union(
+    LINEAR, ATTENTION, RECURRENT, ARITHMETIC, BOUNDS, RECTIFIERS, SATURATING, GATED, EXPONENTIAL_UNITS, EXPONENTIALS,
+    POWERS, TRIGONOMETRY, ROUNDING, COMPARISONS, LOGICAL, SOFTMAX, NORMALIZATIONS, AVERAGES, MAXIMA, SUMS, PRODUCTS,
+    INDICES, SPECTRA, LOSSES, MOVEMENT, RESAMPLING, CASTS, SEQUENCES, CONTROL, CONSTANTS, POSITIONS, RANDOM, QUANTIZED,
+    FOREIGN,
+)  # fmt: skip

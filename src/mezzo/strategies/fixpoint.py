@@ -1,0 +1,86 @@
+"""Fixpoint: everything that may run low does, but for those who write one variable and cannot all be low.
+
+The branches of an If, and what a loop hands back, write the variable that their tie stands for. Whoever writes it is
+demoted when another writer or the tie itself is not low. Demotion only ever spreads, so what is left is the greatest
+fixpoint, in whatever order it is reached.
+Source: Paddle Inference, `auto_mixed_precision_pass`. Mended: what enters a body from outside binds nobody, for it can
+be cast on its way in; weights follow their users, and one used low and in FP32 is stored in both.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from mezzo.columns import GROUP
+from mezzo.graph import Kind
+from mezzo.policy import Category
+from mezzo.strategy import Choice, Problem, Strategy
+
+if TYPE_CHECKING:
+    from mezzo.columns import Bools, Ints
+
+    # Pairs of nodes: where the first is not low, the second is not.
+    Bonds = list[tuple[Ints, Ints]]
+
+
+class Fixpoint(Strategy):
+    name: ClassVar[str] = "fixpoint"
+    summary: ClassVar[str] = "everything low that may be; who writes one variable agrees on it (Paddle)"
+    because: ClassVar[str] = "who shares a variable agrees"
+
+    def assign(self, problem: Problem) -> Sequence[bool]:
+        is_denied = np.array([category is Category.DENY for category in problem.categories], bool)
+        free = problem.has_choice(Choice.FREE)
+        is_kept = problem.has_choice(Choice.HIGH) | (free & is_denied)
+        members, linked = np.arange(len(free)), np.array(problem.linked, np.int64)
+        bonds = [(members, linked), (linked, members)]
+        bonds += _bonds_of_ties(problem, is_kept)
+        found: list[bool] = (problem.has_choice(Choice.LOW) | (free & ~_reached(is_kept, bonds))).tolist()
+        return found
+
+
+def _bonds_of_ties(problem: Problem, is_kept: "Bools") -> "Bonds":
+    """Who demotes whom around ties. Marks ties as kept that are written in FP32 whatever their writers run in."""
+    columns, scopes = problem.graph.columns, problem.graph.scopes
+    depths = np.zeros(len(scopes), np.int64)
+    for number, scope in enumerate(scopes):  # a scope stands behind its parent
+        depths[number] = 0 if scope.parent is None else depths[scope.parent] + 1
+    depth_of_node = depths[[node.scope for node in problem.graph.nodes]]
+    depth_of_value = depths[[value.scope for value in problem.graph.values]]
+    values, ties = columns.use_value, columns.use_node
+    writers = columns.value_producer[values]
+    leads_in = columns.is_kind(Kind.TIE)
+    leads_in[columns.value_producer[depth_of_value <= depth_of_node[columns.value_producer]]] = False
+    # Inside a body, or on the way into one that nothing inside writes to.
+    counts = columns.is_kind(Kind.TIE)[ties] & ((depth_of_value[values] > depth_of_node[ties]) | leads_in[ties])
+    from_source = counts & columns.is_kind(Kind.SOURCE)[writers]
+    counts &= ~from_source
+    hands_on_high = np.isin(writers, list(problem.hands_on_high))
+    decides = (columns.value_role[values] == GROUP) & ~hands_on_high
+    is_kept[ties[counts & ~decides & (hands_on_high | ~columns.holds(problem.low)[values])]] = True
+    bound = counts & decides
+    joined = bound & ~leads_in[ties]
+    return [(writers[bound], ties[bound]), (ties[joined], writers[joined]), _readers(problem, ties[from_source])]
+
+
+def _readers(problem: Problem, ties: "Ints") -> "tuple[Ints, Ints]":
+    """The bonds of ties that lead a weight into a body: it is not rounded for those who read it in FP32."""
+    columns = problem.graph.columns
+    makers = columns.value_producer[columns.use_value]
+    counts = np.isin(makers, ties) & (columns.use_role == GROUP)
+    return columns.use_node[counts], makers[counts]
+
+
+def _reached(starts: "Bools", bonds: "Bonds") -> "Bools":
+    """The nodes that bonds lead to from `starts`, the starts with them."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import breadth_first_order
+
+    root, first = len(starts), np.flatnonzero(starts)  # one further vertex leads to all starts
+    tails = np.concatenate([*(tails for tails, _ in bonds), np.full(len(first), root)])
+    heads = np.concatenate([*(heads for _, heads in bonds), first])
+    matrix = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(root + 1, root + 1))
+    found = np.zeros(root + 1, bool)
+    found[breadth_first_order(matrix, root, return_predecessors=False)] = True
+    return found[:root]

@@ -1,0 +1,142 @@
+"""Paint: spread from operators that must and must not run low over those that do not mind.
+
+1. Allow is painted low. Where there is none, nothing changes.
+2. Deny spreads forward over infer and clear, up to the last infer or deny on the way: values that left a range stay in
+   FP32 until something is computed from them. What only moves them past that point is not denied.
+3. Infer and clear that lie between two allows, on one way that meets no deny, are painted too.
+4. Clear next to what is painted follows it, upwards and downwards.
+5. Loops agree: where a body hands back FP32, the state is FP32.
+
+Nodes that share a sequence are one throughout. Each phase asks what can be reached, so time grows linearly.
+Source: TensorFlow Grappler, `auto_mixed_precision`. Mended: only operators that the policy denies spread deny, not
+those that the schema or the target keeps in FP32; and a round of disagreement paints anew, so no order matters.
+"""
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from mezzo.coloring import settle
+from mezzo.columns import GROUP
+from mezzo.graph import Kind
+from mezzo.policy import Category
+from mezzo.strategy import Choice, Problem, Strategy
+
+if TYPE_CHECKING:
+    from mezzo.columns import Bools, Ints
+
+
+class Paint(Strategy):
+    name: ClassVar[str] = "paint"
+    summary: ClassVar[str] = "allow and deny spread over infer and clear; between two allows all is low (TensorFlow)"
+    because: ClassVar[str] = "it is painted with what is around it"
+
+    def assign(self, problem: Problem) -> Sequence[bool]:
+        board, linked = _board(problem), np.array(problem.linked, np.int64)
+        given, free = problem.has_choice(Choice.LOW), problem.has_choice(Choice.FREE)
+
+        def colour(demoted: Set[int]) -> list[bool]:
+            stays = problem.has_choice(Choice.HIGH)
+            stays[list(demoted)] = True
+            stays = _of_links(linked, stays)
+            painted = ~stays & (_of_links(linked, given) | board.paint(stays))
+            found: list[bool] = (given | (free & painted[linked])).tolist()
+            return found
+
+        return settle(problem, colour)
+
+
+@dataclass(frozen=True, slots=True)
+class _Edges:
+    """Who hands a value to whom."""
+
+    tails: "Ints"
+    heads: "Ints"
+
+    def backwards(self) -> "_Edges":
+        return _Edges(self.heads, self.tails)
+
+    def both_ways(self) -> "_Edges":
+        return _Edges(np.concatenate([self.tails, self.heads]), np.concatenate([self.heads, self.tails]))
+
+    def reach(self, starts: "Bools", through: "Bools") -> "Bools":
+        """What can be reached from `starts` over `through` alone, the starts with it."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import breadth_first_order
+
+        root, first = len(starts), np.flatnonzero(starts)  # one further vertex leads to all starts
+        counts = through[self.heads]
+        tails = np.concatenate([self.tails[counts], np.full(len(first), root)])
+        heads = np.concatenate([self.heads[counts], first])
+        matrix = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(root + 1, root + 1))
+        found = np.zeros(root + 1, bool)
+        found[breadth_first_order(matrix, root, return_predecessors=False)] = True
+        return found[:root]
+
+
+@dataclass(frozen=True, slots=True)
+class _Board:
+    """What is painted: operators and ties, the linked ones at the smallest of them.
+
+    Deny spreads along `edges`, low along `low_edges`: these lead over the model's Casts, and leave out what is handed
+    on in FP32 by those that run low.
+    """
+
+    edges: _Edges
+    low_edges: _Edges
+    is_allow: "Bools"
+    is_infer: "Bools"
+    is_clear: "Bools"
+    is_deny: "Bools"
+
+    def paint(self, stays: "Bools") -> "Bools":
+        """Say what is painted low, given what stays high."""
+        barred = stays | self._denied()
+        allowed = self.is_allow & ~barred
+        below = self.low_edges.reach(allowed, (self.is_infer | self.is_clear) & ~barred)
+        between = self.low_edges.backwards().reach(allowed, below)
+        return self.low_edges.both_ways().reach(between, self.is_clear & ~barred)
+
+    def _denied(self) -> "Bools":
+        computes = self.is_infer | self.is_deny
+        leads_on = self.edges.backwards().reach(computes, self.is_clear)
+        return self.edges.reach(self.is_deny, leads_on)
+
+
+def _board(problem: Problem) -> _Board:
+    columns, linked = problem.graph.columns, np.array(problem.linked, np.int64)
+    is_painted = columns.is_kind(Kind.OP, Kind.TIE)
+    # A narrowing Cast has nothing left to do where its operand becomes low, so it parts nobody who is low.
+    is_passed = is_painted | columns.is_kind(Kind.CAST)
+    has = {}
+    for category in Category:
+        holds = np.array([held is category for held in problem.categories], bool) & is_passed
+        if category is Category.DENY:
+            holds &= ~problem.has_choice(Choice.LOW)  # what is low in the model hands on nothing out of range
+        has[category] = _of_links(linked, holds)
+    is_deny = has[Category.DENY]
+    is_allow = has[Category.ALLOW] & ~is_deny
+    is_infer = has[Category.INFER] & ~(is_deny | is_allow)
+    is_clear = has[Category.CLEAR] & ~(is_deny | is_allow | is_infer)
+    makers, readers = columns.value_producer[columns.use_value], columns.use_node
+    joins = (columns.value_role[columns.use_value] == GROUP) & (columns.use_role == GROUP)
+    hands_on_high = np.isin(makers, list(problem.hands_on_high))
+
+    def edges(counts: "Bools") -> _Edges:
+        found = joins & counts
+        return _Edges(linked[makers[found]], linked[readers[found]])
+
+    return _Board(
+        edges(is_painted[makers] & is_painted[readers]),
+        edges(is_passed[makers] & is_passed[readers] & ~hands_on_high),
+        is_allow, is_infer, is_clear, is_deny,
+    )  # fmt: skip
+
+
+def _of_links(linked: "Ints", holds: "Bools") -> "Bools":
+    """Say it of linked nodes as one, at the smallest of them: true where it is true of any."""
+    found = np.zeros(len(linked), bool)
+    found[linked[holds]] = True
+    return found

@@ -1,0 +1,91 @@
+"""Upstream colouring: low precision is pulled from the operators that want it towards the inputs.
+
+Allow runs low. Infer and clear take the precision of what they make: low if all their readers want it low, up through
+chains, branches and loops. Deny stays.
+Source: SambaNova, "Using Mixed Precision on RDUs" (GraphAMP, SambaFlow 1.18). What it leaves open is settled so: one
+reader in FP32 is enough to keep its maker in FP32; what nobody reads stays; a loop needs a reader outside itself that
+wants it low, or it stays too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+from mezzo.coloring import readers
+from mezzo.graph import Role
+from mezzo.policy import Category
+from mezzo.strategy import Choice, Problem, Strategy
+
+# Groups of linked nodes, each by its smallest node: `Problem.linked`.
+_Makers = dict[int, list[int]]
+
+
+class Upstream(Strategy):
+    name: ClassVar[str] = "upstream"
+    summary: ClassVar[str] = "from outputs to inputs: allow converts, infer goes low if all readers do (GraphAMP)"
+    because: ClassVar[str] = "its readers decide"
+
+    def assign(self, problem: Problem) -> Sequence[bool]:
+        given = _given(problem)
+        wanted_low, wanted_high, makers = _wishes(problem, given)
+        infers = {group for group, low in given.items() if low is None}
+        pulled = _upstream_of(wanted_low, makers)
+        kept = _upstream_of(wanted_high | (infers - pulled), makers)
+        low = {group for group, given_low in given.items() if given_low or (given_low is None and group not in kept)}
+        return [
+            choice is Choice.LOW or (choice is Choice.FREE and problem.linked[number] in low)
+            for number, choice in enumerate(problem.choices)
+        ]
+
+
+def _given(problem: Problem) -> dict[int, bool | None]:
+    """Whether a group runs low, None where its readers decide. One node that has to stay keeps all, else one that is
+    low or allowed converts all.
+    """
+    found: dict[int, bool | None] = {}
+    for number, choice in enumerate(problem.choices):
+        group, category = problem.linked[number], problem.categories[number]
+        before = found.get(group)
+        if choice is Choice.ABSENT or before is False:
+            continue
+        if choice is Choice.HIGH or (choice is Choice.FREE and category is Category.DENY):
+            found[group] = False
+        elif choice is Choice.LOW or category is Category.ALLOW:
+            found[group] = True
+        else:
+            found[group] = before
+    return found
+
+
+def _wishes(problem: Problem, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
+    """For groups that infer: which of them some reader wants low, or high, and what they read from each other."""
+    low: set[int] = set()
+    high: set[int] = set()
+    makers: _Makers = {}
+    for node in problem.graph.nodes:
+        group = problem.linked[node.id]
+        if problem.choices[node.id] is not Choice.FREE or given[group] is not None:
+            continue
+        if node.id in problem.hands_on_high:
+            high.add(group)
+        for reader, role in readers(problem, node):
+            other = problem.linked[reader.id]
+            if role is Role.ANY or other == group:
+                continue
+            if role is Role.FIXED or given[other] is False:
+                high.add(group)
+            elif given[other]:
+                low.add(group)
+            else:
+                makers.setdefault(other, []).append(group)
+    return low, high, makers
+
+
+def _upstream_of(start: Iterable[int], makers: Mapping[int, Sequence[int]]) -> set[int]:
+    """The groups themselves and all that they read from, directly or not."""
+    found = set(start)
+    waiting = list(found)
+    while waiting:
+        new = set(makers.get(waiting.pop(), ())) - found
+        found |= new
+        waiting += new
+    return found

@@ -1,0 +1,71 @@
+"""TensorRT, strongly typed: the operators that its ONNX parser imports in each type."""
+
+from mezzo.dtypes import DType
+from mezzo.target import Gain, Listing, Refusal, Target, kernels
+
+_SOURCE = "docs/operators.md, onnx/onnx-tensorrt"
+_SINCE = "TensorRT 10.15"
+_HARDWARE = "Support Matrix, Hardware and Precision, NVIDIA TensorRT-RTX 1.4"
+
+_BOTH = """
+    Abs, Acos, Acosh, Add, ArgMax, ArgMin, Asin, Asinh, Atan, Atanh, Attention, AveragePool, BatchNormalization, Cast,
+    CastLike, Ceil, Celu, Clip, Concat, Constant, ConstantOfShape, Conv, ConvTranspose, Cos, Cosh, CumSum,
+    DepthToSpace, Div, Dropout, Einsum, Elu, Equal, Erf, Exp, Expand, EyeLike, Flatten, Floor, GRU, Gather,
+    GatherElements, GatherND, Gelu, Gemm, GlobalAveragePool, GlobalLpPool, GlobalMaxPool, Greater, GreaterOrEqual,
+    GroupNormalization, HardSigmoid, HardSwish, Hardmax, Identity, If, ImageScaler, InstanceNormalization, IsInf,
+    IsNaN, LRN, LSTM, LayerNormalization, LeakyRelu, Less, LessOrEqual, Log, LogSoftmax, Loop, LpNormalization, LpPool,
+    MatMul, Max, MaxPool, Mean, MeanVarianceNormalization, Min, Mod, Mul, Neg, OneHot, PRelu, Pad, ParametricSoftplus,
+    Pow, QuantizeLinear, RMSNormalization, RNN, RandomNormal, RandomNormalLike, RandomUniform, RandomUniformLike,
+    Range, Reciprocal, ReduceL1, ReduceL2, ReduceLogSum, ReduceLogSumExp, ReduceMax, ReduceMean, ReduceMin,
+    ReduceProd, ReduceSum, ReduceSumSquare, Relu, Reshape, Resize, ReverseSequence, RotaryEmbedding, Round,
+    ScaledTanh, Scan, Scatter, ScatterElements, ScatterND, Selu, Shape, Shrink, Sigmoid, Sign, Sin, Sinh, Size, Slice,
+    Softmax, Softplus, Softsign, SpaceToDepth, Split, Sqrt, Squeeze, Sub, Sum, Tan, Tanh, TensorScatter,
+    ThresholdedRelu, Tile, TopK, Transpose, Trilu, Unsqueeze, Upsample, Where
+"""
+# What DequantizeLinear gives has the type of its scale; the table names the quantized types it takes.
+_DEQUANTIZE = "DequantizeLinear"
+_F16 = "BlackmanWindow, DeformConv, GridSample, HammingWindow, HannWindow, Mish, NonZero, RoiAlign"
+
+TARGET = Target(
+    name="tensorrt",
+    summary="what TensorRT's ONNX parser imports, strongly typed: each layer runs in the type written in the file; "
+    "not probed here",
+    refusals=(
+        Refusal(
+            "onnx",
+            "ScatterND",
+            "TensorRT scatters without reduction only",
+            _SOURCE,
+            attributes={"reduction": frozenset({"add", "mul", "max", "min"})},
+            since=_SINCE,
+        ),
+    ),
+    max_opset=24,
+    listings=(
+        Listing(
+            DType.FLOAT16,
+            kernels("onnx", f"{_BOTH},{_DEQUANTIZE},{_F16}"),
+            "TensorRT's table of operators does not name FP16",
+            _SOURCE,
+            _SINCE,
+        ),
+        Listing(
+            DType.BFLOAT16,
+            kernels("onnx", f"{_BOTH},{_DEQUANTIZE}"),
+            "TensorRT's table of operators does not name BF16",
+            _SOURCE,
+            _SINCE,
+        ),
+    ),
+    gains=(
+        Gain(DType.FLOAT16, True, "FP16 is computed on tensor cores", _HARDWARE, "compute capability 7.5"),
+        Gain(
+            DType.BFLOAT16,
+            True,
+            "BF16 is computed on tensor cores",
+            _HARDWARE,
+            "compute capability 8.0",
+            ("compute capability 8.0 (Ampere)",),
+        ),
+    ),
+)

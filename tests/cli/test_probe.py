@@ -1,0 +1,117 @@
+"""mezzo probe: what it prints, its exit codes, and that the shipped tables agree with the installed runtimes."""
+
+import importlib.metadata
+import json
+import re
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from mezzo import discovery
+from mezzo.dtypes import DType
+from mezzo.frontends.onnx.probe import runtimes
+from mezzo.target import Refusal, Target
+
+CPU = discovery.targets()["onnxruntime-cpu"]
+FALSE_ROW = Refusal("onnx", "ScatterND", "not so", "a guess", frozenset({DType.FLOAT16}), since="0.1")
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """Put another table in the place of onnxruntime-cpu's."""
+
+    def put(target: Target) -> None:
+        tables = MappingProxyType({**discovery.targets(), target.name: target})
+        monkeypatch.setattr(discovery, "targets", lambda: tables)
+
+    return put
+
+
+def test_agreement_is_reported(run):
+    ran = run("probe", "onnxruntime-cpu", "--op", "scatternd")
+    assert (ran.code, ran.err) == (0, "")
+    version = importlib.metadata.version("onnxruntime")
+    assert ran.out.startswith(f"onnxruntime-cpu: asked onnxruntime {version}\non ")
+    assert re.search(r"^in f16 +\d+ +\d+ +4 +0$", ran.out, re.MULTILINE)
+    assert "f16: ONNX Runtime's CPU computes FP16 graphs in FP32" in ran.out
+    assert "\nthe table agrees with the runtime\n" in ran.out
+
+
+def test_table_that_says_runs_where_the_runtime_refuses_is_out_of_date(run, table):
+    table(replace(CPU, refusals=()))
+    ran = run("probe", "onnxruntime-cpu", "--op", "ScatterND")
+    assert (ran.code, ran.err) == (1, "")
+    assert "\nthe table is out of date\noperator" in ran.out
+    line = r"^ScatterND +18 +f16 +runs +refuses: .*not supported with ScatterND.*\(with reduction=add\)$"
+    assert re.search(line, ran.out, re.MULTILINE)
+
+
+def test_table_that_refuses_what_the_runtime_runs_is_out_of_date(run, table):
+    table(replace(CPU, refusals=(*CPU.refusals, FALSE_ROW)))
+    ran = run("probe", "onnxruntime-cpu", "--op", "ScatterND")
+    assert ran.code == 1
+    assert re.search(r"^ScatterND +13 +f16 +refuses: not so +runs", ran.out, re.MULTILINE)
+
+
+def test_differences_as_data(run, table):
+    table(replace(CPU, refusals=(*CPU.refusals, FALSE_ROW)))
+    ran = run("probe", "onnxruntime-cpu", "--op", "ScatterND", "--json")
+    found = json.loads(ran.out)
+    assert ran.code == 1 and found["format"] == "mezzo-probe/1" and not found["agrees"]
+    assert {"op": "ScatterND", "dtype": "f16", "table_refuses": "not so", "runtime_refuses": None}.items() <= next(
+        row for row in found["disagreements"] if row["version"] == 13
+    ).items()
+    assert found["machine"]["architecture"] and found["runtime"].startswith("onnxruntime ")
+
+
+def test_operators_that_do_not_run_in_fp32_are_not_judged(run):
+    ran = run("probe", "onnxruntime-cpu", "--op", "BiasAdd", "--json")
+    found = json.loads(ran.out)
+    assert ran.code == 0 and found["answers"]["f16"] == {"runs": 0, "refused": 0}
+    assert [row["op"] for row in found["not_asked"]] == ["com.microsoft BiasAdd"]
+    assert "Could not find an implementation for BiasAdd" in found["not_asked"][0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("tensorrt",),
+            "target 'tensorrt' has no runtime to ask; mezzo probe knows onnxruntime-cpu, openvino-cpu",
+        ),
+        (("nothing",), "target 'nothing' is unknown; choose one of "),
+        (
+            ("onnxruntime-cpu", "--op", "nothing"),
+            "no operator to ask about matches 'nothing'; 'mezzo ops' lists every operator",
+        ),
+    ],
+)
+def test_errors_are_one_line(run, words, message):
+    ran = run("probe", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"mezzo: {message}") and ran.err.count("\n") == 1
+
+
+def test_runtime_that_is_not_installed_is_named(run, monkeypatch):
+    absent = replace(runtimes.RUNTIMES["openvino-cpu"], package="mezzo-has-no-such-runtime")
+    monkeypatch.setattr(runtimes, "RUNTIMES", {"openvino-cpu": absent})
+    ran = run("probe", "openvino-cpu")
+    expected = (
+        "mezzo: target 'openvino-cpu': mezzo-has-no-such-runtime is not installed; "
+        "pip install mezzo-has-no-such-runtime\n"
+    )
+    assert (ran.code, ran.out, ran.err) == (2, "", expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(runtimes.RUNTIMES))
+def test_shipped_table_agrees_with_the_installed_runtime(run, name):
+    version = runtimes.RUNTIMES[name].version
+    if version is None:
+        pytest.skip(f"{runtimes.RUNTIMES[name].package} is not installed")
+    since = {gain.since for gain in discovery.target(name).gains}
+    if not any(known.endswith(f" {version}") for known in since):
+        pytest.skip(f"the table is of {' and '.join(since)}; installed is {version}")
+    ran = run("probe", name)
+    assert (ran.code, ran.err) == (0, ""), ran.out

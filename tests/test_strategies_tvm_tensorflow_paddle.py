@@ -1,0 +1,193 @@
+"""Strategies held against what their sources say, followed literally: one demotion or one way at a time, slowly."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from problems import Case, perturbed
+
+from mezzo.discovery import strategies
+from mezzo.graph import Kind, Role
+from mezzo.policy import Category
+from mezzo.strategy import Choice, Problem
+
+_SEEDS = range(60)
+
+
+def _problem(seed: int) -> Problem:
+    """A random graph whose categories no policy would think of, so that every phase has something to do.
+
+    Who shares a sequence moves values: so the question of a node's own category has one answer for all of them.
+    """
+    rng = random.Random(seed)
+    problem = perturbed(Case(seed, rng.randint(4, 30), policy="aggressive").judged().problem, rng)
+    categories = list(problem.categories)
+    for number, root in enumerate(problem.linked):
+        if problem.linked.count(root) > 1 and categories[number] in (Category.ALLOW, Category.INFER):
+            categories[number] = Category.CLEAR
+    return replace(problem, categories=tuple(categories))
+
+
+def _depth(problem: Problem, scope: int | None) -> int:
+    return -1 if scope is None else 1 + _depth(problem, problem.graph.scopes[scope].parent)
+
+
+def _is_group(problem: Problem, value: int) -> bool:
+    maker = problem.graph.nodes[problem.graph.values[value].producer]
+    return value in maker.outputs and maker.signature.outputs[maker.outputs.index(value)] is Role.GROUP
+
+
+# -- fixpoint ---------------------------------------------------------------------------------------------------------
+
+
+def _demotions(problem: Problem, is_low: list[bool]) -> Iterator[int]:
+    """Nodes that cannot stay low, given the others."""
+    graph, values = problem.graph, problem.graph.values
+    for node in graph.nodes:
+        if problem.choices[node.id] is Choice.ABSENT:
+            continue
+        if not is_low[node.id]:
+            yield from (n for n, root in enumerate(problem.linked) if root == problem.linked[node.id])
+        if node.kind is not Kind.TIE:
+            continue
+        depth = _depth(problem, node.scope)
+        is_entry = all(_depth(problem, values[v].scope) > depth for v in node.outputs if v is not None)
+        for value in node.inputs:
+            if value is None or not (is_entry or _depth(problem, values[value].scope) > depth):
+                continue
+            maker = graph.nodes[values[value].producer]
+            if maker.kind is Kind.SOURCE:
+                readers = [u for v in node.outputs if v is not None for u in graph.uses[v]]
+                groups = [u.node for u in readers if graph.nodes[u.node].signature.inputs[u.operand] is Role.GROUP]
+                if not all(is_low[number] for number in groups):
+                    yield node.id
+            elif not _is_group(problem, value):
+                if values[value].dtype is not problem.low:
+                    yield node.id
+            else:
+                if not is_low[maker.id]:
+                    yield node.id
+                if not is_low[node.id] and not is_entry:
+                    yield maker.id
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_fixpoint_is_what_one_demotion_at_a_time_leaves(seed: int) -> None:
+    problem = _problem(seed)
+    is_low = [
+        choice is Choice.LOW or (choice is Choice.FREE and category is not Category.DENY)
+        for choice, category in zip(problem.choices, problem.categories, strict=True)
+    ]
+    rng = random.Random(seed)
+    while True:
+        wanted = {n for n in _demotions(problem, is_low) if is_low[n] and problem.choices[n] is Choice.FREE}
+        if not wanted:
+            break
+        is_low[rng.choice(sorted(wanted))] = False
+    assert list(strategies()["fixpoint"].assign(problem)) == is_low
+
+
+# -- paint ------------------------------------------------------------------------------------------------------------
+
+
+def _neighbours(problem: Problem, number: int) -> Iterator[int]:
+    """Who reads in its group what the node makes in its group."""
+    graph = problem.graph
+    for value in graph.nodes[number].outputs:
+        if value is not None and _is_group(problem, value):
+            for use in graph.uses[value]:
+                if graph.nodes[use.node].signature.inputs[use.operand] is Role.GROUP:
+                    yield use.node
+
+
+def _leads(problem: Problem, start: int, ends: Callable[[int], bool], through: Callable[[int], bool]) -> bool:
+    """Whether a way from `start` ends at one of `ends`, over `through` alone."""
+    seen: set[int] = set()
+    queue = [start]
+    while queue:
+        for other in _neighbours(problem, queue.pop()):
+            if ends(other):
+                return True
+            if other not in seen and through(other):
+                seen.add(other)
+                queue.append(other)
+    return False
+
+
+class _Painted:
+    """A problem with what paint made of it, and questions about single nodes."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.is_low = list(strategies()["paint"].assign(problem))
+
+    def has(self, number: int, *categories: Category) -> bool:
+        kind = self.problem.graph.nodes[number].kind
+        return kind in (Kind.OP, Kind.TIE) and self.problem.categories[number] in categories
+
+    def computes(self, number: int) -> bool:
+        return self.has(number, Category.INFER, Category.DENY)
+
+    def is_clear(self, number: int) -> bool:
+        return self.has(number, Category.CLEAR)
+
+    def leads_on(self, number: int) -> bool:
+        """Whether deny spreads over the node: it computes, or only moves values on to one that does."""
+        return self.computes(number) or (
+            self.is_clear(number) and _leads(self.problem, number, self.computes, self.is_clear)
+        )
+
+    def is_denied(self, number: int) -> bool:
+        """Whether a way leads here from a denied operator."""
+        sources = [
+            n
+            for n, choice in enumerate(self.problem.choices)
+            if self.has(n, Category.DENY) and choice is not Choice.LOW
+        ]
+        return self.leads_on(number) and any(
+            _leads(self.problem, source, lambda other: other == number, self.leads_on) for source in sources
+        )
+
+    def free_alone(self) -> list[int]:
+        """Operators that are free and share no sequence."""
+        problem = self.problem
+        return [
+            node.id
+            for node in problem.graph.nodes
+            if node.kind is Kind.OP
+            and problem.choices[node.id] is Choice.FREE
+            and problem.linked.count(problem.linked[node.id]) == 1
+        ]
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_paint_allows_what_is_allowed_and_nothing_that_deny_reaches(seed: int) -> None:
+    painted = _Painted(_problem(seed))
+    for number in painted.free_alone():
+        if painted.has(number, Category.ALLOW):
+            assert painted.is_low[number]
+        elif painted.is_low[number]:
+            assert not painted.is_denied(number), painted.problem.graph.nodes[number].name
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_paint_leaves_no_clear_beside_what_is_painted(seed: int) -> None:
+    painted = _Painted(_problem(seed))
+    free = painted.free_alone()
+    for number in [n for n in free if painted.is_clear(n) and not painted.is_low[n]]:
+        touching = {
+            *_neighbours(painted.problem, number),
+            *(n for n in free if number in _neighbours(painted.problem, n)),
+        }
+        if any(painted.is_low[n] for n in touching & set(free)):
+            assert painted.is_denied(number), painted.problem.graph.nodes[number].name
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_paint_changes_nothing_without_an_allow_operator(seed: int) -> None:
+    problem = _problem(seed)
+    without = [Category.INFER if category is Category.ALLOW else category for category in problem.categories]
+    problem = replace(problem, categories=tuple(without))
+    is_low = list(strategies()["paint"].assign(problem))
+    assert is_low == [choice is Choice.LOW for choice in problem.choices]
