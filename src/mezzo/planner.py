@@ -8,7 +8,7 @@ import numpy as np
 
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import InputError
-from mezzo.facts import Cost, OpFacts
+from mezzo.facts import Cost, Function, OpFacts
 from mezzo.graph import Graph, Kind, Node, Signature
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
@@ -83,7 +83,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     limits = _limits(view, wishes)
     notes: list[str] = []
     verdicts = _verdicts(replace(view, limited=frozenset(limits)), wishes, notes)
-    choices = _choices(graph, verdicts, wishes)
+    choices = _choices(graph, rows, verdicts, wishes)
     _fix_regions(graph, verdicts, choices, wishes, notes)
     if wishes.policy.promotes_untroubled:
         for number in untroubled(graph, rows, verdicts, choices, wishes.low):
@@ -200,7 +200,9 @@ def _fix_regions(
             choices[number] = Choice.LOW if is_low else Choice.HIGH
 
 
-def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
+def _choices(
+    graph: Graph, rows: tuple[OpFacts | None, ...], verdicts: Sequence[Verdict], wishes: Wishes
+) -> list[Choice]:
     _check_interface(graph, wishes)
     columns = graph.columns
     by_signature = [_choice_of(signature, wishes) for signature in columns.signatures]
@@ -212,11 +214,31 @@ def _choices(graph: Graph, verdicts: Sequence[Verdict], wishes: Wishes) -> list[
     for number, verdict in enumerate(verdicts):
         if verdict.category is Category.DENY and choices[number] is Choice.FREE:
             choices[number] = Choice.HIGH
+    for node in View(graph, rows, FORMATS[wishes.low]).nodes(Function.IDENTITY):
+        if choices[node.id] is Choice.FREE and _is_second_name(graph, node, choices):
+            choices[node.id] = Choice.HIGH
     mentioned = [wishes.target.mentions(signature.dialect, signature.op) for signature in columns.signatures]
     for number in np.flatnonzero(np.array(mentioned, bool)[columns.node_signature]).tolist():
         if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], wishes) is not None:
             choices[number] = Choice.HIGH
     return choices
+
+
+def _is_second_name(graph: Graph, node: Node, choices: Sequence[Choice]) -> bool:
+    """Whether an operator only gives what others read too, a weight or an input the name of an FP32 output: it follows
+    the output.
+    """
+    operand = node.inputs[0]
+    if operand is None:
+        return False
+    readers = [graph.nodes[use.node] for value in node.outputs if value is not None for use in graph.uses[value]]
+    maker = graph.nodes[graph.values[operand].producer]
+    is_shared = len(graph.uses[operand]) > 1 or maker.kind in (Kind.SOURCE, Kind.INPUT)
+    return (
+        is_shared
+        and bool(readers)
+        and all(reader.kind is Kind.OUTPUT and choices[reader.id] is Choice.HIGH for reader in readers)
+    )
 
 
 def _choice_of(signature: Signature, wishes: Wishes) -> Choice:

@@ -23,6 +23,8 @@ def commands_of(page: Path) -> list[str]:
 def test_commands_of_the_page_run(run, tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(DIGITS.read_bytes())
+    for text, name in re.findall(r"```toml\n(# (\S+\.toml)\n.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        Path(name).write_text(text)
     found = commands_of(page)
     assert found
     for line in found:
@@ -30,7 +32,7 @@ def test_commands_of_the_page_run(run, tmp_path, monkeypatch, page):
         assert (ran.code, ran.err) == (0, ""), line
 
 
-@pytest.mark.parametrize("name", ["keep-a-layer-in-fp32", "plans"])
+@pytest.mark.parametrize("name", ["keep-a-layer-in-fp32", "plans", "policies"])
 def test_python_of_the_page_runs(tmp_path, name):
     text = (ROOT / "docs" / "how-to" / f"{name}.md").read_text(encoding="utf-8")
     script = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))

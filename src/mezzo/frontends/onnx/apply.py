@@ -44,7 +44,7 @@ class _Applier:
         self.forms: dict[_Form, str] = dict(handles.forms)
         self.wanted: set[_Form] = set()  # forms that some Rewire reads
         self.casts: dict[DType, onnx.NodeProto] = {}  # a Cast to each dtype, to be copied
-        self.kept_names: set[str] = set()  # of Casts that stay though they change nothing
+        self.names_only: set[_Form] = set()  # made by Casts that stay for their name, though they change nothing
         self.rewired: dict[Use, _Form] = {}
         self.placement = Placement(graph, handles)
         self.public: dict[int, tuple[str, _Form]] = {}  # by OUTPUT node: the name it must keep, the form it shows
@@ -97,8 +97,12 @@ class _Applier:
         if not is_native:
             if self.graph.values[shown].name == public:
                 self.renamed[shown] = self.names.fresh(self.container(shown), f"{public}_{self.native_dtype(shown)}")
-            if (shown, dtype) not in self.forms:
+            # A Cast the model came with takes the name too, if no output bears its own and all its readers are rewired:
+            # those of a cast that is a node read a value of its own.
+            is_node = self.graph.forms.get((shown, dtype)) is not None
+            if not is_node and self.forms.get((shown, dtype)) not in self._output_names:
                 self.forms[shown, dtype] = public
+            self.forms.setdefault((shown, dtype), public)
         elif self.graph.values[shown].name != public:
             self._free_name(public)
             producer = self.graph.nodes[self.graph.values[shown].producer]
@@ -277,7 +281,7 @@ class _Applier:
             if self.form_name(form) == public:
                 continue
             if self.forms.get(form) == public:  # a Cast that changes nothing, and only keeps the name
-                self.kept_names.add(public)
+                self.names_only.add(form)
                 continue
             title = self.names.fresh_node(self.container(form[0]), f"{public}_identity")
             node = onnx.NodeProto(op_type="Identity", input=[self.form_name(form)], output=[public], name=title)
@@ -308,31 +312,25 @@ class _Applier:
         """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
         if not self.handles.casts:
             return set()
-        kept = {
-            name: form
-            for form, name in self.forms.items()
-            if name in self.kept_names or (form in self.wanted and form[1] is not self.native_dtype(form[0]))
-        }
+        kept = {form for form in self.wanted if form[1] is not self.native_dtype(form[0])} | self.names_only
         absorbed = {
             node.id
             for node in self.graph.nodes
             if node.kind is Kind.CAST and node.outputs[0] is not None and self._is_passed_by(node.outputs[0])
         }
         by_proto = {id(proto): number for number, proto in enumerate(self.handles.protos) if proto is not None}
-        originals = {name: form for form, name in self.handles.forms.items()}
+        # Copies of one function share their names, so a name means something in its container only.
+        originals = {(id(self.container(form[0])), name): form for form, name in self.handles.forms.items()}
         dropped: set[int] = set()
-        for _, proto in self.handles.casts:
+        for scope, proto in self.handles.casts:
             number = by_proto.get(id(proto))
-            form = originals.get(proto.output[0])
-            name = self.forms[form] if form is not None else proto.output[0]
-            is_kept = name in kept and kept[name] == form
-            if number is not None and number not in absorbed:
-                is_kept = True
+            form = originals.get((id(self.handles.containers[scope]), proto.output[0]))
+            is_kept = form in kept or (number is not None and number not in absorbed)
             if not is_kept:
                 dropped.add(id(proto))
                 continue
             if form is not None:
-                proto.output[0] = name
+                proto.output[0] = self.forms[form]
                 proto.input[0] = self.native_name(form[0])
                 if form[1] is self.native_dtype(form[0]):  # nothing is left to cast, but the name is a graph output's
                     proto.op_type = "Identity"
