@@ -171,7 +171,7 @@ def raised(problem: Problem, rng: random.Random) -> Problem:
 @law(60)
 @given(case=cases(most=30))
 def test_more_permission_takes_no_node_back(strategy: str, case: Case) -> None:
-    """T74: a policy that permits more runs low all that a stricter one does."""
+    """A policy that permits more runs low all that a stricter one does."""
     problem = fuzzed(case)
     more = raised(problem, random.Random(case.seed + 1))
     strict, loose = assign(strategy, problem), assign(strategy, more)

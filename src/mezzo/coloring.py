@@ -77,7 +77,10 @@ def _disagreeing(problem: Problem, is_low: Sequence[bool]) -> set[int]:
         if not is_low[node.id] or problem.choices[node.id] is not Choice.FREE:
             continue
         carries_high = node.kind is Kind.TIE and any(
-            value is not None and graph.values[value].producer > node.id and not is_low[graph.values[value].producer]
+            value is not None
+            and graph.values[value].producer > node.id
+            and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE  # a weight is had in each dtype
+            and not makes_low(problem, is_low, value)
             for value in node.inputs
         )
         if carries_high or problem.linked[node.id] in high_groups:

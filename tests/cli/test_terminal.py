@@ -135,7 +135,8 @@ def test_long_text_in_a_terminal_is_paged(folder):
     assert lines[0].startswith("PAGED ") and any("MatMul(x, w)" in line for line in lines[1:])
 
 
-def test_reference_page_is_up_to_date():
-    script = ROOT / "tools" / "cli_reference.py"
+@pytest.mark.parametrize("tool", ["cli_reference", "systems_page"])
+def test_reference_page_is_up_to_date(tool):
+    script = ROOT / "tools" / f"{tool}.py"
     ran = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)
     assert ran.returncode == 0, ran.stderr

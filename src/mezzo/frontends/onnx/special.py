@@ -117,6 +117,8 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "TfIdfVectorizer"): _row("its output is FP32 by definition", is_retypable=False),
     ("ai.onnx.ml", "TreeEnsemble"): _row("tensors among its attributes have its operand's type", is_retypable=False),
     ("com.microsoft", "LayerNormalization"): _STASH,
+    ("com.microsoft", "SkipLayerNormalization"): _row("mean and inverse deviation are FP32", group="T"),
+    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _row("mean and inverse deviation are FP32", group="T"),
     ("", "SimplifiedLayerNormalization"): _row(
         "the statistics' type is an attribute; the scale is data",
         group="T V",
