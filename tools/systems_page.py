@@ -67,9 +67,9 @@ def spell_page() -> str:
     lines = [
         "# Reference systems, behaviour by behaviour",
         "",
-        "What the systems that mezzo unites document, on ONNX models. Each row is proved by a golden file: a small model,",
-        "the options, and the whole typed result, held by the tests. Where a system has a known fault, mezzo has the mended",
-        "behaviour, and the row says so. Made by `python tools/systems_page.py` from the files themselves.",
+        "What the systems that mezzo unites document, on ONNX models. Each row is proved by a golden file: a small",
+        "model, the options, and the whole typed result, held by the tests. Where a system has a known fault, mezzo",
+        "has the mended behaviour, and the row says so. Made by `python tools/systems_page.py` from the files themselves.",
         "",
         "All strategies side by side on a model of yours: `mezzo strategies MODEL`.",
         "",
@@ -79,9 +79,9 @@ def spell_page() -> str:
         rows = rows_of(GOLDEN / name)
         total += len(rows)
         lines += [f"## {title}", "", f"{source}. Here: {options}.", "", "| behaviour | golden file |", "|---|---|"]
-        lines += [
-            f"| {text.replace('|', chr(92) + '|')} | [{file}](../../tests/golden/{name}/{file}) |" for text, file in rows
-        ]
+        for text, file in rows:
+            escaped = text.replace("|", "\\|")
+            lines.append(f"| {escaped} | [{file}](../../tests/golden/{name}/{file}) |")
         lines.append("")
     lines += [f"{total} golden files in all.", ""]
     return "\n".join(lines)
