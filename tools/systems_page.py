@@ -69,7 +69,7 @@ def spell_page() -> str:
         "",
         "What the systems that mezzo unites document, on ONNX models. Each row is proved by a golden file: a small",
         "model, the options, and the whole typed result, held by the tests. Where a system has a known fault, mezzo",
-        "has the mended behaviour, and the row says so. Made by `python tools/systems_page.py` from the files themselves.",
+        "has the mended behaviour, and the row says so. Made by `python tools/systems_page.py` from the files.",
         "",
         "All strategies side by side on a model of yours: `mezzo strategies MODEL`.",
         "",

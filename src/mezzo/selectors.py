@@ -120,7 +120,8 @@ class ByConstant:
         return facts is not None and self.at_least <= facts.largest <= self.at_most
 
     def __str__(self) -> str:
-        return f"constant {self.operand} from {self.at_least:g} to {self.at_most:g}"
+        bounds = f" from {self.at_least:g} to {self.at_most:g}" if self.at_least or self.at_most < float("inf") else ""
+        return f"constant operand {self.operand}{bounds}"
 
 
 @dataclass(frozen=True, slots=True)

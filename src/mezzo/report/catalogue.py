@@ -8,30 +8,40 @@ from rich.text import Text
 
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.facts import OpFacts
-from mezzo.policy import Policy
+from mezzo.policy import Policy, Rule
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, format_size
+from mezzo.report.names import clean, format_size, join_some
 from mezzo.structure import structure_rules
 from mezzo.target import EVERY_VERSION, Listing, Refusal, Target
 
 Row = tuple[str, OpFacts]  # dialect and facts
 _DETAILED = 3
+_OPS_SHOWN = 4
 
 
 def report_policies(layout: Layout, policies: Iterable[Policy]) -> list[RenderableType]:
     """Lay out each preset with its rules in order."""
     lines: list[RenderableType] = []
     for policy in policies:
-        table = layout.make_table("rule", "gives", "why", fixed=("rule", "gives"))
+        table = layout.make_table("rule", "gives", "about", "why", fixed=("rule", "gives"))
         for rule in policy.rules:
             formats = f" ({', '.join(sorted(map(str, rule.formats)))})" if rule.formats else ""
-            table.add_row(Text(rule.name, style="cyan"), f"{rule.category.value}{formats}", rule.because)
-        table.add_row(Text("otherwise", style="cyan"), policy.otherwise.value, "no rule above speaks of the operator")
+            given = f"{rule.category.value}{formats}"
+            table.add_row(Text(rule.name, style="cyan"), given, _spell_subject(rule), rule.because)
+        other = policy.otherwise.value
+        table.add_row(Text("otherwise", style="cyan"), other, "the rest", "no rule above speaks of the operator")
         names = [rule.name for rule in structure_rules()] if policy.findings is None else policy.findings
         found = ", ".join(sorted(names)) or "none"
         lines += [heading(policy.name), indented(policy.summary), blank(), table]
         lines += [blank(), indented(f"and keeps high what these structure rules find: {found}"), blank()]
     return lines[:-1]
+
+
+def _spell_subject(rule: Rule) -> str:
+    """What a rule is about, in a few words."""
+    words = [word.value for word in sorted((*rule.costs, *rule.risks), key=lambda word: word.value)]
+    words += [join_some(sorted(rule.ops), _OPS_SHOWN)] if rule.ops else []
+    return ", ".join([*words, *map(str, rule.where)]) or "everything"
 
 
 def report_strategies(layout: Layout, strategies: Mapping[str, str]) -> list[RenderableType]:
