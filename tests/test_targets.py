@@ -59,10 +59,10 @@ def test_listing_says_nothing_of_other_dtypes_and_dialects_share_no_names():
     assert TARGET.refusal("com.microsoft", "Gelu", 1, {}, BF16) is not None
 
 
-def test_target_mentions_what_it_may_refuse():
-    assert TARGET.mentions("onnx", "Sin") and TARGET.mentions("onnx", "ScatterND")
+def test_target_says_what_it_may_refuse_before_nodes_are_asked():
+    assert TARGET.may_refuse("onnx", "Sin", 7, BF16) and not TARGET.may_refuse("onnx", "Sin", 7, F16)
     without = Target("rows", "", (ROW,))
-    assert without.mentions("onnx", "ScatterND") and not without.mentions("onnx", "Sin")
+    assert without.may_refuse("onnx", "ScatterND", 13, BF16) and not without.may_refuse("onnx", "Sin", 7, BF16)
 
 
 def test_notes_tell_of_the_dtype_that_gains_nothing():

@@ -82,8 +82,9 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     view = View(graph, rows, FORMATS[wishes.low])
     limits = _limits(view, wishes)
     notes: list[str] = []
-    verdicts = _verdicts(replace(view, limited=frozenset(limits)), wishes, notes)
-    choices = _choices(graph, rows, verdicts, wishes)
+    view = replace(view, limited=frozenset(limits))
+    verdicts = _verdicts(view, wishes, notes)
+    choices = _choices(view, verdicts, wishes)
     _fix_regions(graph, verdicts, choices, wishes, notes)
     if wishes.policy.promotes_untroubled:
         for number in untroubled(graph, rows, verdicts, choices, wishes.low):
@@ -93,7 +94,10 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     )
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     worths = tuple(v.worth for v in verdicts)
-    hands_on_high = frozenset(number for number, v in enumerate(verdicts) if v.output is HIGH)
+    has_outputs = any(rule.output is HIGH for rule in wishes.policy.rules)
+    hands_on_high = (
+        frozenset(n for n, v in enumerate(verdicts) if v.output is HIGH) if has_outputs else frozenset[int]()
+    )
     problem = Problem(
         graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs, hands_on_high
     )
@@ -200,9 +204,8 @@ def _fix_regions(
             choices[number] = Choice.LOW if is_low else Choice.HIGH
 
 
-def _choices(
-    graph: Graph, rows: tuple[OpFacts | None, ...], verdicts: Sequence[Verdict], wishes: Wishes
-) -> list[Choice]:
+def _choices(view: View, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:
+    graph = view.graph
     _check_interface(graph, wishes)
     columns = graph.columns
     by_signature = [_choice_of(signature, wishes) for signature in columns.signatures]
@@ -214,11 +217,12 @@ def _choices(
     for number, verdict in enumerate(verdicts):
         if verdict.category is Category.DENY and choices[number] is Choice.FREE:
             choices[number] = Choice.HIGH
-    for node in View(graph, rows, FORMATS[wishes.low]).nodes(Function.IDENTITY):
+    for node in view.nodes(Function.IDENTITY):
         if choices[node.id] is Choice.FREE and _is_second_name(graph, node, choices):
             choices[node.id] = Choice.HIGH
-    mentioned = [wishes.target.mentions(signature.dialect, signature.op) for signature in columns.signatures]
-    for number in np.flatnonzero(np.array(mentioned, bool)[columns.node_signature]).tolist():
+    target, low = wishes.target, wishes.low
+    refusable = [target.may_refuse(s.dialect, s.op, s.version, low) for s in columns.signatures]
+    for number in np.flatnonzero(np.array(refusable, bool)[columns.node_signature]).tolist():
         if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], wishes) is not None:
             choices[number] = Choice.HIGH
     return choices
@@ -265,6 +269,8 @@ def _interface_choice(graph: Graph, node: Node, wishes: Wishes) -> Choice:
 
 
 def _check_interface(graph: Graph, wishes: Wishes) -> None:
+    if not wishes.io:
+        return
     names = {n.name.partition(" ")[2]: n for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)}
     for name, dtype in wishes.io.items():
         if name not in names:

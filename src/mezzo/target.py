@@ -137,9 +137,12 @@ class Target:
         held = [row for row in self.refusals if not row.needs or any(need in features for need in row.needs)]
         return replace(self, refusals=tuple(held))
 
-    def mentions(self, dialect: str, op: str) -> bool:
-        """Whether some row may refuse an operator."""
-        return bool(self.listings) or (dialect, op) in self._refusals_of
+    def may_refuse(self, dialect: str, op: str, version: int, dtype: DType) -> bool:
+        """Whether some row may refuse an operator, whatever its attributes: cheap to ask before asking node by node."""
+        is_unlisted = any(listing.dtype is dtype for listing in self.listings) and not self._lists(
+            dtype, dialect, op, version
+        )
+        return is_unlisted or (dialect, op) in self._refusals_of
 
     def gain(self, dtype: DType) -> Gain | None:
         """What is known of the speed of a dtype; None where nothing is."""

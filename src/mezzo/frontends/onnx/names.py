@@ -41,8 +41,8 @@ class Names:
         found: dict[int, set[str]] = {id(container): set() for container in containers}
         by_scope = [found[id(container)] for container in containers]
         for node, proto in zip(self._graph.nodes, self._handles.protos, strict=True):
-            if proto is not None:
-                by_scope[node.scope].add(proto.name)
+            if proto is not None:  # in the main graph the planner's names are the nodes' own
+                by_scope[node.scope].add(proto.name if node.scope else node.name)
         for scope, cast in self._handles.casts:
             by_scope[scope].add(cast.name)
         return found

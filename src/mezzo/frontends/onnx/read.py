@@ -356,7 +356,11 @@ class Reader:
         signature = solved.signature
         if signature.dtype is not None and signature.dtype is not HIGH and signature.dtype is not self.low:
             signature = _frozen(signature)
-        title = self.unique(frame, proto.name or f"{op}:{outputs[0] if outputs else ''}")
+        title = proto.name or f"{op}:{outputs[0] if outputs else ''}"
+        if frame.path or title in self.taken:
+            title = self.unique(frame, title)
+        else:
+            self.taken.add(title)
         self.add_node(title, Kind.OP, signature, frame.scope, tuple(inputs), tuple(results), proto)
 
     def _declared_type(self, frame: Frame, name: str) -> ValueType:

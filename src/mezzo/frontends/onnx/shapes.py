@@ -30,8 +30,13 @@ def can_infer(model: onnx.ModelProto) -> bool:
     return _can_infer(model, model.SerializeToString())
 
 
+def may_crash(data: bytes) -> bool:
+    """Whether a serialized model may hold an operator that onnx's inference crashes on; cheap and never wrong on no."""
+    return any(word in data for word in _CRASHING_BYTES)
+
+
 def _can_infer(model: onnx.ModelProto, data: bytes) -> bool:
-    if not any(word in data for word in _CRASHING_BYTES):
+    if not may_crash(data):
         return True
     ops = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in all_nodes(owner)}
     if not any(op in _CRASHING or domain.startswith("ai.onnx.") for domain, op in ops):
@@ -60,9 +65,11 @@ _BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _BODY_MARKS = tuple(bytes([4 << 3 | 2, len(op)]) + op.encode() for op in sorted(_BODIES))
 
 
-def element_counts(model: onnx.ModelProto) -> dict[str, int]:
-    """Elements per value name; a name is missing where nothing is known. Never raises on a bad model."""
-    inferred = _infer(model)
+def element_counts(model: onnx.ModelProto, data: bytes) -> dict[str, int]:
+    """Elements per value name, given the model's bytes too; a name is missing where nothing is known. Never raises on a
+    bad model.
+    """
+    inferred = _infer(model, data)
     found: dict[str, int] = {}
     counts: dict[bytes, int | None] = {}  # models repeat few types
     for graph in _graphs(inferred.graph):
@@ -83,7 +90,7 @@ def value_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
     """Shapes per value name; a name is missing where nothing is known. Never raises on a bad model."""
     return {
         info.name: _dims(info.type.tensor_type.shape)
-        for graph in _graphs(_infer(model).graph)
+        for graph in _graphs(_infer(model, model.SerializeToString()).graph)
         for infos in (graph.value_info, graph.input, graph.output)
         for info in infos
         if info.type.tensor_type.HasField("shape")
@@ -94,9 +101,8 @@ def _dims(shape: onnx.TensorShapeProto) -> Shape:
     return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim)
 
 
-def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
+def _infer(model: onnx.ModelProto, data: bytes) -> onnx.ModelProto:
     try:
-        data = model.SerializeToString()
         if _can_infer(model, data):
             return onnx.shape_inference.infer_shapes(data)
     except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
