@@ -60,7 +60,9 @@ def cases(most: int = 14) -> "st.SearchStrategy[Case]":
 
 
 def graph_of(model: onnx.ModelProto, low: DType) -> Graph:
-    return read(model, low, element_counts(model, model.SerializeToString()), partial(facts, blobs=Blobs("the model")))[0]
+    return read(model, low, element_counts(model, model.SerializeToString()), partial(facts, blobs=Blobs("the model")))[
+        0
+    ]
 
 
 def perturbed(problem: Problem, rng: random.Random) -> Problem:

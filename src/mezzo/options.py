@@ -13,6 +13,7 @@ from mezzo.errors import InputError
 from mezzo.planner import Wishes
 from mezzo.policy import Policy
 from mezzo.policyfile import load_policy
+from mezzo.target import Target
 
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
@@ -49,6 +50,11 @@ class Options:
     settings: tuple[tuple[str, str], ...]
 
 
+def chosen_target(to: str, target: str | None) -> Target:
+    """The target asked for, or the default one of a dtype. Raises InputError: there is no such target."""
+    return find_target(_DEFAULT_TARGETS[LOW_DTYPES[to]] if target is None else target)
+
+
 def _choose(option: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise InputError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
@@ -61,7 +67,7 @@ def read_options(request: Request) -> Options:
     low = LOW_DTYPES[_choose("to", to, tuple(LOW_DTYPES))]
     _choose("out_of_range", request.out_of_range, ("protect", "clamp", "error"))
     _choose("opset", request.opset, ("auto", "keep"))
-    target = _DEFAULT_TARGETS[low] if request.target is None else request.target
+    target = chosen_target(to, request.target)
     policy = _read_policy(request.policy)
     io: dict[str, DType] = {}
     default: DType | None = HIGH
@@ -73,7 +79,7 @@ def read_options(request: Request) -> Options:
         low,
         policy,
         find_strategy(request.strategy),
-        find_target(target),
+        target,
         tuple(request.include),
         tuple(request.exclude),
         io,
@@ -86,7 +92,7 @@ def read_options(request: Request) -> Options:
         ("to", to),
         ("policy", request.policy if isinstance(request.policy, str) else policy.name),
         ("strategy", request.strategy),
-        ("target", target),
+        ("target", target.name),
         ("include", json.dumps(list(request.include))),
         ("exclude", json.dumps(list(request.exclude))),
         ("keep_region", json.dumps(list(request.keep_region))),

@@ -179,12 +179,12 @@ def _selectors(where: str, entry: Mapping[str, object]) -> Iterable[Selector]:
         table = _table(where, entry, "constant")
         _check_keys(f"{where}, constant", table, _CONSTANT)
         bounds = {key: float(_number(where, table, key)) for key in ("at_least", "at_most") if key in table}
-        yield ByConstant(int(_number(where, table, "operand")), **bounds)
+        yield ByConstant(_operand(where, table), **bounds)
     if "shape" in entry:
         table = _table(where, entry, "shape")
         _check_keys(f"{where}, shape", table, _SHAPE)
-        sizes = {key: int(_number(where, table, key)) for key in ("at_least", "at_most") if key in table}
-        yield ByShape(int(_number(where, table, "operand")), int(_number(where, table, "axis")), **sizes)
+        sizes = {key: _whole(where, table, key) for key in ("at_least", "at_most") if key in table}
+        yield ByShape(_operand(where, table), _whole(where, table, "axis"), **sizes)
 
 
 def _check_keys(where: str, table: Mapping[str, object], known: Iterable[str]) -> None:
@@ -218,6 +218,20 @@ def _number(where: str, table: Mapping[str, object], key: str) -> int | float:
     value = table.get(key)
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InputError(f"{where}: {key} is {value!r}; write a number")
+    return value
+
+
+def _whole(where: str, table: Mapping[str, object], key: str) -> int:
+    value = table.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InputError(f"{where}: {key} is {value!r}; write a whole number")
+    return value
+
+
+def _operand(where: str, table: Mapping[str, object]) -> int:
+    value = _whole(where, table, "operand")
+    if value < 0:
+        raise InputError(f"{where}: operand is {value!r}; operands count from 0")
     return value
 
 

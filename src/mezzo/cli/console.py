@@ -73,6 +73,12 @@ def print_error(message: str) -> None:
     print(f"mezzo: {clean(' '.join(message.split()))}", file=sys.stderr)
 
 
+def say_first(message: str) -> None:
+    """Tell somebody at a terminal one line before the work starts; in a pipe nobody waits, and the report says it."""
+    if sys.stderr.isatty():
+        print(f"mezzo: {clean(' '.join(message.split()))}", file=sys.stderr)
+
+
 def _write(text: str) -> None:
     """Print to stdout. A reader that has gone ends the program quietly, as it ends other programs."""
     try:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mezzo.cli import options as given
-from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.console import output_layout, print_document, print_report, say_first
 from mezzo.cli.steps import steps_after_conversion
 
 
@@ -43,6 +43,8 @@ def convert(
     if plan_file is not None:
         replayed = load_plan(plan_file)
         options.check_replay(replayed.low)
+    elif not quiet:
+        say_what_gains_nothing(options)
     with Patience() as progress:
         converted = pipeline.convert(
             source,
@@ -65,3 +67,14 @@ def convert(
     print_report(
         [*parts, *report_next_steps(steps_after_conversion(source, converted.plan, options, plan_file))], layout
     )
+
+
+def say_what_gains_nothing(options: given.Options) -> None:
+    """Tell someone at a terminal, before the work starts, that the target is no faster in the precision asked for."""
+    from mezzo.dtypes import LOW_DTYPES
+    from mezzo.options import chosen_target
+
+    target = chosen_target(options.to, options.target)
+    gain = target.gain(LOW_DTYPES[options.to])
+    if gain is not None and not gain.is_faster:
+        say_first(f"{target.name} is no faster in {options.to}: {gain.because}")
