@@ -96,6 +96,7 @@ conformance: $(VENV)/.test  ## convert the ONNX project's own operator test mode
 bench: $(BENCH_VENV)/.bench  ## casts, time and memory beside other converters, in an environment of its own
 	@$(BENCH_VENV)/bin/python benchmarks/architectures.py --cache out/architectures
 	@$(BENCH_VENV)/bin/python benchmarks/casts.py --cache out/architectures
+	@$(BENCH_VENV)/bin/python benchmarks/strategies.py --suite operators architectures --cache out/architectures
 	@$(BENCH_VENV)/bin/python benchmarks/scale.py
 	@$(BENCH_VENV)/bin/python benchmarks/weights.py
 
