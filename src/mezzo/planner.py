@@ -9,7 +9,7 @@ import numpy as np
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import InputError
 from mezzo.facts import Cost, Function, OpFacts
-from mezzo.graph import Graph, Kind, Node, Signature
+from mezzo.graph import Graph, Kind, Node, Signature, Use
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
@@ -229,20 +229,11 @@ def _choices(view: View, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Ch
 
 
 def _is_second_name(graph: Graph, node: Node, choices: Sequence[Choice]) -> bool:
-    """Whether an operator only gives what others read too, a weight or an input the name of an FP32 output: it follows
-    the output.
-    """
-    operand = node.inputs[0]
-    if operand is None:
+    """Whether an operator only gives what a cast of the model made FP32 the name of an FP32 output: it follows it."""
+    if Use(node.id, 0) not in graph.widened:
         return False
     readers = [graph.nodes[use.node] for value in node.outputs if value is not None for use in graph.uses[value]]
-    maker = graph.nodes[graph.values[operand].producer]
-    is_shared = len(graph.uses[operand]) > 1 or maker.kind in (Kind.SOURCE, Kind.INPUT)
-    return (
-        is_shared
-        and bool(readers)
-        and all(reader.kind is Kind.OUTPUT and choices[reader.id] is Choice.HIGH for reader in readers)
-    )
+    return bool(readers) and all(r.kind is Kind.OUTPUT and choices[r.id] is Choice.HIGH for r in readers)
 
 
 def _choice_of(signature: Signature, wishes: Wishes) -> Choice:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from mezzo.dtypes import DType
+from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.attributes import constant_tensor, find
 from mezzo.frontends.onnx.blobs import Blobs
@@ -332,7 +332,8 @@ class _Applier:
             if form is not None:
                 proto.output[0] = self.forms[form]
                 proto.input[0] = self.native_name(form[0])
-                if form[1] is self.native_dtype(form[0]):  # nothing is left to cast, but the name is a graph output's
+                # Nothing is left to cast, but the name is a graph output's. A Cast to FP32 stays: it decides nothing.
+                if form[1] is self.native_dtype(form[0]) and form[1] is not HIGH:
                     proto.op_type = "Identity"
                     del proto.attribute[:]
             elif number is not None:
