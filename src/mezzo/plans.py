@@ -30,10 +30,6 @@ class Reason(NamedTuple):
     cause: int | None = None
 
 
-# A node of the assignment without a floating compute group has None.
-Assignment = tuple[Precision | None, ...]
-
-
 class Retype(NamedTuple):
     """The value itself has another dtype: its producer runs in it, or its constant is stored in it.
 

@@ -3,22 +3,22 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Container as Holder
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import onnx
 
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx import control, sources
-from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, dtype_of, find
+from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, dtype_of
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Container, Handles, ResultPlace
 from mezzo.frontends.onnx.lookups import Modules, Shapes
-from mezzo.frontends.onnx.schema import find_schema, solve
+from mezzo.frontends.onnx.schema import find_schema, frozen, solve, stated_type
 from mezzo.frontends.onnx.shapes import MAX_ELEMENTS
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import FROM_ONNX, UNKNOWN, Aggregate, ValueType, element_dtype, from_type_proto
-from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role, Scope, Signature, Use, Value
+from mezzo.graph import ConstantFacts, Graph, Kind, Node, Scope, Signature, Use, Value
 
 # What a value counts as where neither its shape nor any neighbour's is known.
 _UNKNOWN_ELEMENTS = 1024
@@ -347,7 +347,7 @@ class Reader:
                 results.append(None)
                 continue
             if value_type is None:
-                value_type = _stated_type(proto) or self._declared_type(frame, name)
+                value_type = stated_type(proto) or self._declared_type(frame, name)
             elements = self.counts.get(name)
             if elements is None:
                 elements = self.elements(name, inputs)
@@ -355,7 +355,7 @@ class Reader:
             results.append(made)
         signature = solved.signature
         if signature.dtype is not None and signature.dtype is not HIGH and signature.dtype is not self.low:
-            signature = _frozen(signature)
+            signature = frozen(signature)
         title = proto.name or f"{op}:{outputs[0] if outputs else ''}"
         if frame.path or title in self.taken:
             title = self.unique(frame, title)
@@ -375,26 +375,7 @@ def no_facts(_: onnx.TensorProto) -> ConstantFacts:
     return _NO_FACTS
 
 
-def _stated_type(proto: onnx.NodeProto) -> ValueType:
-    """The type that an empty Optional states in its attribute."""
-    if proto.op_type != "Optional" or len(proto.input):
-        return None
-    attribute = find(proto, "type")
-    inner = None if attribute is None else from_type_proto(attribute.tp)
-    if inner is None:
-        return None
-    shape = inner.shape if isinstance(inner, Aggregate) else "tensor({})"
-    return Aggregate(f"optional({shape})", element_dtype(inner))
-
-
 _NO_FACTS = ConstantFacts(0, 0.0, 0.0, False, False, False, None)
-
-
-@cache
-def _frozen(signature: Signature) -> Signature:
-    """The same operator without a decision: its floats are neither high nor low (f64, or the other 16-bit type)."""
-    roles = (Role.FIXED,) * len(signature.inputs), (Role.FIXED,) * len(signature.outputs)
-    return replace(signature, inputs=roles[0], outputs=roles[1], dtype=None, legal=frozenset())
 
 
 _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {

@@ -5,13 +5,14 @@ times.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
 import onnx.defs
 
 from mezzo.dtypes import FLOATING, DType
-from mezzo.frontends.onnx.attributes import decode
+from mezzo.frontends.onnx.attributes import decode, find
 from mezzo.frontends.onnx.contrib import CONTRIB
 from mezzo.frontends.onnx.special import AGGREGATES, Special, special
 from mezzo.frontends.onnx.types import (
@@ -19,6 +20,7 @@ from mezzo.frontends.onnx.types import (
     Aggregate,
     ValueType,
     element_dtype,
+    from_type_proto,
     parse_type_string,
     type_string,
     with_element,
@@ -233,3 +235,22 @@ def first_legal_opset(domain: str, op: str, since: int, until: int, inputs: tupl
         if low in solve(domain, op, opset, inputs, outputs, attribute_dtype).signature.legal:
             return opset
     return None
+
+
+def stated_type(proto: onnx.NodeProto) -> ValueType:
+    """The type that an empty Optional states in its attribute."""
+    if proto.op_type != "Optional" or len(proto.input):
+        return None
+    attribute = find(proto, "type")
+    inner = None if attribute is None else from_type_proto(attribute.tp)
+    if inner is None:
+        return None
+    shape = inner.shape if isinstance(inner, Aggregate) else "tensor({})"
+    return Aggregate(f"optional({shape})", element_dtype(inner))
+
+
+@cache
+def frozen(signature: Signature) -> Signature:
+    """The same operator without a decision: its floats are neither high nor low (f64, or the other 16-bit type)."""
+    roles = (Role.FIXED,) * len(signature.inputs), (Role.FIXED,) * len(signature.outputs)
+    return replace(signature, inputs=roles[0], outputs=roles[1], dtype=None, legal=frozenset())
