@@ -136,13 +136,12 @@ def _check_operators(
     opened: "OnnxModel",
     given: Mapping[str, Sequence[str] | None],
     conditions: Iterable[Condition],
-    excluded_names: Iterable[str],
+    excluded_names: Sequence[str],
 ) -> None:
     """Refuse attributes that an operator has not; warn of operators and names that nothing bears."""
-    from mezzo.ops import dialects, op_facts
+    from mezzo.ops import known_operators
 
-    present = opened.operators()
-    known = {op for dialect in dialects() for op in op_facts(dialect)} | {op for _, op in present}
+    known = known_operators() | {op for _, op in opened.operators()}
     for name, ops in (*given.items(), ("conditional_fp32_ops", [op for op, _, _ in conditions])):
         for op in dict.fromkeys(ops or ()):
             if op not in known:
@@ -154,7 +153,7 @@ def _check_operators(
                 f"conditional_fp32_ops: operator {op!r} has no attribute {attribute!r}; it has "
                 f"{', '.join(sorted(has)) or 'none'}"
             )
-    names = opened.node_names()
+    names = opened.node_names() if excluded_names else frozenset[str]()  # reads the whole model
     for name in excluded_names:
         if name not in names:
             warnings.warn(f"excluded_names has {name!r}, which is no node's name", UserWarning, stacklevel=4)

@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.conversion import judge_model
 from mezzo.dtypes import size_bits
 from mezzo.graph import Kind
-from mezzo.options import Request, read_options
-from mezzo.pipeline import PlanOptions, Progress, open_source
+from mezzo.pipeline import PlanOptions, Progress, open_source, read_plan_options
 from mezzo.strategy import Choice, Problem, casts_of, cost
 
 if TYPE_CHECKING:
@@ -42,8 +41,7 @@ def compare_strategies(
     """Let every strategy decide about a model, the cheapest first. Options and errors are those of `mezzo.plan`."""
     from mezzo.discovery import strategies
 
-    trust = options.pop("trust_external_paths", False)
-    chosen = read_options(Request(**options))  # type: ignore[misc]  # what is left are a request's fields
+    chosen, trust = read_plan_options(options)
     problem = judge_model(open_source(src, trust, progress), chosen)[1].problem
     rows: list[StrategyRow] = []
     for number, (name, strategy) in enumerate(sorted(strategies().items())):
@@ -65,5 +63,4 @@ def _measure(problem: Problem, name: str, is_low: Sequence[bool]) -> StrategyRow
 
 
 def _relate(row: StrategyRow, least: int) -> StrategyRow:
-    relation = row.cost / least if least else 1.0 if not row.cost else None
-    return StrategyRow(row.strategy, row.low_nodes, row.nodes, row.casts, row.cast_bytes, row.cost, relation)
+    return replace(row, to_least=row.cost / least if least else 1.0 if not row.cost else None)

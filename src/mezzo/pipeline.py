@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from mezzo import planfile
 from mezzo.errors import InputError
-from mezzo.options import IO, Request, read_options
+from mezzo.options import IO, Options, Request, read_options
 from mezzo.plans import AddCast, Plan, PlannedNode
 
 if TYPE_CHECKING:
@@ -143,6 +143,13 @@ class PlanOptions(TypedDict, total=False):
     trust_external_paths: bool
 
 
+def read_plan_options(given: PlanOptions) -> tuple[Options, bool]:
+    """Validate what decides, and say whether external paths are trusted. Errors are those of `convert`."""
+    options = given.copy()
+    trust = options.pop("trust_external_paths", False)
+    return read_options(Request(**options)), trust  # type: ignore[misc]  # what is left are a request's fields
+
+
 def plan(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     *,
@@ -152,8 +159,7 @@ def plan(
     """Decide without converting. Options and errors are those of `convert`."""
     from mezzo.conversion import convert_model
 
-    trust = options.pop("trust_external_paths", False)
-    chosen = read_options(Request(**options))  # type: ignore[misc]  # what is left are a request's fields
+    chosen, trust = read_plan_options(options)
     return convert_model(open_source(src, trust, progress), chosen, None)[0].plan
 
 

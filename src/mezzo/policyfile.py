@@ -108,11 +108,11 @@ def _read_lists(where: str, document: Mapping[str, object]) -> list[Rule]:
     ]
 
 
-def list_rule(category: Category, ops: Iterable[str], because: str = "") -> Rule:
+def list_rule(category: Category, ops: Iterable[str]) -> Rule:
     """The rule that a plain list of operators stands for."""
     worth = GRANTED if category is Category.ALLOW else 0
-    text = because or f"stands in the policy's {category.value} list"
-    return rule(f"{category.value}-list", category, text, ops=ops, worth=worth)
+    because = f"stands in the policy's {category.value} list"
+    return rule(f"{category.value}-list", category, because, ops=ops, worth=worth)
 
 
 def check_lists(where: str, rules: Sequence[Rule]) -> None:

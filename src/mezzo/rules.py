@@ -8,7 +8,7 @@ import numpy as np
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.graph import Graph, Kind
-from mezzo.ops import dialects, op_facts
+from mezzo.ops import known_operators, op_facts
 from mezzo.policy import Missing, Policy, Verdict
 from mezzo.selectors import ByRegion, Site, Tier
 
@@ -51,8 +51,7 @@ def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[s
     """Rules of the user's that select no node, and operators that no table knows."""
     if not policy.source:
         return
-    present = {node.op for node in graph.nodes}
-    known = {op for dialect in dialects() for op in op_facts(dialect)} | present
+    known = known_operators() | {node.op for node in graph.nodes}
     for rule in policy.rules:
         for op in sorted(rule.ops):
             if op.rpartition(":")[2] not in known:

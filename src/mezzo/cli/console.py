@@ -76,7 +76,7 @@ def print_error(message: str) -> None:
 def say_first(message: str) -> None:
     """Tell somebody at a terminal one line before the work starts; in a pipe nobody waits, and the report says it."""
     if sys.stderr.isatty():
-        print(f"mezzo: {clean(' '.join(message.split()))}", file=sys.stderr)
+        print_error(message)
 
 
 def _write(text: str) -> None:

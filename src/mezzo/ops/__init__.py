@@ -28,6 +28,11 @@ def op_facts(dialect: str) -> Mapping[str, OpFacts]:
     return MappingProxyType({}) if package is None else _join_tables(package)
 
 
+def known_operators() -> frozenset[str]:
+    """Names of the operators that some dialect's tables know."""
+    return frozenset(op for dialect in dialects() for op in op_facts(dialect))
+
+
 @cache
 def _packages() -> Mapping[str, str]:
     """Map each dialect to the package that holds its tables."""
