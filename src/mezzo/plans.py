@@ -22,6 +22,15 @@ def uniform(dtype: DType) -> Precision:
     return Precision(dtype, dtype, dtype)
 
 
+class Accumulation(NamedTuple):
+    """Sums in tiles: products are summed in FP32 within `tile` steps of the contracted axis, and the partial sums in
+    `dtype`, rounded after every tile.
+    """
+
+    dtype: DType
+    tile: int
+
+
 class Reason(NamedTuple):
     """Why a node has its precision: a rule's name, the evidence in words, and the node that caused it."""
 

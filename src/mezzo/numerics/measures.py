@@ -1,0 +1,233 @@
+"""What was measured, as data: ranges, errors, verdicts, sensitivity, costs and the frontier between speed and error."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mezzo.dtypes import DType
+
+
+@dataclass(frozen=True, slots=True)
+class DataSource:
+    """The data that something was measured on. `samples` are independent rows; `batches` how they came."""
+
+    name: str
+    batches: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An estimate over samples with its confidence interval; `confidence` is 0.95 for a 95 % interval."""
+
+    estimate: float
+    low: float
+    high: float
+    confidence: float = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class FormatRange:
+    """What one format would do to a value's numbers. Shares are of its finite numbers, of its nonzero ones below 1.
+
+    `beyond`: rounds to infinity. `below_normal`: nonzero, under the smallest normal number. `vanishing`: nonzero and
+    rounds to zero. `rounding`: relative L2 error of rounding the value once.
+    """
+
+    beyond: float
+    below_normal: float
+    vanishing: float
+    rounding: float
+
+
+@dataclass(frozen=True, slots=True)
+class ValueRange:
+    """What one value held over all batches. `node` is its producer as plans spell it ("input x" for an input).
+
+    `minimum` and `maximum` are of all finite numbers; `quantiles` of magnitudes as (share, magnitude), `formats` and
+    `mean_absolute` are of a sample of `sampled` numbers out of `count`. `largest_at` names the data of the largest
+    magnitude.
+    """
+
+    value: str
+    node: str
+    op: str
+    count: int
+    sampled: int
+    minimum: float
+    maximum: float
+    mean_absolute: float
+    has_nan: bool
+    has_infinity: bool
+    quantiles: tuple[tuple[float, float], ...]
+    formats: Mapping[DType, FormatRange]
+    largest_at: str
+
+    @property
+    def largest(self) -> float:
+        """The largest finite magnitude."""
+        return max(abs(self.minimum), abs(self.maximum))
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """The ranges of every float value of a model, in graph order. `skipped` says what was not measured, and why."""
+
+    data: DataSource
+    values: tuple[ValueRange, ...]
+    skipped: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """How one value of a model differs from the reference's, over all data.
+
+    `relative_l2`: ||y - ref|| / ||ref||, with an interval over samples. `sqnr_db`: 20 log10 of its inverse.
+    `largest_ulp`: the largest error in units in the last place of `ulp_format`, at the reference's magnitude.
+    `fault`: NaN, infinities, zeros or constants where the reference has none; such a value is wrong whatever the rest.
+    """
+
+    name: str
+    samples: int
+    relative_l2: Interval
+    cosine: float
+    sqnr_db: float
+    largest_absolute: float
+    largest_ulp: float
+    ulp_format: DType
+    fault: str | None = None
+    top1: Interval | None = None  # share of rows whose largest element stands where the reference's does
+    topk: Interval | None = None  # share of rows whose k largest elements are the reference's
+    k: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricResult:
+    """The user's own metric on the reference and on the candidate."""
+
+    name: str
+    reference: float
+    candidate: float
+
+    @property
+    def drop(self) -> float:
+        """By how much the candidate is worse, where larger is better."""
+        return self.reference - self.candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether two models give the same answers within a budget. `error` is the largest output error.
+
+    `noise` is what FP32 itself differs by when it sums in another order; `budget_source` says who set the budget.
+    """
+
+    is_same: bool
+    error: Interval
+    budget: float
+    budget_source: str
+    noise: float
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answers of one model against a reference's. `run`: "emulated" in the true precision, or "native"."""
+
+    data: DataSource
+    run: str
+    outputs: tuple[Deviation, ...]
+    layers: tuple[Deviation, ...]
+    verdict: Verdict
+    metric: MetricResult | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UnitError:
+    """What running one unit, a node or nodes that are judged together, low costs in output error when all else is high.
+
+    `is_measured`: by runs of its own; otherwise it is a share of a measured group's error. `fault`: see `Deviation`.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    error: float
+    is_measured: bool
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """Units, the most costly first. `runs` is how many forward runs it took, on `data`; `all_low` the error of all."""
+
+    data: DataSource
+    units: tuple[UnitError, ...]
+    all_low: float
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCost:
+    """What one node costs in each precision, in the account's unit."""
+
+    node: str
+    high: float
+    low: float
+
+
+@dataclass(frozen=True, slots=True)
+class CostTable:
+    """Where costs come from. `unit`: "bytes moved" for tables, "ns" for measured times. `total_*` of whole plans."""
+
+    source: str
+    unit: str
+    nodes: tuple[NodeCost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierPoint:
+    """The cheapest plan for one price of error. `weight`: cost units per squared error, infinite where only FP32 is.
+
+    `cost` in the unit of the costs; `error` is measured, None where the plan was only predicted.
+    """
+
+    weight: float
+    cost: float
+    low_nodes: int
+    predicted_error: float
+    error: float | None = None
+    is_chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """How a search went. Evaluations are passes over all tuning data; partial ones over a part of it.
+
+    `margin`: the plan had to stay below budget / margin on the tuning data. `held_out_error`: on data that the search
+    never saw. `stopped_by`: why the search ended, in words. `costliest`: the unit whose error costs most.
+    """
+
+    budget: float
+    margin: float
+    evaluations: int
+    partial_evaluations: int
+    error: float
+    held_out_error: float | None
+    is_within_budget: bool
+    stopped_by: str
+    time_s: float
+    costliest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """All that was measured on the way to one model, for its account; what was not asked for is None or empty."""
+
+    data: DataSource | None = None
+    ranges: Ranges | None = None
+    comparison: Comparison | None = None
+    sensitivity: Sensitivity | None = None
+    costs: CostTable | None = None
+    frontier: tuple[FrontierPoint, ...] = ()
+    search: SearchRecord | None = None
+    notes: tuple[str, ...] = field(default=())
