@@ -74,11 +74,12 @@ class _Lowering:
         low = np.array(self.is_low, bool)
         held_low = columns.holds(self.low)
         planned = held_low | columns.holds(self.high)
-        wants_low, speaks = columns.wanted_in(self.low, low), columns.use_role != ANY
+        is_source = columns.is_kind(Kind.SOURCE)[columns.value_producer]
+        # A source has no precision of its own that readers of any dtype could follow: they get its numbers as they are.
+        wants_low, speaks = columns.wanted_in(self.low, low), (columns.use_role != ANY) | is_source[columns.use_value]
         wanted = np.zeros((2, len(held_low)), bool)  # by some use: high, low
         wanted[wants_low[speaks].astype(int), columns.use_value[speaks]] = True
         stored_low = np.where(wanted[0] == wanted[1], held_low, wanted[1])
-        is_source = columns.is_kind(Kind.SOURCE)[columns.value_producer]
         makes_low = np.where(is_source, stored_low, columns.made_in(self.low, low))
         is_cast = columns.is_kind(Kind.CAST)
         differs = speaks & (wants_low != makes_low[columns.use_value])
@@ -144,7 +145,7 @@ class _Lowering:
                 continue  # it is its own cast, or needless and its users come through `absorbed`
             role = node.signature.inputs[use.operand]
             must_rewire = use in graph.aliased
-            if role is Role.ANY:
+            if role is Role.ANY and maker.kind is not Kind.SOURCE:
                 found.append(_Wish(use, self.high if hands_on_high else None, must_rewire))
             elif role is Role.GROUP:
                 found.append(_Wish(use, self.low if self.is_low[node.id] else self.high, must_rewire))
