@@ -28,12 +28,26 @@ class Choice(enum.Enum):
     __hash__ = object.__hash__
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredCosts:
+    """What was measured on a target, in place of what tables say; all in one unit of the measurer's choice.
+
+    `gains`: per node id, what it saves by running low; below 0 where low costs more. `cast_prices`: per value id, what
+    one cast of the value costs as often as it runs; at least 0.
+    """
+
+    gains: tuple[int, ...]
+    cast_prices: tuple[int, ...]
+
+
 @dataclass(frozen=True)
 class Problem:
     """A graph with what is wanted and possible, per node id. Two precisions; `linked` nodes must agree.
 
     `choices` already unite policy, target, schema and the caller's contract; `categories` matter where FREE. `worths`
-    say for how many casts each node is worth running low.
+    say for how many casts each node is worth running low. `penalties` are paid by nodes that run low, for the error
+    they make, in the unit of the costs; at least 0, and of any size: one that no gain outweighs means "never low".
+    `measured` takes the place of what categories, worths and `prices` say of gains and casts.
     """
 
     graph: Graph
@@ -47,6 +61,8 @@ class Problem:
     # Nodes whose result counts as high though they run low: they hand it on through a cast, which other nodes that run
     # low need not read.
     hands_on_high: frozenset[int] = frozenset()
+    penalties: tuple[int, ...] | None = None
+    measured: MeasuredCosts | None = None
 
     @cached_property
     def _choice_codes(self) -> "Ints":
@@ -84,7 +100,15 @@ class Problem:
 
     @cached_property
     def gains(self) -> "Ints":
-        """What each node saves by running low, in the unit of `Costs`."""
+        """What each node saves by running low, in the unit of `Costs` or of what was measured: there maybe below 0."""
+        import numpy as np
+
+        if self.measured is not None:
+            counts = self.graph.columns.is_kind(Kind.OP) & ~self.has_choice(Choice.ABSENT)
+            return np.where(counts, np.array(self.measured.gains, np.int64), 0)
+        return self._table_gains()
+
+    def _table_gains(self) -> "Ints":
         import numpy as np
 
         from mezzo.columns import GROUP
@@ -112,6 +136,10 @@ class Problem:
     @cached_property
     def cast_prices(self) -> "Ints":
         """Price of one cast of each value: it reads one form and writes the other, as often as its scope runs."""
+        import numpy as np
+
+        if self.measured is not None:
+            return np.array(self.measured.cast_prices, np.int64)
         columns = self.graph.columns
         return (self.prices.cast_launch + 6 * columns.value_elements) * columns.value_repeats
 
@@ -156,10 +184,17 @@ def casts_of(problem: Problem, is_low: Sequence[bool]) -> list[tuple[int, DType]
 
 
 def cost(problem: Problem, is_low: Sequence[bool]) -> int:
-    """What an assignment costs: gains forgone and casts made, in the unit of `Costs`. Min-cut's is the least."""
+    """What an assignment costs: gains forgone, losses and penalties taken and casts made. Min-cut's is the least.
+
+    In the unit of the problem's gains.
+    """
     import numpy as np
 
-    is_high = ~np.array(is_low, bool) & ~problem.has_choice(Choice.ABSENT)
-    total = sum(problem.gains[is_high].tolist())
+    counts, low, gains = ~problem.has_choice(Choice.ABSENT), np.array(is_low, bool), problem.gains
+    forgone = sum(gains[counts & ~low & (gains > 0)].tolist()) - sum(gains[counts & low & (gains < 0)].tolist())
+    paid = 0
+    if problem.penalties is not None:
+        pairs = zip(problem.penalties, (counts & low).tolist(), strict=True)
+        paid = sum(penalty for penalty, runs_low in pairs if runs_low)
     prices = problem.cast_prices
-    return int(total + sum(int(prices[value]) for value, _ in casts_of(problem, is_low)))
+    return int(forgone + paid + sum(int(prices[value]) for value, _ in casts_of(problem, is_low)))

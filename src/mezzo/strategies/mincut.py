@@ -1,9 +1,10 @@
 """The cheapest assignment, exactly: a minimum s-t cut between low (source) and high (sink).
 
-A node left high pays its gain; a value that is made in one precision and wanted in the other pays one cast, however
-many uses want it: an auxiliary vertex stands for "some use wants it low" and another for "some use wants it high".
-Nodes whose precision is given are contracted into the terminals, linked nodes into one. Among equal cuts the one with
-most nodes low is taken, which makes the answer independent of the order of nodes.
+A node left high pays its gain, a node run low its penalty and its loss, if it has any; a value that is made in one
+precision and wanted in the other pays one cast, however many uses want it: an auxiliary vertex stands for "some use
+wants it low" and another for "some use wants it high". Nodes whose precision is given are contracted into the
+terminals, linked nodes into one. Among equal cuts the one with most nodes low is taken, which makes the answer
+independent of the order of nodes.
 Source: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (1975), for the construction.
 """
 
@@ -64,9 +65,10 @@ class _Network:
         import numpy as np
 
         problem, columns = self.problem, self.problem.graph.columns
-        vertex, gains = self.vertex, problem.gains
-        free = problem.has_choice(Choice.FREE) & (gains > 0)
-        self._add(np.full(int(free.sum()), _SOURCE), vertex[free], gains[free])
+        vertex, balance = self.vertex, self._balance()
+        high, low = np.flatnonzero(balance > 0), np.flatnonzero(balance < 0)
+        self._add(np.full(len(high), _SOURCE), high, balance[high])
+        self._add(low, np.full(len(low), _SINK), -balance[low])
         held = np.where(columns.holds(problem.low), _SOURCE, _SINK)
         made = np.where(columns.value_role == GROUP, vertex[columns.value_producer], held)
         fixed = np.where(columns.holds(problem.low)[columns.use_value] & ~columns.use_widened, _SOURCE, _SINK)
@@ -82,6 +84,28 @@ class _Network:
         self._add(readers[alone], makers[alone], prices[alone])
         self._add(makers[alone], readers[alone], prices[alone])
         self._add_gates(values[~alone], readers[~alone], made)
+
+    def _balance(self) -> "Integers":
+        """What each vertex pays if it is high, less what it pays if it is low.
+
+        What both sides would pay is paid in any cut, so only the difference is an edge: a large gain against a large
+        penalty takes no room from the small ones.
+        """
+        import numpy as np
+
+        problem = self.problem
+        free, gains = problem.has_choice(Choice.FREE), problem.gains
+        balance = np.zeros(2 + self.size, np.int64)
+        np.add.at(balance, self.vertex[free], gains[free])
+        if problem.penalties is not None:
+            # All high costs less than `enough`. So a penalty that large is never worth paying, and how much larger it
+            # is does not matter; it may be past what an array holds.
+            enough = int(np.maximum(gains, 0).sum() + problem.cast_prices.sum()) + 1
+            paid = [0] * len(balance)
+            for number in np.flatnonzero(free).tolist():
+                paid[self.vertex[number]] = min(paid[self.vertex[number]] + problem.penalties[number], enough)
+            balance -= np.array(paid, np.int64)
+        return balance
 
     def _add_gates(self, values: "Integers", readers: "Integers", made: "Integers") -> None:
         """Values with several readers: one vertex for "some want it low", one for "some want it high"."""
@@ -100,7 +124,7 @@ class _Network:
 
     def _add(self, tails: "Integers", heads: "Integers", capacities: "Integers") -> None:
         """Pay a capacity if its tail is low and its head is high."""
-        counts = (tails != heads) & (tails != _SINK) & (heads != _SOURCE)
+        counts = (tails != heads) & (tails != _SINK) & (heads != _SOURCE) & (capacities > 0)
         self.edges.append((tails[counts], heads[counts], capacities[counts]))
 
     def solve(self) -> "NDArray[np.bool_]":
