@@ -8,7 +8,8 @@ are as declared; numbers are rounded once to the declared type.
 import enum
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,13 @@ import onnx
 import onnx.parser
 from onnx import TensorProto
 
+from mezzo.dtypes import DType
 from mezzo.errors import ContractError, MezzoError
 from mezzo.frontends.onnx.feeds import Array, Datum, fit_feeds, retype
+from mezzo.frontends.onnx.lowcast import round_array, round_nodes
 from mezzo.frontends.onnx.twin import twin
+from mezzo.frontends.onnx.types import TO_ONNX
+from mezzo.plans import Accumulation
 
 # Numpy types that ONNX Runtime's Python feed does not know; they go in by their ONNX number.
 _BY_NUMBER = frozenset(
@@ -37,10 +42,32 @@ class Engine(enum.Enum):
     REFERENCE = "onnx.reference"
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How ONNX Runtime runs a model. `threads` 0: as many as the machine has cores.
+
+    `is_optimized` folds constants and joins operators; otherwise every operator computes on its own, as it stands.
+    """
+
+    threads: int
+    is_optimized: bool
+
+
+NATIVE = Settings(threads=1, is_optimized=True)
+JUDGING = Settings(threads=1, is_optimized=False)
+EMULATING = Settings(threads=0, is_optimized=False)
+
+
 class Session:
     """A model ready to run. `engine` is what computes it, `fallback` why ONNX Runtime does not, if it does not."""
 
-    def __init__(self, model: onnx.ModelProto, declared: Sequence[onnx.ValueInfoProto], engine: Engine | None) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,
+        declared: Sequence[onnx.ValueInfoProto],
+        engine: Engine | None,
+        settings: Settings = NATIVE,
+    ) -> None:
         """Load `model`; feeds must fit `declared` and get its types first. Without `engine`: the first that loads.
 
         Raises: ContractError if the wanted engine cannot load the model, or none can.
@@ -55,6 +82,7 @@ class Session:
         self.engine = engine or Engine.ONNXRUNTIME
         self.fallback: str | None = None
         self._model = model
+        self._settings = settings
         self._runner: Any = None
         self._may_fall_back = engine is None
         self._load()
@@ -103,7 +131,7 @@ class Session:
             from onnx.reference import ReferenceEvaluator
 
             return ReferenceEvaluator(self._model)
-        return _load_onnxruntime(self._model)
+        return _load_onnxruntime(self._model, self._settings)
 
     def _compute(self, feeds: dict[str, Datum]) -> dict[str, Datum]:
         with np.errstate(all="ignore"):
@@ -152,11 +180,53 @@ def native_session(model: onnx.ModelProto, engine: Engine | None = None) -> Sess
     return Session(model, model.graph.input, engine)
 
 
-def emulated_session(model: onnx.ModelProto, engine: Engine | None = None) -> Session:
-    """Load a model's FP32 twin: FP16 and BF16 results are FP32 arrays that hold the values true rounding gives."""
+def emulated_session(
+    model: onnx.ModelProto,
+    engine: Engine | None = None,
+    accumulation: Accumulation | None = None,
+    settings: Settings = JUDGING,
+) -> Session:
+    """Load a model's FP32 twin: FP16 and BF16 results are FP32 arrays that hold the values true rounding gives.
+
+    With `accumulation` every MatMul, Gemm and Conv that reads a low operand sums as it says.
+
+    Raises: ContractError if no engine loads the twin, or tiled sums take a newer opset than the model can reach.
+    """
     if engine is not Engine.REFERENCE:
         check_rounding_survives()
-    return Session(twin(model), model.graph.input, engine)
+    return Session(twin(model, accumulation), model.graph.input, engine, settings)
+
+
+def check_rounding(formats: Collection[DType]) -> None:
+    """Verify, once per process, that ONNX Runtime keeps what rounds to these formats. Raises: MezzoError."""
+    if not set(formats) <= {DType.FLOAT16, DType.BFLOAT16}:
+        check_fp8_survives()
+    check_rounding_survives()
+
+
+@cache
+def check_fp8_survives() -> None:
+    """Verify, once per process, that ONNX Runtime rounds to FP8 to nearest even and shows every overflow.
+
+    Every number of each format goes through, the middles between them and what lies beside those.
+
+    Raises: MezzoError if it does not.
+    """
+    for dtype in (DType.FLOAT8E4M3FN, DType.FLOAT8E5M2):
+        element = TO_ONNX[dtype]
+        every = np.arange(256, dtype=np.uint8).view(onnx.helper.tensor_dtype_to_np_dtype(element)).astype(np.float32)
+        numbers = np.unique(every[np.isfinite(every)])
+        middles = np.concatenate(
+            [numbers[:-1] + np.diff(numbers) / 2, np.array([480, 496, 61440, 65536, 1e9], np.float32)]
+        )
+        beside = [np.nextafter(middles, np.float32(side), dtype=np.float32) for side in (-np.inf, np.inf)]
+        probes = np.concatenate([every, middles, *beside])
+        names = iter(f"v{count}" for count in range(99))
+        ports = [onnx.helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in ("x", "y")]
+        graph = onnx.helper.make_graph(round_nodes("x", "y", element, names.__next__), "probe", ports[:1], ports[1:])
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 19)], ir_version=9)
+        result = Session(model, model.graph.input, Engine.ONNXRUNTIME, JUDGING).run({"x": probes})["y"]
+        _compare_probes(str(dtype), result, round_array(probes, dtype))
 
 
 @cache
@@ -176,7 +246,7 @@ def check_rounding_survives() -> None:
         ]
         graph = onnx.helper.make_graph(nodes, "probe", low[:1], low[1:])
         model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
-        result = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME).run({"x": probes})["y"]
+        result = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME, JUDGING).run({"x": probes})["y"]
         with np.errstate(all="ignore"):
             x = probes.astype(dtype).astype(np.float32)
             doubled = (x + x).astype(dtype).astype(np.float32)
@@ -192,7 +262,7 @@ def _probe_wide_casts(element: int, eps: float) -> tuple[Array, Array]:
         probe (double[N] x, int64[M] k) => ({low}[N] a, {low}[M] b) {{
             a = Cast<to={element}>(x)  b = Cast<to={element}>(k) }}""")
     feeds = {"x": np.array([1 + eps / 2 + 2.0**-40, 1 + 1.5 * eps - 2.0**-40]), "k": np.array([2**62 + 2**54 + 1])}
-    results = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME).run(feeds)
+    results = Session(twin(model), model.graph.input, Engine.ONNXRUNTIME, JUDGING).run(feeds)
     large = np.inf if element == TensorProto.FLOAT16 else 2.0**62 + 2.0**55
     return np.concatenate(list(results.values())), np.array([1 + eps, 1 + eps, large], np.float32)
 
@@ -207,15 +277,17 @@ def _compare_probes(name: str, result: Array, expected: Array) -> None:
         )
 
 
-def _load_onnxruntime(model: onnx.ModelProto) -> Any:
+def _load_onnxruntime(model: onnx.ModelProto, settings: Settings) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # Enough to fold constants; the extended fusions would only hide the rounding between the operators they join.
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    # Basic is enough to fold constants; the extended fusions would only hide the rounding between what they join.
+    levels = onnxruntime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_BASIC if settings.is_optimized else levels.ORT_DISABLE_ALL
+    options.enable_mem_pattern = settings.is_optimized  # a pattern per shape, which branches make many of
     providers = ["CPUExecutionProvider"]
     if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)

@@ -8,21 +8,32 @@ FP64 and of integers to a low type round once (below opset 9, which lacks what t
 No body of the twin gives a name of the graphs around it to another value: engines mix such values up.
 
 Kept in their low types, behind real casts: BitCast, which reads bits, operators of unknown domains, whose FP32 form may
-not exist, and ports for which the schema does not allow FP32. Types other than FP16 and BF16 stay as they are.
+not exist, and ports for which the schema does not allow FP32. Types other than FP16 and BF16 stay as they are: FP8
+values are FP8 in the twin, and casts to it without saturation show every overflow, which ONNX Runtime's own do not.
+
+With an `Accumulation` every MatMul, Gemm and Conv that reads a low operand sums as `tiles` says.
 """
 
-from collections.abc import Iterable
+from collections import ChainMap
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import onnx
 import onnx.inliner
 from onnx import TensorProto
 
+from mezzo.frontends.onnx.lowcast import raise_opset, show_overflow
 from mezzo.frontends.onnx.narrowing import narrow, rounds_twice
+from mezzo.frontends.onnx.tiles import is_tiled, tile
 from mezzo.frontends.onnx.value_types import TypedScope, find_node_schema, type_text, value_types
+from mezzo.plans import Accumulation
 
 _LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
 _LOW_BY_TEXT = {text: element for element, text in _LOW.items()}
+_FP8_BY_TEXT = {
+    "tensor(float8e4m3fn)": TensorProto.FLOAT8E4M3FN,
+    "tensor(float8e5m2)": TensorProto.FLOAT8E5M2,
+}
 
 # Attributes that name an element type. Their value FLOAT16 or BFLOAT16 becomes FLOAT.
 _DTYPE_ATTRIBUTES = frozenset(
@@ -30,16 +41,25 @@ _DTYPE_ATTRIBUTES = frozenset(
 )
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # Domains whose operators all have an FP32 form.
-_WIDENED_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft"})
+_WIDENED_DOMAINS = frozenset(
+    {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft"}
+)
 
 
-def twin(model: onnx.ModelProto) -> onnx.ModelProto:
+def twin(model: onnx.ModelProto, accumulation: Accumulation | None = None) -> onnx.ModelProto:
     """Make the FP32 model that rounds as `model` does; `model` is not changed and its weights must be embedded.
 
     Graph inputs and outputs keep names and shapes and become FP32 where they were low; low tensors are rounded as they
     come in. Model-local functions are inlined.
+
+    Raises: ContractError if tiled sums take a newer opset than the model can reach.
     """
     source = onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
+    if accumulation is not None:
+        raised = onnx.ModelProto()
+        raised.CopyFrom(source)
+        raise_opset(raised, (), accumulation)
+        source = raised
     opsets = {entry.domain: entry.version for entry in source.opset_import}
     result = onnx.ModelProto()
     result.ir_version = source.ir_version
@@ -48,9 +68,13 @@ def twin(model: onnx.ModelProto) -> onnx.ModelProto:
     if "" not in opsets and "ai.onnx" not in opsets:
         opsets[""] = 13  # the first Cast that knows BF16
         result.opset_import.append(onnx.helper.make_opsetid("", opsets[""]))
-    rewriter = _Rewriter(opsets, _free_prefix(source.graph))
+    rewriter = _Rewriter(opsets, free_prefix(source.graph, "twin_"), accumulation)
     result.graph.CopyFrom(rewriter.rewrite_main(source.graph, value_types(source)))
     return result
+
+
+def _shows_overflow(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == "saturate" and attribute.i == 0 for attribute in node.attribute)
 
 
 def _is_low(text: str) -> bool:
@@ -64,9 +88,11 @@ def _widen_text(text: str) -> str:
 class _Rewriter:
     """Copies graphs into their FP32 form. `prefix` starts no name of the model, so made names are unique."""
 
-    def __init__(self, opsets: dict[str, int], prefix: str) -> None:
+    def __init__(self, opsets: dict[str, int], prefix: str, accumulation: Accumulation | None) -> None:
         self._opsets = opsets
         self._prefix = prefix
+        self._accumulation = accumulation
+        self._shapes: ChainMap[str, Sequence[int]] = ChainMap()  # of visible constants, by their names in the twin
         self._made = 0
         self._renamed: dict[str, str] = {}  # the twin's names of visible values that have another in the model
 
@@ -86,7 +112,7 @@ class _Rewriter:
         return result
 
     def _rewrite_body(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
-        visible = self._renamed
+        visible, self._shapes = self._renamed, self._shapes.new_child()
         given = (*(port.name for port in graph.input), *_constant_names(graph))
         self._renamed = visible | {name: self._fresh() for name in given if name in scope.types.parents}
         result = self._rewrite(graph, scope)
@@ -94,7 +120,7 @@ class _Rewriter:
             named.name = self._read(named.name)
         for sparse in result.sparse_initializer:
             sparse.values.name = self._read(sparse.values.name)
-        self._renamed = visible
+        self._renamed, self._shapes = visible, self._shapes.parents
         return result
 
     def _rewrite(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
@@ -108,6 +134,7 @@ class _Rewriter:
             result.value_info.append(_widen_port(port))
         result.initializer.extend(map(_widen_tensor, graph.initializer))
         result.sparse_initializer.extend(map(_widen_sparse, graph.sparse_initializer))
+        self._shapes.update({self._read(tensor.name): tensor.dims for tensor in graph.initializer})
         for index, node in enumerate(graph.node):
             result.node.extend(self._rewrite_node(node, index, scope))
         return result
@@ -125,6 +152,10 @@ class _Rewriter:
         result.output[:] = map(self._read, node.output)
         if node.op_type in ("Cast", "CastLike") and outputs[0] in _LOW_BY_TEXT:
             return self._cast_down(result.input[0], inputs[0], result.output[0], _LOW_BY_TEXT[outputs[0]])
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            self._shapes[result.output[0]] = node.attribute[0].t.dims
+        if node.op_type in ("Cast", "CastLike") and outputs[0] in _FP8_BY_TEXT and _shows_overflow(node):
+            return self._cast_to_fp8(result, inputs[0], _FP8_BY_TEXT[outputs[0]])
         if not any(map(_is_low, (*inputs, *outputs))):
             return [result]
         if self._must_keep(node, inputs, outputs):
@@ -138,7 +169,18 @@ class _Rewriter:
                     exact = self._fresh()
                     roundings += self._round(exact, result.output[position], _LOW_BY_TEXT[text])
                     result.output[position] = exact
+        if self._accumulation is not None and is_tiled(node) and any(map(_is_low, inputs)):
+            return [*tile(result, self._accumulation, self._fresh, self._shapes.get), *roundings]
         return [result, *roundings]
+
+    def _cast_to_fp8(self, node: onnx.NodeProto, text: str, low: int) -> list[onnx.NodeProto]:
+        """Cast to FP8 without saturation, which engines do wrong just beyond the largest number."""
+        nodes: list[onnx.NodeProto] = []
+        if text != "tensor(float)" and not _is_low(text):
+            nodes.append(_cast(node.input[0], self._fresh(), TensorProto.FLOAT))
+            node.input[0] = nodes[-1].output[0]
+        node.input[0] = show_overflow(node.input[0], low, self._fresh, nodes)
+        return [*nodes, node]
 
     def _must_keep(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> bool:
         """Say whether the operator has no FP32 form with the same meaning."""
@@ -237,10 +279,10 @@ def _widen_attributes(node: onnx.NodeProto) -> None:
             _widen_type(attribute.tp)
 
 
-def _free_prefix(graph: onnx.GraphProto) -> str:
-    """A prefix that no value name of the graph or its bodies starts with."""
+def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
+    """A prefix that no value name of the graph or its bodies starts with: the wish, or the wish and underscores."""
     names = set(_value_names(graph))
-    prefix = "twin_"
+    prefix = wish
     while any(name.startswith(prefix) for name in names):
         prefix += "_"
     return prefix

@@ -22,6 +22,10 @@ _TYPED_BY_ATTRIBUTE = {
 }  # fmt: skip
 
 
+# Operators whose results are their bodies'. Those of FlexAttention only modify scores inside.
+_CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+
+
 @dataclass(frozen=True, slots=True)
 class TypedScope:
     """Types of the values of a graph, as schemas spell them ("seq(tensor(float16))"), captured ones included.
@@ -100,7 +104,7 @@ def _infer_graph(
                 body = _infer_graph(attribute.g, types, opsets, _formal_types(node, inputs, opsets))
                 scope.bodies[index, attribute.name] = body
                 bodies.append([body.types.get(port.name, "") for port in attribute.g.output])
-        if bodies:
+        if bodies and node.op_type in _CONTROL:
             outputs = _control_types(node, bodies)
         else:
             outputs = _output_types(node, inputs, find_node_schema(node, opsets))
@@ -159,8 +163,10 @@ def _output_types(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpS
             result.append(bound[variable])
         elif stash and position:
             result.append(_tensor_text(stash))  # Mean and InvStdDev of LayerNormalization
-        else:
-            result.append(allowed[variable][0] if len(allowed[variable]) == 1 else "")
+        elif len(allowed[variable]) == 1:
+            result.append(allowed[variable][0])
+        else:  # no operand binds it: LinearAttention's state without a past one has the query's type
+            result.append(inputs[0] if inputs and inputs[0] in allowed[variable] else "")
     return result
 
 

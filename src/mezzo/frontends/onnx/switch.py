@@ -1,0 +1,118 @@
+"""Runs any assignment of precisions to a model's nodes, in true rounding, without building the model anew.
+
+Every operator, tie, graph input and graph output has a switch; see `switching`. Sums inside one operator stay in FP32
+unless an `Accumulation` says otherwise.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mezzo.dtypes import HIGH, DType
+from mezzo.errors import InputError
+from mezzo.frontends.onnx.borders import mark_borders
+from mezzo.frontends.onnx.lowcast import raise_opset
+from mezzo.frontends.onnx.model import OnnxModel, Reading
+from mezzo.frontends.onnx.run import EMULATING, Session, Settings, check_rounding
+from mezzo.frontends.onnx.switching import Wishes, make_port, put_switches
+from mezzo.frontends.onnx.tags import tagged
+from mezzo.frontends.onnx.twin import free_prefix, twin
+from mezzo.frontends.onnx.value_types import value_types
+from mezzo.graph import Kind
+from mezzo.plans import Accumulation
+
+
+class Emulator:
+    """One session that runs any assignment of a model. `engine` is what computes, `fallback` why not ONNX Runtime."""
+
+    def __init__(
+        self,
+        model: OnnxModel,
+        reading: Reading,
+        formats: Sequence[DType],
+        accumulation: Accumulation | None = None,
+        extra_outputs: Sequence[str] = (),
+        *,
+        sums_high: Collection[int] = frozenset(),
+        limits: Mapping[int, float] = MappingProxyType({}),
+        settings: Settings = EMULATING,
+    ) -> None:
+        """Load the model for runs in any mix of FP32 and `formats`. The reading is spent.
+
+        `extra_outputs` are values of the main graph to return as well. `accumulation` holds for every MatMul, Gemm and
+        Conv that runs low, but for the node ids `sums_high`. `limits` bounds the finite numbers of constants where they
+        are rounded, by value id.
+
+        Raises:
+            InputError: an extra output is no value of the main graph.
+            ContractError: no engine loads the model, or its opset has no casts to a format.
+        """
+        check_rounding(formats)
+        self._graph = reading.graph
+        self._formats = tuple(formats)
+        mark_borders(reading, free_prefix(reading.handles.model.graph, "border_"))
+        source = tagged(model, reading)
+        raise_opset(source, formats, accumulation)
+        declared = list(source.graph.input)
+        self.output_names = (*(port.name for port in source.graph.output), *extra_outputs)
+        result = twin(source, accumulation)
+        _add_outputs(result, extra_outputs)
+        wishes = Wishes(self._formats, accumulation, frozenset(sums_high), limits)
+        switches = put_switches(result, reading.graph, wishes)
+        self._positions = switches.positions
+        self._flags = switches.flags
+        declared += [port for port in result.graph.input if port.name in self._flags.values()]
+        self._session = Session(result, declared, None, settings)
+
+    @property
+    def engine(self) -> str:
+        return self._session.engine.value
+
+    @property
+    def fallback(self) -> str | None:
+        return self._session.fallback
+
+    def run(self, feeds: Mapping[str, Any], precision_of: Mapping[int, DType]) -> dict[str, Any]:
+        """Compute the outputs by name, each node of `precision_of` in its format and the rest as in the model.
+
+        Ids may be those of operators, ties, graph inputs and outputs; weights follow whoever reads them, so theirs
+        count for nothing. A node that is low in the model already stays so.
+
+        Raises: InputError if feeds do not fit, or a node cannot run in its format here.
+        """
+        flags = {dtype: np.zeros(len(self._positions), np.bool_) for dtype in self._formats}
+        for number, dtype in precision_of.items():
+            if self._has_switch(number, dtype):
+                flags[dtype][self._positions[number]] = True
+        given = {self._flags[dtype]: vector for dtype, vector in flags.items()} if self._positions else {}
+        results = self._session.run({**feeds, **given})
+        return dict(zip(self.output_names, results.values(), strict=True))
+
+    def _has_switch(self, number: int, dtype: DType) -> bool:
+        if not 0 <= number < len(self._graph.nodes):
+            raise InputError(f"the model has no node {number}; ids go from 0 to {len(self._graph.nodes) - 1}")
+        node = self._graph.nodes[number]
+        held = node.signature.dtype
+        if node.kind in (Kind.SOURCE, Kind.CAST) or dtype is (held or HIGH):
+            return False
+        if held is not HIGH:
+            found = "computes no floats" if held is None else f"is {held} in the model already"
+            raise InputError(f"node {node.name!r} {found}, so it cannot run in {dtype}; leave it out")
+        if dtype is HIGH:
+            return False
+        if dtype not in self._formats:
+            known = ", ".join(map(str, self._formats)) or "none"
+            raise InputError(f"node {node.name!r}: this emulator was not made for {dtype}; its formats are {known}")
+        return number in self._positions  # without one there is nothing to round: it handles sequences alone
+
+
+def _add_outputs(model: onnx.ModelProto, names: Sequence[str]) -> None:
+    types = value_types(model).types if names else {}
+    for name in names:
+        text = types.get(name, "")
+        if not text:
+            raise InputError(f"extra output {name!r} is no value of the main graph; name one that its nodes make")
+        model.graph.output.append(make_port(name, text))
