@@ -1,0 +1,75 @@
+"""mezzo compare: do two models give the same answers?"""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli import choices, measuring
+from mezzo.cli import options as given
+from mezzo.cli.console import output_layout, print_document, print_report
+
+_WHAT = "What is the same"
+
+
+def compare(
+    *,
+    reference: Annotated[
+        Path, typer.Argument(metavar="REFERENCE", help="The ONNX model whose answers are right.", show_default=False)
+    ],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model to judge.", show_default=False)],
+    data: measuring.Data,
+    labels: measuring.Labels = None,
+    batch: measuring.BatchSize = None,
+    max_error: Annotated[
+        float | None,
+        typer.Option("--max-error", metavar="E", help="Largest relative L2 error of an output, such as 1e-3.",
+                     show_default="8 eps of the model's coarsest format", rich_help_panel=_WHAT),
+    ] = None,
+    metric: measuring.Metric = None,
+    max_drop: measuring.MaxDrop = None,
+    run: Annotated[
+        str,
+        typer.Option(metavar="emulated|native", help="Round every result as its type says, or trust the runtime.",
+                     autocompletion=choices.complete_run, rich_help_panel=_WHAT),
+    ] = "emulated",
+    accumulate: measuring.Accumulate = None,
+    tile: measuring.Tile = None,
+    layers: Annotated[
+        bool, typer.Option("--layers/--no-layers", help="Compare layers of the same name as well.")
+    ] = True,
+    trust_external_paths: given.TrustExternalPaths = False,
+    as_json: given.AsJson = False,
+    quiet: given.Quiet = False,
+) -> None:  # fmt: skip
+    """Say whether a model gives the same answers as a reference. Exit code 0: the same; 1: not; 2: bad input."""
+    from mezzo.cli.progress import Patience
+    from mezzo.comparing import compare as compare_models
+    from mezzo.comparing import read_accumulation
+    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.report.account import describe_comparison
+    from mezzo.report.comparison import report_comparison
+
+    with Patience() as progress:
+        comparison = compare_models(
+            reference, model, data, max_error=max_error, run=run, labels=labels or (), metric=metric,
+            max_drop=max_drop, batch_size=batch, layers=layers, accumulate=accumulate, tile=tile,
+            trust_external_paths=trust_external_paths, progress=progress,
+        )  # fmt: skip
+    names = os.fspath(reference), os.fspath(model)
+    if as_json and not quiet:
+        asked = measuring.spell_settings(
+            data=data, max_error=max_error, run=run, metric=metric, max_drop=max_drop, batch=batch,
+            accumulate=accumulate, tile=tile,
+        )  # fmt: skip
+        accumulation = read_accumulation(accumulate, tile, run)
+        machine = find_machine()
+        print_document(
+            describe_comparison(*names, comparison, settings=asked, accumulation=accumulation, machine=machine)
+        )
+    elif not quiet:
+        layout = output_layout()
+        print_report(report_comparison(layout, *names, comparison), layout)
+    if not comparison.verdict.is_same:
+        raise typer.Exit(1)

@@ -1,0 +1,135 @@
+"""Two models side by side: runs both on the same feeds, and returns layers of the same name beside the outputs."""
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+
+from mezzo.dtypes import FORMATS, DType
+from mezzo.errors import ContractError, InputError
+from mezzo.frontends.onnx.compared import flatten, float_formats, float_values, with_outputs, with_sizes
+from mezzo.frontends.onnx.matching import Match, match_models
+from mezzo.frontends.onnx.run import EMULATING, Session, Settings, emulated_session
+from mezzo.plans import Accumulation
+
+# As a user runs it: all cores, operators joined.
+_TRUSTED = Settings(threads=0, is_optimized=True)
+_HIGH = frozenset({DType.FLOAT32, DType.FLOAT64})
+# Layers that are held at once for one batch, in both models together.
+_CHUNK_BYTES = 256 << 20
+# Both models return FP32 where they are emulated, and nothing wider than FP64.
+_PAIR_BYTES = 2 * 4
+
+# Inner values that both models have under one name, with their element types in the reference and the candidate.
+Layers = Mapping[str, tuple[int, int]]
+Answers = tuple[Mapping[str, Any], Mapping[str, Any]]
+
+
+class Side(enum.Enum):
+    """Which of the two models. What the reference cannot do is bad input; what the candidate cannot, a verdict."""
+
+    REFERENCE = 0
+    CANDIDATE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How the pair is run. `names` are those of the models, for errors."""
+
+    is_emulated: bool
+    accumulation: Accumulation | None
+    names: tuple[str, str]
+
+
+class Sessions:
+    """Both models, ready to run."""
+
+    def __init__(self, pair: "Pair", layers: Layers) -> None:
+        self._pair = pair
+        self._layers = layers
+        models = (with_outputs(model, {name: kinds[side] for name, kinds in layers.items()})
+                  for side, model in enumerate(pair.models))  # fmt: skip
+        self._sessions = tuple(pair.load(side, model) for side, model in zip(Side, models, strict=True))
+
+    def run(self, feeds: Mapping[str, Any]) -> Answers:
+        """Answers of both by the reference's names, for feeds by the reference's names.
+
+        Raises: InputError: the feeds do not fit, or the reference fails. ContractError: the candidate fails.
+        """
+        reference, candidate = self._sessions
+        match = self._pair.match
+        wanted = self._pair.answer(Side.REFERENCE, reference, feeds)
+        found = self._pair.answer(Side.CANDIDATE, candidate, match.rename_feeds(feeds))
+        return wanted, {name: found[own] for name, own in match.outputs.items()} | {n: found[n] for n in self._layers}
+
+    def notes(self) -> list[str]:
+        """Where another engine had to step in, and why."""
+        return [
+            f"{name} was run by {session.engine.value}: ONNX Runtime says {session.fallback}"
+            for name, session in zip(self._pair.running.names, self._sessions, strict=True)
+            if session.fallback is not None
+        ]
+
+
+class Pair:
+    """Two models with their functions inlined, and what belongs together in them."""
+
+    def __init__(self, reference: onnx.ModelProto, candidate: onnx.ModelProto, running: Running) -> None:
+        """Raises InputError: their inputs or outputs do not match."""
+        self.models = flatten(reference), flatten(candidate)
+        self.match: Match = match_models(*self.models)
+        self.running = running
+        self.formats = tuple(float_formats(model) for model in self.models)
+
+    def load(self, side: Side, model: onnx.ModelProto) -> Session:
+        """Make a form of one of the models ready: in its true precision where it has a low one, natively otherwise."""
+        accumulation = self.running.accumulation if side is Side.CANDIDATE else None
+        is_low = bool(self.formats[side.value] - _HIGH) or accumulation is not None
+        try:
+            if self.running.is_emulated and is_low:
+                return emulated_session(model, accumulation=accumulation, settings=EMULATING)
+            return Session(model, model.graph.input, None, EMULATING if self.running.is_emulated else _TRUSTED)
+        except ContractError as error:
+            raise self._say(side, error) from error
+
+    def answer(self, side: Side, session: Session, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Run one of the models."""
+        try:
+            return session.run(feeds)
+        except (ContractError, InputError) as error:
+            raise self._say(side, error) from error
+
+    def _say(self, side: Side, error: ContractError | InputError) -> ContractError | InputError:
+        message = f"{self.running.names[side.value]}: {error}"
+        return InputError(message) if side is Side.REFERENCE else type(error)(message)
+
+    def layers(self) -> Layers:
+        """Inner float values that both models have, in the order of the reference's graph."""
+        ours, theirs = map(float_values, self.models)
+        return {name: (element, theirs[name]) for name, element in ours.items() if name in theirs}
+
+    def split_layers(self, layers: Layers, feeds: Mapping[str, Any]) -> list[Layers]:
+        """Cut layers into parts of bounded size, judged by their sizes for the given feeds."""
+        if not layers:
+            return []
+        sized, outputs = with_sizes(self.models[0], tuple(layers))
+        shapes = self.answer(Side.REFERENCE, self.load(Side.REFERENCE, sized), feeds)
+        parts: list[dict[str, tuple[int, int]]] = [{}]
+        room = _CHUNK_BYTES
+        for name, elements in layers.items():
+            size = math.prod(int(length) for length in shapes[outputs[name]]) * _PAIR_BYTES
+            if size > room and parts[-1]:
+                parts.append({})
+                room = _CHUNK_BYTES
+            parts[-1][name] = elements
+            room -= size
+        return list(parts)
+
+
+def lowest_of(formats: Sequence[frozenset[DType]]) -> DType:
+    """The coarsest of float formats; FP32 where there are none that mezzo has numbers of."""
+    known = frozenset().union(*formats) & FORMATS.keys()
+    return max(known, key=lambda dtype: FORMATS[dtype].eps, default=DType.FLOAT32)

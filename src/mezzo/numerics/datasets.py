@@ -1,0 +1,207 @@
+"""Data to run a model on: .npz files, folders of them, or Python iterables of dicts, streamed batch by batch."""
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mezzo.errors import InputError
+from mezzo.numerics.npz import NpzFile
+
+Data = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]] | Callable[[], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One set of feeds and labels. `origin` is for people: "calib.npz", "calib.npz[32:64]", "batch 3".
+
+    `samples`: the leading length that all feeds of rank 1 or more share, 1 if they share none.
+    """
+
+    feeds: Mapping[str, Any]
+    labels: Mapping[str, Any]
+    origin: str
+    samples: int
+
+
+class Dataset:
+    """Batches, one in memory at a time. Iterating starts over, unless the data came as a one-shot iterator."""
+
+    def __init__(self, name: str, start: Callable[[], Iterator[Batch]]) -> None:
+        """`start` begins a pass over the data."""
+        self.name = name
+        self._start = start
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begin a pass. Raises InputError: some data does not fit, there is none, or it cannot be read again."""
+        is_empty = True
+        for batch in self._start():
+            is_empty = False
+            yield batch
+        if is_empty:
+            raise InputError(f"{self.name}: found no batch; give at least one")
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Names that data has to hold, may hold, and holds for the metric."""
+
+    inputs: tuple[str, ...]
+    optional: frozenset[str]
+    labels: tuple[str, ...]
+
+    def check(self, where: str, found: Collection[str]) -> None:
+        """Raises InputError: a name is missing, or stands for nothing."""
+        needed = dict.fromkeys((*(name for name in self.inputs if name not in self.optional), *self.labels))
+        missing = [name for name in needed if name not in found]
+        unknown = [str(name) for name in found if name not in self.inputs and name not in self.labels]
+        if not missing and not unknown:
+            return
+        faults = [f"nothing for {_quote(missing)}"] if missing else []
+        faults += [f"{_quote(unknown)}, which the model does not have"] if unknown else []
+        wanted = [f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.inputs]
+        wanted += [f"{name!r} (label)" for name in self.labels]
+        remedy = f"; if {unknown[0]!r} is for the metric, name it as a label" if unknown else ""
+        raise InputError(
+            f"{where}: found {' and '.join(faults)}; the model wants {', '.join(wanted) or 'no inputs'}{remedy}"
+        )
+
+
+def open_data(
+    data: Data,
+    inputs: Collection[str],
+    *,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    optional: Collection[str] = (),
+) -> Dataset:
+    """Open an .npz file, a folder of them in the order of their names, one dict, an iterable of dicts, or a callable
+    that returns an iterable. `batch_size` splits along the first axis; `optional` are inputs that may be absent.
+
+    Raises:
+        InputError: there is no such data, or a file's names are wrong.
+    """
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch size is {batch_size}; give 1 or more")
+    wanted = _Wanted(tuple(inputs), frozenset(optional), tuple(labels))
+    if isinstance(data, str | os.PathLike):
+        return _open_path(Path(data), wanted, batch_size)
+    if isinstance(data, Mapping):
+        return Dataset("one batch", lambda: _from_dicts([data], wanted, batch_size))
+    if callable(data):
+        return Dataset("batches", lambda: _from_dicts(data(), wanted, batch_size))
+    if not isinstance(data, Iterable):
+        raise InputError(f"data is a {type(data).__name__}; give an .npz file, a folder of them, or dicts of arrays")
+    if isinstance(data, Iterator):
+        return Dataset("batches", _once(data, wanted, batch_size))
+    return Dataset("batches", lambda: _from_dicts(data, wanted, batch_size))
+
+
+def _open_path(path: Path, wanted: _Wanted, batch_size: int | None) -> Dataset:
+    if path.is_dir():
+        files = sorted(file for file in path.iterdir() if file.suffix == ".npz")
+        if not files:
+            raise InputError(f"{path}: found no .npz file in this folder; give a folder of them, or one file")
+    else:
+        files = [path]
+    for file in files:  # a wrong name in the last file shows now, not after an hour
+        with NpzFile(file) as opened:
+            wanted.check(str(file), opened.names)
+
+    def start() -> Iterator[Batch]:
+        for file in files:
+            yield from _from_file(file, wanted, batch_size)
+
+    return Dataset(str(path), start)
+
+
+def _from_file(path: Path, wanted: _Wanted, batch_size: int | None) -> Iterator[Batch]:
+    with NpzFile(path) as opened:
+        wanted.check(str(path), opened.names)
+        if batch_size is None:
+            yield _make_batch({name: opened.read(name) for name in opened.names}, wanted, path.name)
+            return
+        shapes = {name: opened.header(name).shape for name in opened.names}
+        lengths = {name: shape[0] for name, shape in shapes.items() if shape}
+        runs = _runs(str(path), lengths, batch_size)
+        if len(runs) == 1:
+            yield _make_batch({name: opened.read(name) for name in opened.names}, wanted, path.name)
+            return
+        fixed = {name: opened.read(name) for name in opened.names if name not in lengths}
+        rows = {name: opened.read_rows(name, [end - start for start, end in runs]) for name in lengths}
+        for start, end in runs:
+            part = {name: fixed[name] if name in fixed else next(rows[name]) for name in opened.names}
+            yield _make_batch(part, wanted, f"{path.name}[{start}:{end}]")
+
+
+def _once(data: Iterator[Mapping[str, Any]], wanted: _Wanted, batch_size: int | None) -> Callable[[], Iterator[Batch]]:
+    is_spent = False
+
+    def start() -> Iterator[Batch]:
+        nonlocal is_spent
+        if is_spent:
+            raise InputError("data is a one-shot iterator and was read once; pass a list, or a callable that makes it")
+        is_spent = True
+        yield from _from_dicts(data, wanted, batch_size)
+
+    return start
+
+
+def _from_dicts(data: Iterable[Any], wanted: _Wanted, batch_size: int | None) -> Iterator[Batch]:
+    if not isinstance(data, Iterable):
+        raise InputError(f"the data's callable gave a {type(data).__name__}; let it return an iterable of dicts")
+    for position, arrays in enumerate(data):
+        origin = f"batch {position}"
+        if not isinstance(arrays, Mapping):
+            raise InputError(f"data, {origin}: found a {type(arrays).__name__}; give a dict of arrays by input name")
+        wanted.check(f"data, {origin}", arrays)
+        values = {name: _as_array(value) for name, value in arrays.items()}
+        lengths = {name: length for name, value in values.items() if (length := _leading(value)) is not None}
+        runs = [] if batch_size is None else _runs(f"data, {origin}", lengths, batch_size)
+        if len(runs) < 2:
+            yield _make_batch(values, wanted, origin)
+        for start, end in runs if len(runs) > 1 else ():
+            part = {name: value[start:end] if name in lengths else value for name, value in values.items()}
+            yield _make_batch(part, wanted, f"{origin}[{start}:{end}]")
+
+
+def _runs(where: str, lengths: Mapping[str, int], batch_size: int) -> list[tuple[int, int]]:
+    """Where to cut the first axis. Raises InputError: there is more than one batch, and the lengths differ."""
+    longest = max(lengths.values(), default=0)
+    if longest <= batch_size:
+        return [(0, longest)]
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
+        raise InputError(
+            f"{where}: cannot be split into batches of {batch_size}, the first axes differ in length: {found}; "
+            "give arrays of one length, or do not split"
+        )
+    return [(start, min(start + batch_size, longest)) for start in range(0, longest, batch_size)]
+
+
+def _make_batch(arrays: Mapping[str, Any], wanted: _Wanted, origin: str) -> Batch:
+    feeds = {name: arrays[name] for name in wanted.inputs if name in arrays}
+    lengths = {length for value in feeds.values() if (length := _leading(value)) is not None}
+    samples = lengths.pop() if len(lengths) == 1 else 1
+    return Batch(feeds, {name: arrays[name] for name in wanted.labels}, origin, samples)
+
+
+def _as_array(value: Any) -> Any:
+    """An array of whatever has a shape, such as a tensor of another library; lists and None as they are."""
+    return np.asarray(value) if hasattr(value, "shape") else value
+
+
+def _leading(value: Any) -> int | None:
+    """Length of the first axis; None for scalars, absent values and lists of arrays, which are sequences."""
+    if isinstance(value, np.ndarray):
+        return value.shape[0] if value.ndim else None
+    if isinstance(value, list | tuple) and not any(isinstance(element, np.ndarray) for element in value):
+        return len(value)
+    return None
+
+
+def _quote(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))

@@ -1,0 +1,157 @@
+"""Reads arrays from .npz files that may be hostile: no pickle, and nothing is allocated on a header's word alone.
+
+Names of members are names of arrays and never paths: nothing is written anywhere.
+"""
+
+import itertools
+import math
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.errors import InputError, MezzoError
+
+Array = npt.NDArray[Any]
+
+SIZE_CAP_BYTES = 4 * 2**30
+# One byte of deflate makes at most 1032 (zlib's technical details); a member that claims more lies.
+_DEFLATE_RATIO = 1032
+_SUFFIX = ".npy"
+_KINDS = "biufcSU"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a member says it holds."""
+
+    shape: tuple[int, ...]
+    is_fortran: bool
+    dtype: np.dtype[Any]
+
+
+class NpzFile:
+    """An .npz file open for reading. `names` are its arrays, in the file's order."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file and read its directory. Raises InputError: it is no .npz file."""
+        self.path = path
+        with _saying(str(path)):
+            self._zip = zipfile.ZipFile(path)
+        members = self._zip.infolist()
+        strangers = [member.filename for member in members if not member.filename.endswith(_SUFFIX)]
+        names = [member.filename.removesuffix(_SUFFIX) for member in members]
+        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        if strangers or twice:
+            self._zip.close()
+        if strangers:
+            raise InputError(f"{path}: member {strangers[0]!r} is no .npy array; write the file with numpy.savez")
+        if twice:
+            raise InputError(f"{path}: array {twice[0]!r} is there more than once; keep one")
+        self._members = dict(zip(names, members, strict=True))
+        self.names: tuple[str, ...] = tuple(self._members)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._zip.close()
+
+    def read(self, name: str) -> Array:
+        """Read one array. Raises InputError: it is damaged, of a type that cannot be fed, or past the size cap."""
+        with _saying(f"{self.path}: array {name!r}"), self._open(name) as (stream, header):
+            return _read_values(stream, header, header.shape)
+
+    def header(self, name: str) -> Header:
+        """Read what a member says it holds. Errors are those of `read`, but for the size cap."""
+        with _saying(f"{self.path}: array {name!r}"), self._open(name) as (_, header):
+            return header
+
+    def read_rows(self, name: str, lengths: Sequence[int]) -> Iterator[Array]:
+        """Read one array in runs of rows, one run in memory at a time where the file's layout allows it."""
+        with _saying(f"{self.path}: array {name!r}"), self._open(name) as (stream, header):
+            if header.is_fortran:
+                whole = _read_values(stream, header, header.shape)
+                for end, length in zip(itertools.accumulate(lengths), lengths, strict=True):
+                    yield whole[end - length : end]
+            else:
+                for length in lengths:
+                    yield _read_values(stream, header, (length, *header.shape[1:]))
+
+    @contextmanager
+    def _open(self, name: str) -> Iterator[tuple[IO[bytes], Header]]:
+        member = self._members[name]
+        with self._zip.open(member) as stream:
+            header = _read_header(stream)
+            found_bytes = member.file_size - stream.tell()
+            wanted_bytes = math.prod(header.shape) * header.dtype.itemsize
+            if found_bytes != wanted_bytes or member.file_size > _DEFLATE_RATIO * (member.compress_size + 64):
+                raise InputError(
+                    f"{self.path}: array {name!r}: the header says {_spell(header)}, {wanted_bytes} bytes, and the "
+                    f"file holds {found_bytes} in {member.compress_size}; it is damaged, write it again"
+                )
+            yield stream, header
+
+
+@contextmanager
+def _saying(where: str) -> Iterator[None]:
+    """Turn what goes wrong into one line. What damaged files make zipfile and its codecs raise has no full list."""
+    try:
+        yield
+    except (MezzoError, GeneratorExit):
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{where}: no such file; give an .npz file or a folder of them") from error
+    except Exception as error:
+        said = str(error) or type(error).__name__
+        raise InputError(f"{where}: cannot be read ({said}); write it with numpy.savez") from error
+
+
+def _read_header(stream: IO[bytes]) -> Header:
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    elif version == (2, 0):
+        shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+    else:
+        raise ValueError(f"version {version} of the .npy format is only for structured types")
+    if dtype.hasobject:
+        raise ValueError("it holds pickled Python objects, which are never loaded; store numbers or text")
+    if dtype.kind not in _KINDS or dtype.itemsize == 0:
+        raise ValueError(f"numbers of type {dtype} cannot be fed; store bfloat16 as float32, others as plain numbers")
+    if any(length < 0 for length in shape):
+        raise ValueError(f"its shape {shape} is negative")
+    return Header(shape, is_fortran, dtype)
+
+
+def _read_values(stream: IO[bytes], header: Header, shape: tuple[int, ...]) -> Array:
+    size_bytes = math.prod(shape) * header.dtype.itemsize
+    if size_bytes > SIZE_CAP_BYTES:
+        raise ValueError(
+            f"{size_bytes} bytes at once are more than {SIZE_CAP_BYTES}; split it into batches or several files"
+        )
+    array = np.empty(shape, header.dtype, order="F" if header.is_fortran else "C")
+    if size_bytes:
+        view = array.ravel(order="K").view(np.uint8).data
+        done = 0
+        while done < size_bytes:
+            # readinto exists on every zip stream; typeshed promises it for raw files only.
+            count = stream.readinto(view[done:])  # type: ignore[attr-defined]
+            if not count:
+                raise EOFError(f"it ends after {done} of {size_bytes} bytes")
+            done += count
+    if header.dtype.kind == "U":
+        array.tolist()  # raises where the bytes are no text
+    return array.astype(header.dtype.newbyteorder("="), copy=False)
+
+
+def _spell(header: Header) -> str:
+    return f"{header.dtype}[{','.join(map(str, header.shape))}]"

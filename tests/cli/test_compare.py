@@ -1,0 +1,108 @@
+"""`mezzo compare`: exit codes 0, 1 and 2, a report, one JSON document, and errors of one line."""
+
+import json
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import mezzo
+
+SCALE = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[N,20] x) => (float[N,20] y) <float a = {900}, float b = {900}, float c = {0.00001}>
+{ p = Mul(x, a)  q = Mul(p, b)  y = Mul(q, c) }"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """A model that FP16 ruins, conversions of it, and data."""
+    monkeypatch.chdir(tmp_path)
+    model = onnx.parser.parse_model(SCALE)
+    onnx.save(model, "model.onnx")
+    naive = {"policy": "aggressive", "include": ["*"], "target": "any"}
+    mezzo.convert("model.onnx", "fp16.onnx", to="fp16", **naive)
+    mezzo.convert("model.onnx", "bf16.onnx", to="bf16", **naive)
+    x = np.random.default_rng(0).normal(size=(30, 20)).astype(np.float32)
+    np.savez("data.npz", x=x)
+    np.savez("labelled.npz", x=x, sign=x[:, 0] > 0)
+    (tmp_path / "judging.py").write_text(
+        "def sign(outputs, labels):\n    return (outputs['y'][:, 0] > 0) == labels['sign']"
+    )
+    return tmp_path
+
+
+def compare(run, model, *words, data="data.npz"):
+    return run("compare", "model.onnx", model, "--data", data, *words)
+
+
+def test_the_same_is_0_and_says_how_far_apart(run):
+    ran = compare(run, "bf16.onnx")
+    assert (ran.code, ran.err) == (0, "")
+    assert "the same: output 'y' differs most, by 0.003" in ran.out
+    assert "8 eps of bf16" in ran.out
+
+
+def test_a_naive_conversion_is_1_and_names_the_fault_and_the_layer(run):
+    ran = compare(run, "fp16.onnx")
+    assert (ran.code, ran.err) == (1, "")
+    assert "not the same: output 'y': infinities that the reference does not have in 30 of 30 samples" in ran.out
+    assert "the error begins at q" in ran.out
+
+
+def test_the_runtime_of_this_machine_may_be_trusted(run):
+    assert compare(run, "fp16.onnx", "--run", "native").code == 0
+
+
+def test_a_budget_decides(run):
+    assert compare(run, "bf16.onnx", "--max-error", "1e-2").code == 0
+    ran = compare(run, "bf16.onnx", "--max-error", "1e-4", "--no-layers", "--batch", "7")
+    assert ran.code == 1 and "more than 0.0001" in ran.out and "layer" not in ran.out
+
+
+@pytest.mark.parametrize("model", ["bf16.onnx", "fp16.onnx"])
+def test_quiet_prints_nothing(run, model):
+    ran = compare(run, model, "--quiet")
+    assert (ran.code, ran.out, ran.err) == (int(model == "fp16.onnx"), "", "")
+
+
+def test_json_is_one_document_with_what_was_asked(run):
+    ran = compare(run, "fp16.onnx", "--json", "--max-error", "0.5", "--accumulate", "bf16", "--tile", "8")
+    account = json.loads(ran.out)
+    assert (ran.code, account["format"], account["command"]) == (1, "mezzo-account/1", "compare")
+    assert account["settings"] == {
+        "data": "data.npz", "max-error": "0.5", "run": "emulated", "accumulate": "bf16", "tile": "8"
+    }  # fmt: skip
+    assert account["errors"]["emulation"]["tile"] == 8
+    assert [layer["name"] for layer in account["errors"]["layers"]] == ["p", "q"]
+
+
+def test_a_metric_of_the_current_folder_decides(run):
+    words = ("--labels", "sign", "--metric", "judging:sign", "--max-drop", "0.5%")
+    ran = compare(run, "bf16.onnx", *words, data="labelled.npz")
+    assert ran.code == 0 and "judging:sign" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--data", "none.npz"), "mezzo: none.npz: no such file; give an .npz file or a folder of them"),
+        (("--data", "labelled.npz"), "mezzo: labelled.npz: found 'sign', which the model does not have; the model "
+         "wants 'x'; if 'sign' is for the metric, name it as a label"),
+        (("--data", "model.onnx"), "cannot be read"),
+        (("--run", "fast"), "mezzo: run is 'fast'; choose one of emulated, native"),
+        (("--max-error", "-1"), "mezzo: max error is -1.0; give a relative error of 0 or more, such as 1e-3"),
+        (("--metric", "judging:none"), "mezzo: metric 'judging:none' cannot be imported: AttributeError"),
+        (("--max-drop", "1%"), "mezzo: max drop is 1% of no metric; name one as module:function"),
+        (("--tile", "8"), "mezzo: tile is 8 without accumulate"),
+        (("--batch", "0"), "mezzo: batch size is 0; give 1 or more"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_2_and_one_line(run, words, message):
+    ran = compare(run, "bf16.onnx", *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err and ran.err.count("\n") == 1
+
+
+def test_data_has_to_be_given(run):
+    ran = run("compare", "model.onnx", "bf16.onnx")
+    assert ran.code == 2 and "--data" in ran.err
