@@ -1,0 +1,1 @@
+"""Times models and their nodes in an installed runtime, in a child process."""

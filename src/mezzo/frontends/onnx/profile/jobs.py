@@ -1,0 +1,179 @@
+"""Has a child process time models: what crashes or hangs there costs one measurement, not the caller's process.
+
+The child is a plain command with files in and out: no function or object of the caller travels, and a script that calls
+mezzo needs no guard around its main part, which starting a process by `multiprocessing` would take.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from mezzo.errors import ContractError, InputError
+from mezzo.frontends.onnx.feeds import Datum, fit_feeds
+from mezzo.frontends.onnx.profile.feedfiles import write_feeds
+
+# What a target is timed in: the package, and what a user installs to have it.
+_PACKAGES = {"onnxruntime-cpu": ("onnxruntime", "onnxruntime"), "openvino-cpu": ("openvino", "mezzo[openvino]")}
+_INLINE_LIMIT_BYTES = 2**31 - 2**20
+_LONGEST_REASON = 300
+# Where in the runtime's sources an exception was raised.
+_PLACE = re.compile(r"Exception from \S+:\d+: |Check '.*?' failed at \S+: |/onnxruntime_src/\S+:\d+ ")
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How hard to measure: `runs` timed calls per model, in rounds of `calls` with a pause before each round.
+
+    `threads`: what the runtime may use; None leaves it to the runtime, as most users do. `limit_s`: for everything,
+    loading included; a measurement that is not done by then ends with fewer runs, and a child that hangs is ended.
+    """
+
+    runs: int = 40
+    calls: int = 4
+    pause_s: float = 0.02
+    threads: int | None = None
+    limit_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """What the runtime ran as one piece. `names` are the names it gives of itself and of nodes it holds.
+
+    `reads` and `makes` are value names as the runtime has them; `feeds` are indices of the kernels that read what it
+    makes. `time_ns` per run of the model, the mean of the middle half of the runs; `spread_ns`: how far that mean may
+    be off. `calls` per run.
+    """
+
+    names: tuple[str, ...]
+    op: str
+    makes: tuple[str, ...]
+    feeds: tuple[int, ...]
+    time_ns: float
+    spread_ns: float
+    calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Times of one model in ns per round: the median of the round's calls. `kernels` are empty if it was not profiled;
+    `between_ns` is what a run takes beside its kernels.
+    """
+
+    rounds_ns: tuple[float, ...]
+    kernels: tuple[Kernel, ...]
+    between_ns: float
+
+
+def runtime_version(target: str) -> str:
+    """The installed version of a target's runtime.
+
+    Raises: InputError if the target cannot be measured at all, or its runtime is not installed.
+    """
+    if target not in _PACKAGES:
+        raise InputError(
+            f"target {target!r} cannot be measured here; measure {' or '.join(sorted(_PACKAGES))}, or leave out "
+            "--measure"
+        )
+    package, wanted = _PACKAGES[target]
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        raise InputError(
+            f"target {target!r}: {package} is not installed; pip install {wanted!r}, or leave out --measure"
+        ) from None
+
+
+def time_models(
+    models: Sequence[onnx.ModelProto | str | os.PathLike[str]],
+    target: str,
+    feeds: Mapping[str, Datum],
+    effort: Effort,
+    *,
+    profile: bool,
+) -> tuple[Timed, ...]:
+    """Time models in turns, in one child process: what drifts on the machine drifts for all of them.
+
+    Raises:
+        InputError: the runtime is missing, or the feeds do not fit.
+        ContractError: the runtime cannot load or run a model, crashes, or does not finish in time.
+    """
+    runtime_version(target)
+    with tempfile.TemporaryDirectory(prefix="mezzo-") as name:
+        folder = Path(name)
+        paths = []
+        for number, model in enumerate(models):
+            place = folder / str(number)
+            place.mkdir()
+            paths.append(_stage(model, place, feeds))
+        request = {"target": target, "profile": profile, "models": paths, **asdict(effort)}
+        (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
+        _call(folder, target, effort)
+        answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    if "error" in answer:
+        reason = _PLACE.sub("", answer["error"])[:_LONGEST_REASON]
+        raise ContractError(f"target {target!r} does not run the model: {reason}")
+    return tuple(
+        Timed(tuple(timed["rounds_ns"]), tuple(map(_kernel, timed["kernels"])), float(timed["between_ns"]))
+        for timed in answer["models"]
+    )
+
+
+def _stage(model: onnx.ModelProto | str | os.PathLike[str], place: Path, feeds: Mapping[str, Datum]) -> str:
+    """Put a model and its feeds where the child looks. A path is used as it is."""
+    is_path = isinstance(model, str | os.PathLike)
+    proto = onnx.load(os.fspath(model), load_external_data=False) if isinstance(model, str | os.PathLike) else model
+    initial = frozenset(tensor.name for tensor in proto.graph.initializer)
+    ports = [port for port in proto.graph.input if port.name in feeds or port.name not in initial]
+    wanted = {port.name for port in ports}
+    fitted = fit_feeds({name: feed for name, feed in feeds.items() if name in wanted}, ports, initial)
+    write_feeds(fitted, place / "feeds")
+    if is_path:
+        return os.path.abspath(os.fspath(model))
+    path = place / "model.onnx"
+    if proto.ByteSize() < _INLINE_LIMIT_BYTES:
+        path.write_bytes(proto.SerializeToString())
+    else:
+        copy = onnx.ModelProto()  # saving with external data empties the tensors of what it saves
+        copy.CopyFrom(proto)
+        onnx.save(copy, path, save_as_external_data=True, location="weights")
+    return str(path)
+
+
+def _call(folder: Path, target: str, effort: Effort) -> None:
+    source = str(Path(__file__).parents[4])  # what holds the package
+    known = os.environ.get("PYTHONPATH")
+    environment = {**os.environ, "PYTHONPATH": source if not known else os.pathsep.join((source, known))}
+    command = [sys.executable, "-m", "mezzo.frontends.onnx.profile.worker", str(folder)]
+    try:
+        done = subprocess.run(
+            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=effort.limit_s * 2, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise ContractError(
+            f"target {target!r}: timing did not end within {effort.limit_s * 2:.0f} s; use a smaller batch of data, or "
+            "leave out --measure"
+        ) from None
+    if not (folder / "answer.json").exists():
+        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise ContractError(
+            f"target {target!r}: the runtime crashed (exit code {done.returncode}) on a model"
+            f"{': ' + said[-1][:_LONGEST_REASON] if said else ''}; leave out --measure"
+        )
+
+
+def _kernel(given: Mapping[str, Any]) -> Kernel:
+    return Kernel(
+        tuple(given["names"]), given["op"], tuple(given["makes"]), tuple(given["feeds"]), float(given["time_ns"]),
+        float(given["spread_ns"]), float(given["calls"]),
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""What a model and each of its nodes take on a target: the verbs of this package."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import onnx
+
+from mezzo.frontends.onnx.feeds import Datum
+from mezzo.frontends.onnx.profile.attribution import share_out
+from mezzo.frontends.onnx.profile.jobs import Effort, Kernel, Timed, time_models
+from mezzo.frontends.onnx.profile.prepare import Label, Prepared, prepare
+
+_DEFAULT = Effort()
+
+
+@dataclass(frozen=True, slots=True)
+class CastTime:
+    """A Cast that nobody has a label for. `source`: label of the node that makes what it reads, at `position`, or the
+    name of a graph input. `time_ns` per run of the model; 0 where the runtime does it inside another kernel.
+    """
+
+    source: str
+    position: int
+    time_ns: float
+    spread_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTimes:
+    """Times of one run of a model, warm. `total_ns` is the whole run, profiled; `by_node` and `spread_ns` by label.
+
+    `mapped_share`: how much of the kernels' time could be given to the nodes it belongs to; the rest was spread over
+    all by weight. `kernels_ns` is that time, `kernel_runs` how many kernels ran, `between_ns` what the run took beside.
+    """
+
+    total_ns: float
+    by_node: Mapping[str, float]
+    spread_ns: Mapping[str, float]
+    casts: tuple[CastTime, ...]
+    mapped_share: float
+    kernels_ns: float
+    kernel_runs: float
+    between_ns: float
+
+    @property
+    def run_ns(self) -> float:
+        """A run that nothing disturbs: kernels, and what lies between them."""
+        return self.kernels_ns + self.between_ns
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTimes:
+    """Medians of models run in turns, in ns, and each one's time over the first one's: the median of the ratios within
+    rounds, with the range that holds their middle half.
+    """
+
+    median_ns: tuple[float, ...]
+    ratios: tuple[float, ...]
+    ratio_ranges: tuple[tuple[float, float], ...]
+
+
+def profile_nodes(
+    model: onnx.ModelProto | str | os.PathLike[str],
+    target: str,
+    feeds: Mapping[str, Datum],
+    runs: int = _DEFAULT.runs,
+    *,
+    weights: Mapping[str, float] | None = None,
+) -> NodeTimes:
+    """Time every node of a model on a target. Nodes without a name are called after their operator and position.
+
+    `weights`: by what a kernel that holds several nodes shares its time out; alike where not given.
+
+    Raises:
+        InputError: the runtime is missing, or the feeds do not fit.
+        ContractError: the runtime cannot load or run the model.
+    """
+    proto = model if isinstance(model, onnx.ModelProto) else onnx.load(os.fspath(model))
+    count = 0
+
+    def label(node: onnx.NodeProto) -> str:
+        nonlocal count
+        count += 1
+        return node.name or f"{node.op_type}_{count - 1}"
+
+    return profile_models([proto], target, feeds, label, weights or {}, Effort(runs=runs))[0]
+
+
+def profile_models(
+    models: Sequence[onnx.ModelProto],
+    target: str,
+    feeds: Mapping[str, Datum],
+    label: Label,
+    weights: Mapping[str, float],
+    effort: Effort = _DEFAULT,
+) -> tuple[NodeTimes, ...]:
+    """Time the nodes of several models in turns. `label` names a node of any of them; errors are `profile_nodes`'."""
+    prepared = [prepare(model, label) for model in models]
+    timed = time_models([copy.model for copy in prepared], target, feeds, effort, profile=True)
+    return tuple(_node_times(copy, times, weights) for copy, times in zip(prepared, timed, strict=True))
+
+
+def time_model(
+    models: Sequence[onnx.ModelProto | str | os.PathLike[str]],
+    target: str,
+    feeds: Mapping[str, Datum],
+    effort: Effort = _DEFAULT,
+) -> ModelTimes:
+    """Time whole models in turns, each as a user would load it. Errors are `profile_nodes`'."""
+    timed = time_models(models, target, feeds, effort, profile=False)
+    first = timed[0].rounds_ns
+    ratios = [sorted(a / b for a, b in zip(each.rounds_ns, first, strict=True)) for each in timed]
+    return ModelTimes(
+        tuple(median(each.rounds_ns) for each in timed),
+        tuple(median(each) for each in ratios),
+        tuple((each[len(each) // 4], each[-1 - len(each) // 4]) for each in ratios),
+    )
+
+
+def _node_times(prepared: Prepared, timed: Timed, weights: Mapping[str, float]) -> NodeTimes:
+    pieces = prepared.pieces
+    heavy = {
+        number: weights.get(piece.label, 0.0) if weights else 1.0
+        for number, piece in enumerate(pieces)
+        if piece.label is not None
+    }
+    shares = share_out(prepared, timed.kernels, heavy)
+    by_node: dict[str, float] = {}
+    spreads: dict[str, float] = {}
+    casts = []
+    for piece, time_ns, spread_ns in zip(pieces, shares.times_ns, shares.spreads_ns, strict=True):
+        if piece.label is not None:
+            by_node[piece.label] = by_node.get(piece.label, 0.0) + time_ns
+            spreads[piece.label] = spreads.get(piece.label, 0.0) + spread_ns
+        elif piece.op == "Cast":
+            read = piece.reads[0]
+            made_by, position = (read, 0) if isinstance(read, str) else (pieces[read[0]].label, read[1])
+            if made_by is not None:
+                casts.append(CastTime(made_by, position, time_ns, spread_ns))
+    return NodeTimes(
+        median(timed.rounds_ns), by_node, spreads, tuple(casts),
+        shares.mapped_ns / shares.total_ns if shares.total_ns else 1.0, shares.total_ns, _count(timed.kernels),
+        timed.between_ns,
+    )  # fmt: skip
+
+
+def _count(kernels: Sequence[Kernel]) -> float:
+    return sum(kernel.calls for kernel in kernels)

@@ -1,0 +1,133 @@
+"""Runs and profiles a model in ONNX Runtime's CPU provider, at the optimisation level that users run it at.
+
+To be profiled, a model is optimised first and written down; nodes that came without a name get one, and that model runs
+with no further optimisation. So every kernel is known by name with the values it reads and makes.
+"""
+
+import importlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+_CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_SUFFIX = "_kernel_time"
+
+
+def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool) -> "_Loaded":
+    """Load a model. `folder` takes what a profile needs on disk. Raises whatever ONNX Runtime raises."""
+    runtime: Any = importlib.import_module("onnxruntime")
+    if not profile:
+        return _Loaded(runtime.InferenceSession(str(path), _options(runtime, threads), providers=_PROVIDERS), feeds)
+    optimized = folder / "optimized.onnx"
+    options = _options(runtime, threads)
+    options.optimized_model_filepath = str(optimized)
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimized.weights")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    runtime.InferenceSession(str(path), options, providers=_PROVIDERS)
+    graph = onnx.load(optimized, load_external_data=False)
+    nodes = [node for node in _all_nodes(graph.graph) if node.op_type not in _CONTROL]
+    _name_each(nodes)
+    onnx.save(graph, optimized)
+    options = _options(runtime, threads)
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_profiling = True
+    options.profile_file_prefix = str(folder / "profile")
+    return _Loaded(runtime.InferenceSession(str(optimized), options, providers=_PROVIDERS), feeds, nodes)
+
+
+_PROVIDERS = ["CPUExecutionProvider"]
+
+
+def _options(runtime: Any, threads: int | None) -> Any:
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    return options
+
+
+class _Loaded:
+    def __init__(self, session: Any, feeds: Mapping[str, Any], nodes: Sequence[onnx.NodeProto] = ()) -> None:
+        self._session, self._nodes = session, nodes
+        wanted = {port.name for port in session.get_inputs()}
+        wanted |= {port.name for port in session.get_overridable_initializers()}
+        given = {name: feed for name, feed in feeds.items() if name in wanted}
+        self._feeds, self._values = given, None
+        if any(map(_needs_number, given.values())):
+            self._values = {name: _value(feed) for name, feed in given.items()}
+
+    def call(self) -> None:
+        if self._values is None:
+            self._session.run(None, self._feeds)
+        else:
+            self._session.run_with_ort_values(None, self._values)
+
+    def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
+        """Time in ns and calls of each kernel, for each call of the model. Ends the profile."""
+        number = {node.name: index for index, node in enumerate(self._nodes)}
+        events = json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8"))
+        starts = sorted(event["ts"] for event in events if event.get("name") == "model_run")
+        found: list[dict[int, tuple[float, int]]] = [{} for _ in starts]
+        for event in events:
+            name = event.get("name", "")
+            index = number.get(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
+            if index is None:
+                continue
+            run = found[max(0, int(np.searchsorted(starts, event["ts"], "right")) - 1)]
+            time_ns, calls = run.get(index, (0.0, 0))
+            run[index] = time_ns + 1000.0 * event["dur"], calls + 1
+        return found
+
+    def kernels(self) -> Sequence[dict[str, Any]]:
+        readers: dict[str, list[int]] = defaultdict(list)
+        for index, node in enumerate(self._nodes):
+            for name in node.input:
+                readers[name].append(index)
+        return [
+            {
+                "names": [node.name],
+                "op": node.op_type,
+                "makes": list(node.output),
+                "feeds": sorted({index for name in node.output for index in readers[name]}),
+            }
+            for node in self._nodes
+        ]
+
+
+def _value(feed: Any) -> Any:
+    """A feed as ONNX Runtime holds it: its numpy bridge does not know BF16 and FP8."""
+    runtime: Any = importlib.import_module("onnxruntime")
+    if _needs_number(feed):
+        element = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
+        return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(feed), element)
+    return runtime.OrtValue.ortvalue_from_numpy(feed)
+
+
+def _needs_number(feed: Any) -> bool:
+    return isinstance(feed, np.ndarray) and feed.dtype.name.startswith(("bfloat16", "float8"))
+
+
+def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g)
+        yield node
+
+
+def _name_each(nodes: Sequence[onnx.NodeProto]) -> None:
+    """Give nodes without a name of their own one."""
+    taken = Counter(node.name for node in nodes)
+    for number, node in enumerate(nodes):
+        if node.name and taken[node.name] == 1:
+            continue
+        name = f"{node.name or 'unnamed'}_{number}"
+        while name in taken:
+            name += "_"
+        taken[name] += 1
+        node.name = name

@@ -1,0 +1,86 @@
+"""Runs and profiles a model in OpenVINO's CPU plug-in, in the types that the file states.
+
+Execution mode ACCURACY is what makes the plug-in mind those types. Without it, it computes an FP32 model in BF16 where
+the machine can, and there would be nothing to compare. The hint of an inference precision of f32 does the same: what
+the file has in BF16 stays so (OpenVINO 2026.4.1).
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool) -> "_Loaded":
+    """Load a model. `folder` is not needed. Raises whatever OpenVINO raises."""
+    # An extra, and it ships no type information.
+    openvino: Any = importlib.import_module("openvino")
+    hints: Any = importlib.import_module("openvino.properties.hint")
+    config: dict[Any, Any] = {
+        hints.execution_mode: hints.ExecutionMode.ACCURACY,
+        hints.performance_mode: hints.PerformanceMode.LATENCY,
+        "PERF_COUNT": profile,
+    }
+    if threads is not None:
+        config["INFERENCE_NUM_THREADS"] = threads
+    core = openvino.Core()
+    return _Loaded(core.compile_model(core.read_model(str(path)), "CPU", config), feeds, profile=profile)
+
+
+class _Loaded:
+    def __init__(self, compiled: Any, feeds: Mapping[str, Any], *, profile: bool) -> None:
+        self._profile = profile
+        self._request = compiled.create_infer_request()
+        used = {name for port in compiled.inputs for name in port.get_names()}
+        self._feeds = {name: _value(feed) for name, feed in feeds.items() if name in used}
+        self._ops = compiled.get_runtime_model().get_ordered_ops() if profile else []
+        self._index = {op.get_friendly_name(): number for number, op in enumerate(self._ops)}
+        self._runs: list[Mapping[int, tuple[float, int]]] = []
+
+    def call(self) -> None:
+        self._request.infer(self._feeds, share_inputs=True, share_outputs=True)
+        if not self._profile:
+            return
+        run: dict[int, tuple[float, int]] = {}
+        for info in self._request.get_profiling_info():
+            number = self._index.get(info.node_name)
+            if number is not None and info.status.name == "EXECUTED":
+                run[number] = run.get(number, (0.0, 0))[0] + info.real_time.total_seconds() * 1e9, 1
+        self._runs.append(run)
+
+    def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
+        return self._runs
+
+    def kernels(self) -> Sequence[dict[str, Any]]:
+        """The nodes of the compiled graph, with the nodes of the file that each of them holds."""
+        found = []
+        for op in self._ops:
+            facts = op.get_rt_info()
+            held = [name for name in _text(facts, "originalLayersNames").split(",") if name]
+            readers = [port.get_node().get_friendly_name() for out in op.outputs() for port in out.get_target_inputs()]
+            found.append(
+                {
+                    "names": held,
+                    "op": _text(facts, "layerType"),
+                    "makes": [],
+                    "feeds": sorted({self._index[name] for name in readers}),
+                }
+            )
+        return found
+
+
+def _text(facts: Any, key: str) -> str:
+    entry = facts[key] if key in facts else ""  # noqa: SIM401  no mapping: it has no get
+    return str(entry.astype(str) if hasattr(entry, "astype") else entry)
+
+
+def _value(feed: Any) -> Any:
+    """A feed as OpenVINO holds it: its numpy bridge does not know BF16."""
+    if isinstance(feed, np.ndarray) and feed.dtype.name == "bfloat16":
+        openvino: Any = importlib.import_module("openvino")
+        tensor = openvino.Tensor(openvino.Type.bf16, list(feed.shape))
+        np.copyto(np.asarray(tensor.data).view(np.uint16), np.ascontiguousarray(feed).view(np.uint16))
+        return tensor
+    return feed

@@ -1,0 +1,118 @@
+"""A copy of a model whose nodes and values bear numbers that survive in the names a runtime makes of them.
+
+Runtimes name what they fuse and insert after the nodes and values it came from. Models name them as they like, or not
+at all; so in the copy every node and every value that a node makes has a name with the node's number in it.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnx.inliner
+
+Label = Callable[[onnx.NodeProto], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A node of the copy. `label` is what its time is reported under, None for nodes that nobody asks about.
+
+    `reads`: per operand the node that makes it, by index, and which of its outputs; or the name of the graph input or
+    constant. `owner`: the control node whose body it is in.
+    """
+
+    label: str | None
+    op: str
+    reads: tuple[tuple[int, int] | str, ...]
+    owner: int | None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The copy, and its nodes by number."""
+
+    model: onnx.ModelProto
+    pieces: tuple[Piece, ...]
+    prefix: str
+
+    def numbers_in(self, name: str) -> set[int]:
+        """The nodes that a name of the runtime's speaks of."""
+        return {int(found) for found in re.findall(f"{self.prefix}([0-9]+)q", name)}
+
+    def is_node(self, name: str) -> bool:
+        """Whether a name is exactly a node's."""
+        return re.fullmatch(f"{self.prefix}[0-9]+q", name) is not None
+
+    def is_value(self, name: str) -> bool:
+        """Whether a name is exactly a value's."""
+        return re.fullmatch(f"{self.prefix}[0-9]+qo[0-9]+", name) is not None
+
+
+def prepare(model: onnx.ModelProto, label: Label) -> Prepared:
+    """Copy a model under new names. Graph inputs and weights keep theirs; graph outputs do not."""
+    source = onnx.inliner.inline_local_functions(model, convert_version=True) if model.functions else model
+    copy = onnx.ModelProto()
+    copy.CopyFrom(source)
+    prefix = "zq"
+    kept = set(_kept_names(copy.graph))
+    while any(prefix in name for name in kept):
+        prefix += "z"
+    renamer = _Renamer(prefix, label)
+    renamer.rename(copy.graph, {}, None)
+    return Prepared(copy, tuple(renamer.pieces), prefix)
+
+
+class _Renamer:
+    def __init__(self, prefix: str, label: Label) -> None:
+        self._prefix, self._label = prefix, label
+        self._made: dict[str, tuple[int, int]] = {}
+        self.pieces: list[Piece] = []
+
+    def rename(self, graph: onnx.GraphProto, around: dict[str, str], owner: int | None) -> None:
+        """Rename what a graph's nodes make. `around`: new names of the values of the graphs around it."""
+        names = dict(around)
+        own = (*graph.input, *graph.initializer, *(sparse.values for sparse in graph.sparse_initializer))
+        names.update((named.name, named.name) for named in own)
+        del graph.value_info[:]
+        del graph.quantization_annotation[:]
+        for node in graph.node:
+            self._rename_node(node, names, owner)
+        for port in graph.output:
+            port.name = names.get(port.name, port.name)
+
+    def _rename_node(self, node: onnx.NodeProto, names: dict[str, str], owner: int | None) -> None:
+        number = len(self.pieces)
+        node.input[:] = [names.get(name, name) for name in node.input]
+        reads = tuple(self._made.get(name, name) for name in node.input)
+        self.pieces.append(Piece(self._label(node), node.op_type, reads, owner))
+        node.name = f"{self._prefix}{number}q"
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                self.rename(attribute.g, names, number)
+        for position, name in enumerate(node.output):
+            if name:
+                names[name] = f"{node.name}o{position}"
+                self._made[names[name]] = number, position
+        node.output[:] = [names[name] if name else "" for name in node.output]
+
+
+def _kept_names(graph: onnx.GraphProto) -> Iterator[str]:
+    yield from (port.name for port in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _kept_names(attribute.g)
+
+
+def bodies_of(pieces: Sequence[Piece]) -> dict[int, list[int]]:
+    """All nodes inside each control node, those of bodies in bodies included."""
+    found: dict[int, list[int]] = {}
+    for number, piece in enumerate(pieces):
+        owner = piece.owner
+        while owner is not None:
+            found.setdefault(owner, []).append(number)
+            owner = pieces[owner].owner
+    return found

@@ -1,0 +1,24 @@
+"""A model in several precisions at once, whose operators say which node of the planner's graph they are."""
+
+from collections.abc import Sequence
+
+import onnx
+
+from mezzo.frontends.onnx.model import OnnxModel, Reading
+from mezzo.graph import Kind
+from mezzo.plans import Edit
+
+_KEY = "mezzo.timed"
+
+
+def variant(model: OnnxModel, reading: Reading, edits: Sequence[Edit]) -> onnx.ModelProto:
+    """Carry edits out on a reading, which is spent, with all weights in the result."""
+    for node, proto in zip(reading.graph.nodes, reading.handles.protos, strict=True):
+        if proto is not None and node.kind is Kind.OP:
+            proto.metadata_props.add(key=_KEY, value=str(node.id))
+    return model.materialize(model.apply(reading, edits))
+
+
+def label_of(node: onnx.NodeProto) -> str | None:
+    """Id of the planner's node that an operator is; None for others, such as the casts of a plan."""
+    return next((entry.value for entry in node.metadata_props if entry.key == _KEY), None)
