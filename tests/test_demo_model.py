@@ -68,7 +68,7 @@ def test_model_carries_no_traces_of_the_exporting_machine(model: onnx.ModelProto
 
 
 def test_held_out_digits_cover_every_class_as_the_model_wants_them(held_out: dict[str, np.ndarray]) -> None:
-    images, labels = held_out["images"], held_out["labels"]
+    images, labels = held_out["image"], held_out["label"]
     assert (images.dtype, labels.dtype) == (np.float32, np.int64)
     assert images.shape == (len(labels), 1, 8, 8)
     assert images.min() == -1.0
@@ -78,5 +78,5 @@ def test_held_out_digits_cover_every_class_as_the_model_wants_them(held_out: dic
 
 def test_accuracy_on_held_out_digits_is_at_least_97_percent(held_out: dict[str, np.ndarray]) -> None:
     session = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
-    (logits,) = session.run(["logits"], {"image": held_out["images"]})
-    assert (logits.argmax(axis=1) == held_out["labels"]).mean() >= 0.97
+    (logits,) = session.run(["logits"], {"image": held_out["image"]})
+    assert (logits.argmax(axis=1) == held_out["label"]).mean() >= 0.97

@@ -179,7 +179,7 @@ def digits() -> onnx.ModelProto:
 @cache
 def images() -> dict[str, Any]:
     with np.load(_DIGITS / "heldout.npz", allow_pickle=False) as file:
-        return {"image": file["images"][:32]}
+        return {"image": file["image"][:32]}
 
 
 @cache

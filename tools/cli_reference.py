@@ -25,7 +25,8 @@ and the names of policies, strategies and targets.
 | code | meaning |
 |---|---|
 | 0 | done |
-| 1 | refused: the result would break a contract (`--out-of-range error`), or a probe finds a table out of date |
+| 1 | refused: the result would break a contract (`--out-of-range error`); a comparison finds other answers, \
+or a probe finds a table out of date |
 | 2 | bad input: a file, an option, a pattern or a plan; one line on stderr says which, and nothing is written |
 | 130 | interrupted from the keyboard; nothing is written |
 
@@ -33,9 +34,10 @@ and the names of policies, strategies and targets.
 
 Reports go to stdout, errors and progress to stderr. In a terminal reports have colours and rules and wrap at its
 width; in a pipe they are plain, and a line is as long as what it says. `--json` prints one JSON document and nothing
-else; its `format` says what it is, with a version: `mezzo-conversion/1`, `mezzo-plan/1`, `mezzo-explanation/1`,
-`mezzo-policies/1`, `mezzo-strategies/1`, `mezzo-targets/1`, `mezzo-ops/1`, `mezzo-probe/1`. Names come from the model,
-so characters that a terminal would act on are shown escaped.
+else; its `format` says what it is, with a version: `mezzo-account/1` from `convert`, `compare`, `ranges`,
+`sensitivity` and `tune`, which [the account as data](account.md) tells field by field; `mezzo-plan/1`,
+`mezzo-explanation/1`, `mezzo-policies/1`, `mezzo-strategies/1`, `mezzo-targets/1`, `mezzo-ops/1`, `mezzo-probe/1`.
+Names come from the model, so characters that a terminal would act on are shown escaped.
 """
 
 # Their words change with typer's version; the head of the page tells of them.

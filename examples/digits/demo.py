@@ -1,4 +1,6 @@
-"""Convert a trained digit classifier to FP16 and BF16, and show what that cost and what was decided. Run: make demo"""
+"""Convert a trained digit classifier to FP16 and BF16, and show what that cost and what was decided. Then tune it to a
+budget of error. Run: make demo
+"""
 
 import os
 import platform
@@ -18,24 +20,28 @@ from rich.table import Table
 
 import mezzo
 from mezzo.dtypes import LOW_DTYPES
-from mezzo.frontends.onnx.run import emulated_session, native_session
+from mezzo.frontends.onnx.run import native_session
 from mezzo.plans import Plan, PlannedNode
+from mezzo.report.layout import Layout
+from mezzo.report.tuning import report_tuning
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "digits.onnx"
+DATA = HERE / "heldout.npz"
 OUT = HERE.parents[1] / "out" / "demo"
 WANTED_ACCURACY = 0.97
+BUDGET = 2e-3
 CPU_FEATURES = ("amx_bf16", "amx_fp16", "amx_int8", "avx512_fp16", "avx512_bf16", "avx512_vnni", "avx512f", "avx2")
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. `logit_error` is the largest error relative to the largest FP32 logit."""
+    """One line of the table. `error` is the relative L2 error of the logits."""
 
     label: str
     accuracy: float
     agreement: float
-    logit_error: float
+    error: float
     size_bytes: int
     casts: int
     low_nodes: int
@@ -69,7 +75,7 @@ def relative(path: Path) -> str:
     return os.path.relpath(path)
 
 
-def convert(to: str, held_out: Mapping[str, np.ndarray], reference: np.ndarray) -> Conversion:
+def convert(to: str, held_out: Mapping[str, np.ndarray]) -> Conversion:
     """Convert the model and judge it in its true precision, rounding after every operator.
 
     ONNX Runtime's CPU would compute an FP16 graph in FP32, and has no BF16 kernels at all.
@@ -78,13 +84,14 @@ def convert(to: str, held_out: Mapping[str, np.ndarray], reference: np.ndarray) 
     start = time.perf_counter()
     result = mezzo.convert(MODEL, path, to=to)
     time_s = time.perf_counter() - start
-    logits = emulated_session(result.model).run({"image": held_out["images"]})["logits"].astype(np.float32)
+    answers = mezzo.compare(MODEL, result.model, {"image": held_out["image"]}, layers=False).outputs[0]
+    logits = mezzo.emulate(result.model, {"image": held_out["image"]})["logits"].astype(np.float32)
     summary = result.summary
     row = Row(
         label=to.upper(),
-        accuracy=measure_accuracy(logits, held_out["labels"]),
-        agreement=float((logits.argmax(axis=1) == reference.argmax(axis=1)).mean()),
-        logit_error=float(np.abs(logits - reference).max() / np.abs(reference).max()),
+        accuracy=measure_accuracy(logits, held_out["label"]),
+        agreement=1.0 if answers.top1 is None else answers.top1.estimate,
+        error=answers.relative_l2.estimate,
         size_bytes=path.stat().st_size,
         casts=summary.casts,
         low_nodes=summary.low_nodes,
@@ -106,7 +113,7 @@ def describe_original(logits: np.ndarray, labels: np.ndarray, float_nodes: int) 
 def make_comparison(rows: Iterable[Row]) -> Table:
     table = Table(title="before and after, judged in the true precision (rounded after every operator)")
     table.add_column("model")
-    for heading in ("accuracy", "same answer\nas FP32", "largest\nlogit error", "size", "casts", "low\nnodes"):
+    for heading in ("accuracy", "same answer\nas FP32", "relative\nerror", "size", "casts", "low\nnodes"):
         table.add_column(heading, justify="right")
     table.add_column("FP32\nnodes", justify="right")
     for row in rows:
@@ -114,7 +121,7 @@ def make_comparison(rows: Iterable[Row]) -> Table:
             row.label,
             f"{row.accuracy:.2%}",
             f"{row.agreement:.2%}",
-            f"{row.logit_error:.3%}",
+            f"{row.error:.3%}",
             f"{row.size_bytes / 1024:.0f} KB",
             str(row.casts),
             str(row.low_nodes),
@@ -153,6 +160,17 @@ def print_reasons(console: Console, conversion: Conversion) -> None:
         console.print(f"  [dim]note: {escape(note)}[/dim]", highlight=False)
 
 
+def print_tuning(console: Console, held_out: Mapping[str, np.ndarray]) -> None:
+    """Tune to a budget between what BF16 costs everywhere and nothing, and draw the frontier it was chosen from."""
+    path = OUT / "digits.tuned.onnx"
+    result = mezzo.tune(MODEL, path, data={"image": held_out["image"]}, max_error=BUDGET, to="bf16")
+    console.print(f"\n[bold]tuned: BF16 within a relative error of {BUDGET:g}[/bold]", highlight=False)
+    layout = Layout.TERMINAL if console.is_terminal else Layout.PLAIN
+    assert result.measured is not None, "tuning measures"
+    for part in report_tuning(layout, relative(MODEL), relative(path), result.plan, result.summary, result.measured):
+        console.print(part)
+
+
 def print_next_steps(console: Console, conversions: Iterable[Conversion]) -> None:
     console.print("\n[bold]written[/bold]")
     asked = None
@@ -161,13 +179,15 @@ def print_next_steps(console: Console, conversions: Iterable[Conversion]) -> Non
         kept = [node for nodes in group_high_nodes(conversion.plan).values() for node in nodes]
         asked = asked or next((node.name for node in kept if node.cause), kept[0].name if kept else None)
     asked = asked or next(iter(onnx.load(MODEL).graph.node)).name
-    model = relative(MODEL)
+    model, data = relative(MODEL), f"--data {relative(DATA)} --labels label"
     console.print("\n[bold]try next[/bold]")
     for command, effect in (
         (f"explain {model} {asked}", "why this node has its precision"),
         (f"plan {model} --to fp16", "every decision, before anything is written"),
         (f"convert {model} {relative(OUT)}/mine.onnx --to fp16 --policy aggressive", "fewer nodes in FP32"),
         (f"convert {model} {relative(OUT)}/mine.onnx --to fp16 --exclude 'op:Gemm'", "keep an operator in FP32"),
+        (f"sensitivity {model} {data} --to bf16", "what each operator costs in output error"),
+        (f"tune {model} {relative(OUT)}/mine.onnx {data} --max-error 3e-4", "the fastest plan inside a budget"),
     ):
         console.print(f"  .venv/bin/mezzo {escape(command)}", soft_wrap=True, highlight=False)
         console.print(f"      [dim]{effect}[/dim]", highlight=False)
@@ -176,18 +196,19 @@ def print_next_steps(console: Console, conversions: Iterable[Conversion]) -> Non
 def main() -> None:
     console = Console()
     OUT.mkdir(parents=True, exist_ok=True)
-    with np.load(HERE / "heldout.npz", allow_pickle=False) as file:
+    with np.load(DATA, allow_pickle=False) as file:
         held_out = dict(file)
     console.print(f"[bold]mezzo {mezzo.__version__}[/bold], ONNX Runtime {onnxruntime.__version__}", highlight=False)
     console.print(f"CPU: {read_cpu_features()}", highlight=False)
-    console.print(f"model: {relative(MODEL)}, judged on {len(held_out['labels'])} held-out digits\n", highlight=False)
-    reference = native_session(onnx.load(MODEL)).run({"image": held_out["images"]})["logits"]
-    conversions = [convert(to, held_out, reference) for to in LOW_DTYPES]
+    console.print(f"model: {relative(MODEL)}, judged on {len(held_out['label'])} held-out digits\n", highlight=False)
+    reference = native_session(onnx.load(MODEL)).run({"image": held_out["image"]})["logits"]
+    conversions = [convert(to, held_out) for to in LOW_DTYPES]
     first = conversions[0].row
-    original = describe_original(reference, held_out["labels"], first.low_nodes + first.high_nodes)
+    original = describe_original(reference, held_out["label"], first.low_nodes + first.high_nodes)
     console.print(make_comparison([original, *(conversion.row for conversion in conversions)]))
     for conversion in conversions:
         print_reasons(console, conversion)
+    print_tuning(console, held_out)
     print_next_steps(console, conversions)
     worst = min(conversion.row.accuracy for conversion in conversions)
     if worst < WANTED_ACCURACY:

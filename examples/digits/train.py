@@ -206,7 +206,7 @@ def main() -> None:
     model = train_model(torch.from_numpy(train), torch.from_numpy(train_labels))
     path = HERE / "digits.onnx"
     export_model(model, path)
-    np.savez_compressed(HERE / "heldout.npz", images=held_out, labels=held_out_labels)
+    np.savez_compressed(HERE / "heldout.npz", image=held_out, label=held_out_labels)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     (logits,) = session.run(None, {"image": held_out})
     accuracy = float((logits.argmax(axis=1) == held_out_labels).mean())

@@ -7,45 +7,69 @@ from mezzo.errors import ContractError, InputError, ListError, MezzoError, Model
 
 if TYPE_CHECKING:
     from mezzo.amp_lists import convert_lists
+    from mezzo.comparing import compare
     from mezzo.comparison import compare_strategies
+    from mezzo.emulating import emulate
+    from mezzo.numerics.measures import Comparison, Measured, Ranges, Sensitivity
     from mezzo.pipeline import Converted, Summary, convert, explain, plan, show
     from mezzo.planfile import load_plan, save_plan
     from mezzo.plans import Plan
+    from mezzo.ranging import ranges
+    from mezzo.sensing import sensitivity
+    from mezzo.tuning import tune
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Comparison",
     "ContractError",
     "Converted",
     "InputError",
     "ListError",
+    "Measured",
     "MezzoError",
     "ModelError",
     "Plan",
+    "Ranges",
+    "Sensitivity",
     "Summary",
     "__version__",
+    "compare",
     "compare_strategies",
     "convert",
     "convert_lists",
+    "emulate",
     "explain",
     "load_plan",
     "plan",
+    "ranges",
     "save_plan",
+    "sensitivity",
     "show",
+    "tune",
 ]
 
 _HOMES = {
+    "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.pipeline",
+    "Measured": "mezzo.numerics.measures",
     "Plan": "mezzo.plans",
+    "Ranges": "mezzo.numerics.measures",
+    "Sensitivity": "mezzo.numerics.measures",
     "Summary": "mezzo.pipeline",
+    "compare": "mezzo.comparing",
     "compare_strategies": "mezzo.comparison",
     "convert": "mezzo.pipeline",
     "convert_lists": "mezzo.amp_lists",
+    "emulate": "mezzo.emulating",
     "explain": "mezzo.pipeline",
     "load_plan": "mezzo.planfile",
     "plan": "mezzo.pipeline",
+    "ranges": "mezzo.ranging",
     "save_plan": "mezzo.planfile",
+    "sensitivity": "mezzo.sensing",
     "show": "mezzo.pipeline",
+    "tune": "mezzo.tuning",
 }
 
 

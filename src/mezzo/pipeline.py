@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from mezzo.conversion import Decided
     from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.numerics.datasets import Data
+    from mezzo.numerics.measures import Measured
     from mezzo.policy import Policy
 
 Progress = Callable[[str, int, int], None]
@@ -39,11 +41,14 @@ class Summary:
 
 @dataclass
 class Converted:
-    """A result. `model` is read back from the file where one was written."""
+    """A result. `model` is read back from the file where one was written. `measured` is what data has shown, if any
+    was given.
+    """
 
     plan: Plan
     summary: Summary
     path: Path | None = None
+    measured: "Measured | None" = None
     _model: "onnx.ModelProto | None" = field(default=None, repr=False)
 
     @property
@@ -72,6 +77,9 @@ def convert(
     out_of_range: str = "protect",
     opset: str = "auto",
     plan: Plan | str | os.PathLike[str] | None = None,
+    data: "Data | None" = None,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
     trust_external_paths: bool = False,
     overwrite: bool = False,
     progress: Progress | None = None,
@@ -91,6 +99,9 @@ def convert(
             stores the largest finite number, "error" refuses.
         opset: "auto" raises the model's opset where only a newer one allows the type; "keep" never does.
         plan: a plan to replay instead of deciding; it has to be of this model.
+        data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows or vanishes on it keeps
+            FP32, and the result is checked on it in the true precision; `labels` names arrays that are no inputs,
+            `batch_size` splits along the first axis.
         progress: called with (stage, done, total).
 
     Raises:
@@ -102,7 +113,14 @@ def convert(
         to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
         keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
     )  # fmt: skip
-    return convert_opened(open_source(src, trust_external_paths, progress), dst, request, plan, overwrite=overwrite)
+    model = open_source(src, trust_external_paths, progress)
+    if data is None:
+        return convert_opened(model, dst, request, plan, overwrite=overwrite)
+    if plan is not None:
+        raise InputError("data cannot change what a plan has decided; leave one of them out, or use 'mezzo compare'")
+    from mezzo.protecting import convert_on_data
+
+    return convert_on_data(model, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite)
 
 
 def convert_opened(
@@ -118,12 +136,25 @@ def convert_opened(
 
     options = read_options(request)
     decided, result = convert_model(model, options, _given_plan(plan))
+    return finish(model, decided, result, dst, overwrite=overwrite)
+
+
+def finish(
+    model: "OnnxModel",
+    decided: "Decided",
+    result: "onnx.ModelProto",
+    dst: str | os.PathLike[str] | None,
+    *,
+    overwrite: bool = False,
+    measured: "Measured | None" = None,
+) -> Converted:
+    """Write a result, or keep it in memory where there is no `dst`."""
     path = None if dst is None else Path(dst)
     if path is not None:
         size = model.write(result, path, overwrite=overwrite)
-        return Converted(decided.plan, _summary(model, decided, size), path)
+        return Converted(decided.plan, _summary(model, decided, size), path, measured)
     filled = model.materialize(result)
-    return Converted(decided.plan, _summary(model, decided, filled.ByteSize()), None, filled)
+    return Converted(decided.plan, _summary(model, decided, filled.ByteSize()), None, measured, filled)
 
 
 class PlanOptions(TypedDict, total=False):

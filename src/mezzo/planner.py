@@ -12,14 +12,22 @@ from mezzo.facts import Cost, Function, OpFacts
 from mezzo.graph import Graph, Kind, Node, Signature, Use
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
-from mezzo.policy import GRANTED, Category, Finding, Policy, Verdict
+from mezzo.policy import GRANTED, Category, Finding, NamedFinding, Policy, Verdict
 from mezzo.promotion import UNTROUBLED, untroubled
 from mezzo.rules import apply_rules, mention_idle, mention_missing, nodes_in
 from mezzo.selectors import Tier
-from mezzo.strategy import Choice, Problem, Strategy
+from mezzo.strategy import Choice, MeasuredCosts, Problem, Strategy
 from mezzo.structure import View, structure_rules
 from mezzo.structure.masks import mask_limits
 from mezzo.target import Refusal, Target
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorPrice:
+    """What a strategy pays for running a node low, in cost units: the price of the error that this makes."""
+
+    cost: int
+    because: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,8 @@ class Wishes:
     outputs take what their producer makes.
     `clamps_constants`: what is past the range is stored as the largest finite number, and protects nobody.
     `keep_regions` are left out of the pass; `fixed_regions` run in the dtype given. Both are patterns of `ByRegion`.
+    `found` are facts measured on data, which deny their nodes as structure findings do; `error_prices`, by node name,
+    and `measured` weigh what a strategy chooses.
     """
 
     low: DType
@@ -43,6 +53,9 @@ class Wishes:
     clamps_constants: bool = False
     keep_regions: tuple[str, ...] = ()
     fixed_regions: tuple[tuple[str, DType], ...] = ()
+    found: tuple[NamedFinding, ...] = ()
+    error_prices: Mapping[str, ErrorPrice] = field(default_factory=dict)
+    measured: MeasuredCosts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +111,12 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     hands_on_high = (
         frozenset(n for n, v in enumerate(verdicts) if v.output is HIGH) if has_outputs else frozenset[int]()
     )
+    prices = wishes.error_prices
+    penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
     problem = Problem(
-        graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs, hands_on_high
-    )
+        graph, HIGH, wishes.low, tuple(choices), categories, worths, costs, wishes.target.costs, hands_on_high,
+        penalties, wishes.measured,
+    )  # fmt: skip
     if wishes.io or wishes.fixed_regions:
         _check_links(problem, verdicts, wishes)
     return Judged(problem, tuple(verdicts), limits, tuple(notes))
@@ -133,6 +149,7 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
         if wishes.policy.findings is None or rule.name in wishes.policy.findings:
             for finding in rule.find(view):
                 _deny(graph, verdicts, structural, finding)
+    _deny_found(graph, verdicts, wishes.found)
     selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.REGION)
     selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.NAME)
     notes += mention_idle(graph, wishes.policy, selected)
@@ -150,6 +167,15 @@ def _deny(graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: 
     """A finding denies its node; the first finding is kept, and it says more than the operator's own rule."""
     if verdicts[finding.node].rule not in structural and graph.nodes[finding.node].signature.dtype is not None:
         verdicts[finding.node] = Verdict(Category.DENY, finding.rule, finding.because, finding.cause)
+
+
+def _deny_found(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFinding]) -> None:
+    """Deny what data has shown to fail. It names values and numbers, so it says more than any rule."""
+    for finding in found:
+        number = graph.by_name.get(finding.node)
+        if number is not None and graph.nodes[number].signature.dtype is not None:
+            cause = None if finding.cause is None else graph.by_name.get(finding.cause)
+            verdicts[number] = Verdict(Category.DENY, finding.rule, finding.because, cause)
 
 
 def matcher(pattern: str) -> Callable[[Node], bool]:
@@ -312,6 +338,8 @@ def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reas
             found[node.id] = _illegal(node, wishes)
         elif node.kind in (Kind.INPUT, Kind.OUTPUT, Kind.CAST):
             found[node.id] = Reason(verdict.rule, verdict.because)
+        elif not is_low[node.id] and wishes.error_prices and (price := _decisive_price(judged, node, wishes)):
+            found[node.id] = Reason("error-budget", price.because)
         elif verdict.category is Category.ALLOW and is_low[node.id]:
             found[node.id] = Reason(verdict.rule, verdict.because, verdict.cause)
         else:
@@ -321,6 +349,12 @@ def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reas
     _follow(problem, is_low, found, queue, wishes.strategy.because)
     left = Reason(*wishes.strategy.leaves)
     return [left if reason is None else reason for reason in found]
+
+
+def _decisive_price(judged: Judged, node: Node, wishes: Wishes) -> ErrorPrice | None:
+    """The price of a node's error, if it alone outweighs what running it low would save."""
+    price = wishes.error_prices.get(node.name)
+    return price if price is not None and price.cost > judged.problem.gains[node.id] else None
 
 
 def refusal_of(node: Node, wishes: Wishes) -> Refusal | None:

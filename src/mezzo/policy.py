@@ -37,6 +37,16 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedFinding:
+    """A finding about a node by its name: what was measured on one reading of a model holds for the next one."""
+
+    node: str
+    rule: str
+    because: str
+    cause: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The category of a node, the rule that gave it and the evidence, in words. `worth`, `accumulate`, `output`: see
     Rule.

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -61,6 +62,17 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return Ran(code, printed.out, printed.err)
 
     return call
+
+
+@pytest.fixture
+def save_data() -> Callable[[str], None]:
+    """Write data for the demo model: held-out images, by the name of its input."""
+
+    def save(path: str) -> None:
+        with np.load(DIGITS.with_name("heldout.npz")) as held:
+            np.savez(path, image=held["image"][:48])
+
+    return save
 
 
 @pytest.fixture

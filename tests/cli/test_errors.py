@@ -114,8 +114,8 @@ CASES = [
     ),
     (
         ("polices",),
-        r"'polices' is no command \(did you mean 'policies'\?\); choose one of convert, plan, explain, show, policies, "
-        "strategies, targets, ops, probe; see mezzo --help",
+        r"'polices' is no command \(did you mean 'policies'\?\); choose one of convert, compare, tune, ranges, "
+        "sensitivity, plan, explain, show, policies, strategies, targets, ops, probe; see mezzo --help",
     ),
 ]
 

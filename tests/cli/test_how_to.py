@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+import mezzo
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
 DIGITS = ROOT / "examples" / "digits" / "digits.onnx"
+HELD_OUT = ROOT / "examples" / "digits" / "heldout.npz"
 
 
 def commands_of(page: Path) -> list[str]:
@@ -23,7 +27,13 @@ def commands_of(page: Path) -> list[str]:
 def test_commands_of_the_page_run(run, tmp_path, monkeypatch, page):
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(DIGITS.read_bytes())
-    for text, name in re.findall(r"```toml\n(# (\S+\.toml)\n.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+    mezzo.convert("model.onnx", "model.fp16.onnx")
+    with np.load(HELD_OUT, allow_pickle=False) as file:
+        held_out = {name: array[:64] for name, array in file.items()}
+    np.savez("calib.npz", image=held_out["image"])
+    np.savez("labelled.npz", **held_out)
+    files = r"```(?:toml|python)\n(# (\S+\.(?:toml|py))\n.*?)```"
+    for text, name in re.findall(files, page.read_text(encoding="utf-8"), re.DOTALL):
         Path(name).write_text(text)
     found = commands_of(page)
     assert found
@@ -32,7 +42,7 @@ def test_commands_of_the_page_run(run, tmp_path, monkeypatch, page):
         assert (ran.code, ran.err) == (0, ""), line
 
 
-@pytest.mark.parametrize("name", ["keep-a-layer-in-fp32", "plans", "policies"])
+@pytest.mark.parametrize("name", ["keep-a-layer-in-fp32", "plans", "policies", "tune"])
 def test_python_of_the_page_runs(tmp_path, name):
     text = (ROOT / "docs" / "how-to" / f"{name}.md").read_text(encoding="utf-8")
     script = "\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL))

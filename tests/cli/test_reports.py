@@ -181,7 +181,7 @@ def test_show_prints_typed_text(run, folder):
 @pytest.mark.parametrize(
     ("words", "name"),
     [
-        (("convert", "small.onnx", "o.onnx"), "conversion"),
+        (("convert", "small.onnx", "o.onnx"), "account"),
         (("plan", "small.onnx"), "plan"),
         (("explain", "small.onnx", "mm"), "explanation"),
         (("policies",), "policies"),
@@ -193,16 +193,20 @@ def test_show_prints_typed_text(run, folder):
 def test_json_is_one_document_with_a_format(run, folder, words, name):
     ran = run(*words, "--json")
     assert (ran.code, ran.err) == (0, "")
-    assert json.loads(ran.out)["format"] == f"mezzo-{name}/1"
+    document = json.loads(ran.out, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert document["format"] == f"mezzo-{name}/1"
     assert ran.out.isascii()
 
 
 def test_json_account_of_a_conversion(run, folder):
     document = json.loads(run("convert", "layernorm.onnx", "o.onnx", "--json").out)
-    assert document["result"] == "o.onnx" and document["precisions"] == {"f16": 1, "f32": 8}
-    assert document["size_after_bytes"] == (folder / "o.onnx").stat().st_size
-    assert [(group["rule"], group["count"]) for group in document["stayed_high"]] == [("layer-norm", 7), ("softmax", 1)]
-    assert document["stayed_high"][1]["nodes"] == ["sm"]
+    assert document["command"] == "convert" and document["settings"]["policy"] == "balanced"
+    result = {"role": "result", "path": "o.onnx", "size_bytes": (folder / "o.onnx").stat().st_size, "opset": 21}
+    assert document["models"][1] == result
+    conversion = document["conversion"]
+    assert conversion["precisions"] == {"f16": 1, "f32": 8} and conversion["casts"] == 2
+    groups = [(group["rule"], group["count"]) for group in conversion["stayed_high"]]
+    assert groups == [("layer-norm", 7), ("softmax", 1)] and conversion["stayed_high"][1]["nodes"] == ["sm"]
 
 
 def test_json_plan_is_a_plan_that_can_be_replayed(run, folder):

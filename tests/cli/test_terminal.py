@@ -65,9 +65,10 @@ def test_help_shows_examples_line_by_line(run):
 
 
 @pytest.mark.parametrize("command", list(EXAMPLES))
-def test_examples_run_as_written(run, tmp_path, monkeypatch, command):
+def test_examples_run_as_written(run, save_data, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(DIGITS.read_bytes())
+    save_data("data.npz")
     for words, _ in EXAMPLES[command]:
         name, *rest = words.partition(" | ")[0].replace("'", "").split()
         assert name == "mezzo"
@@ -94,6 +95,8 @@ def test_commands_without_a_model_start_light(words):
         ("mezzo convert --opset k", 3, "keep"),
         ("mezzo convert --io l", 3, "low"),
         ("mezzo pol", 1, "policies"),
+        ("mezzo sens", 1, "sensitivity"),
+        ("mezzo tune --policy agg", 3, "aggressive"),
     ],
 )
 def test_shell_completion_offers_the_tables(words, position, offered):
@@ -135,7 +138,7 @@ def test_long_text_in_a_terminal_is_paged(folder):
     assert lines[0].startswith("PAGED ") and any("MatMul(x, w)" in line for line in lines[1:])
 
 
-@pytest.mark.parametrize("tool", ["cli_reference", "systems_page"])
+@pytest.mark.parametrize("tool", ["account_page", "cli_reference", "systems_page"])
 def test_reference_page_is_up_to_date(tool):
     script = ROOT / "tools" / f"{tool}.py"
     ran = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, timeout=60)

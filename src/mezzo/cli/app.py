@@ -5,16 +5,22 @@ from typing import Annotated
 
 import typer
 
+from mezzo.cli.compare import compare
 from mezzo.cli.convert import convert
 from mezzo.cli.examples import TOP_EXAMPLES, examples_of
 from mezzo.cli.explain import explain
 from mezzo.cli.planning import plan
 from mezzo.cli.probe import probe
+from mezzo.cli.ranges import ranges
+from mezzo.cli.sensitivity import sensitivity
 from mezzo.cli.show import show
 from mezzo.cli.tables import ops, policies, strategies, targets
+from mezzo.cli.tune import tune
 from mezzo.cli.version import print_versions
 
-_COMMANDS = (convert, plan, explain, show, policies, strategies, targets, ops, probe)
+_COMMANDS = (
+    convert, compare, tune, ranges, sensitivity, plan, explain, show, policies, strategies, targets, ops, probe,
+)  # fmt: skip
 
 
 def make_app() -> typer.Typer:

@@ -8,6 +8,7 @@ from mezzo.errors import InputError
 OUT_OF_RANGE = ("protect", "clamp", "error")
 OPSETS = ("auto", "keep")
 IO_WORDS = ("keep", "low", "follow")
+RUNS = ("emulated", "native")
 
 
 def list_policies() -> list[str]:
@@ -54,6 +55,10 @@ def complete_opset(incomplete: str) -> list[str]:
 
 def complete_io(incomplete: str) -> list[str]:
     return _complete(IO_WORDS, incomplete)
+
+
+def complete_run(incomplete: str) -> list[str]:
+    return _complete(RUNS, incomplete)
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> str:

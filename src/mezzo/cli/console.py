@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import typer
 from rich.console import Console, RenderableType
 
+from mezzo.report.documents import to_json
 from mezzo.report.layout import Layout
 from mezzo.report.names import clean, clean_lines
 
@@ -44,7 +45,7 @@ def output_layout() -> Layout:
 
 def print_document(document: Mapping[str, object]) -> None:
     """Print one JSON document, in ASCII: what a terminal would act on is escaped."""
-    _write(json.dumps(document, indent=2))
+    _write(to_json(document))
 
 
 def print_json(text: str) -> None:

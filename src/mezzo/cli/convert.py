@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mezzo.cli import measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report, say_first
 from mezzo.cli.steps import steps_after_conversion
@@ -18,6 +19,9 @@ def convert(
     result: Annotated[Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)],
     options: given.Options,
     plan_file: given.PlanFile = None,
+    data: measuring.MaybeData = None,
+    labels: measuring.Labels = None,
+    batch: measuring.BatchSize = None,
     save_plan: Annotated[
         Path | None,
         typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL),
@@ -34,6 +38,7 @@ def convert(
 
     from mezzo import pipeline
     from mezzo.cli.progress import Patience
+    from mezzo.frontends.onnx.probe.machine import find_machine
     from mezzo.planfile import load_plan
     from mezzo.planfile import save_plan as write_plan
     from mezzo.report.account import describe_conversion
@@ -51,6 +56,9 @@ def convert(
             result,
             **chosen,
             plan=replayed,
+            data=data,
+            labels=tuple(labels or ()),
+            batch_size=batch,
             overwrite=overwrite,
             progress=progress,
         )
@@ -60,10 +68,11 @@ def convert(
         return
     names = os.fspath(source), os.fspath(result)
     if as_json:
-        print_document(describe_conversion(*names, converted.plan, converted.summary))
+        described = (*names, converted.plan, converted.summary, converted.measured)
+        print_document(describe_conversion(*described, machine=find_machine()))
         return
     layout = output_layout()
-    parts = report_conversion(layout, *names, converted.plan, converted.summary)
+    parts = report_conversion(layout, *names, converted.plan, converted.summary, converted.measured)
     print_report(
         [*parts, *report_next_steps(steps_after_conversion(source, converted.plan, options, plan_file))], layout
     )

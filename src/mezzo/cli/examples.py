@@ -1,4 +1,5 @@
-"""Examples that the help shows. Those of a command run as written, one after the other, in a folder with a model.onnx.
+"""Examples that the help shows. Those of a command run as written, one after the other, in a folder that has a
+model.onnx and data for it in data.npz.
 
 Node names are those of examples/digits/digits.onnx.
 """
@@ -9,7 +10,9 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     TOP_EXAMPLES: (
         ("mezzo convert model.onnx model.fp16.onnx --to fp16", "what most people need"),
         ("mezzo plan model.onnx --to bf16", "look before anything is written"),
-        ("mezzo plan model.onnx --nodes", "find the names of nodes, and what each would run in"),
+        ("mezzo convert model.onnx safe.onnx --data data.npz", "keep in FP32 what your data shows to overflow"),
+        ("mezzo compare model.onnx safe.onnx --data data.npz", "the same answers? judged in the true precision"),
+        ("mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3", "the fastest model inside a budget"),
     ),
     "convert": (
         ("mezzo convert model.onnx model.fp16.onnx --to fp16", "inputs and outputs keep their types"),
@@ -18,6 +21,40 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo convert model.onnx low.onnx --io low", "low inputs and outputs too"),
         ("mezzo convert model.onnx small.onnx --save-plan plan.json", "keep the decisions for review"),
         ("mezzo convert model.onnx again.onnx --plan plan.json", "replay them, edited or not"),
+        ("mezzo convert model.onnx safe.onnx --data data.npz", "protect what overflows on your data, and check"),
+        ("mezzo convert model.onnx safe.onnx --data data.npz --json", "the whole account as data"),
+    ),
+    "ranges": (
+        ("mezzo ranges model.onnx --data data.npz", "what fp16 would do to each value"),
+        ("mezzo ranges model.onnx --data data.npz --json", "every value, with quantiles, for every format"),
+    ),
+    "compare": (
+        ("mezzo convert model.onnx model.fp16.onnx", "a candidate"),
+        ("mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2", "exit code 0: within the budget"),
+        (
+            "mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2 --run native",
+            "as ONNX Runtime's CPU runs it, which computes FP16 in FP32",
+        ),
+        ("mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2 --json", "every layer as data"),
+    ),
+    "sensitivity": (
+        ("mezzo sensitivity model.onnx --data data.npz", "which operators cost most of the error"),
+        ("mezzo sensitivity model.onnx --data data.npz --to bf16 --top 5", "in BF16, the worst five"),
+    ),
+    "tune": (
+        ("mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3", "largest relative L2 error of an output"),
+        (
+            "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-2 --to bf16 --save-plan plan.json",
+            "keep the decisions for review",
+        ),
+        (
+            "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3 --time-limit 10m --resume search.json",
+            "a search that can stop and go on",
+        ),
+        (
+            "mezzo tune model.onnx fast.onnx --data data.npz --max-error 1e-3 --json",
+            "the frontier and every decision as data",
+        ),
     ),
     "plan": (
         ("mezzo plan model.onnx --to fp16", "what would run in which precision, and why"),

@@ -1,13 +1,26 @@
-"""The account of a conversion or an explanation as plain data for `json.dumps`. Names stay as the model has them."""
+"""Accounts as plain data for `json.dumps`: what was decided, measured and found. Names stay as the model has them.
+
+Every command that measures or converts gives the same document, "mezzo-account/1": all sections are always there, null
+or empty where the command had no part in them. `account.schema.json` tells every field, and `schema` reads it.
+"""
 
 import dataclasses
+import json
+import math
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mezzo.plans import Plan, PlannedNode
+from mezzo.dtypes import DType
+from mezzo.plans import Accumulation, Plan, PlannedNode
+from mezzo.report import sections
 from mezzo.report.groups import count_precisions, group_high_nodes
 
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Comparison, Measured, Ranges, Sensitivity
+
 Document = dict[str, object]
+Settings = Iterable[tuple[str, str]]
 _VERSION = 1
 
 
@@ -37,26 +50,165 @@ def document(what: str, content: Mapping[str, object]) -> Document:
     return {"format": f"mezzo-{what}/{_VERSION}", **content}
 
 
-def describe_conversion(source: str, result: str, plan: Plan, summary: Summary) -> Document:
-    """Tell what a conversion did: settings, sizes, counts, and what stayed high and why."""
-    return document(
-        "conversion",
-        {
-            "source": source,
-            "result": result,
-            "settings": dict(plan.settings),
+def schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of accounts."""
+    text = files("mezzo.report").joinpath("account.schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def describe_conversion(
+    source: str,
+    result: str,
+    plan: Plan,
+    summary: Summary,
+    measured: "Measured | None" = None,
+    *,
+    settings: Settings = (),
+    accumulation: Accumulation | None = None,
+    machine: sections.Machine | None = None,
+) -> Document:
+    """Tell what a conversion did and, where it had data, what that showed. `settings` go beyond those of the plan."""
+    content = _describe_decisions(source, result, plan, summary, settings)
+    if measured is not None:
+        content |= _describe_measured(measured, plan, accumulation)
+    return _account("convert", content, machine, summary.notes, () if measured is None else _notes(measured))
+
+
+def describe_tuning(
+    source: str,
+    result: str,
+    plan: Plan,
+    summary: Summary,
+    measured: "Measured",
+    *,
+    settings: Settings = (),
+    accumulation: Accumulation | None = None,
+    machine: sections.Machine | None = None,
+) -> Document:
+    """Tell what a search found, what it measured on the way, and what stopped it."""
+    content = _describe_decisions(source, result, plan, summary, settings)
+    content |= _describe_measured(measured, plan, accumulation)
+    return _account("tune", content, machine, summary.notes, _notes(measured))
+
+
+def describe_comparison(
+    reference: str,
+    model: str,
+    comparison: "Comparison",
+    *,
+    settings: Settings = (),
+    formats: Iterable[DType] | None = None,
+    accumulation: Accumulation | None = None,
+    machine: sections.Machine | None = None,
+) -> Document:
+    """Tell how a model's answers differ from a reference's. `formats`: those emulated; by default those of the ulps."""
+    if formats is None:
+        formats = {d.ulp_format for d in (*comparison.outputs, *comparison.layers)} - {DType.FLOAT32, DType.FLOAT64}
+    content: Document = {
+        "models": [sections.describe_model("reference", reference), sections.describe_model("candidate", model)],
+        "settings": dict(settings),
+        "data": sections.describe_data(comparison.data),
+        "errors": sections.describe_errors(comparison, formats, accumulation),
+    }
+    return _account("compare", content, machine, comparison.notes)
+
+
+def describe_ranges(
+    model: str, ranges: "Ranges", *, settings: Settings = (), machine: sections.Machine | None = None
+) -> Document:
+    """Tell what the values of a model held on data."""
+    content: Document = {
+        "models": [sections.describe_model("model", model)],
+        "settings": dict(settings),
+        "data": sections.describe_data(ranges.data),
+        "ranges": sections.describe_value_ranges(ranges),
+    }
+    return _account("ranges", content, machine)
+
+
+def describe_sensitivity(
+    model: str,
+    sensitivity: "Sensitivity",
+    *,
+    settings: Settings = (),
+    notes: Iterable[str] = (),
+    machine: sections.Machine | None = None,
+) -> Document:
+    """Tell what each part of a model costs in output error when it alone runs low."""
+    content: Document = {
+        "models": [sections.describe_model("model", model)],
+        "settings": dict(settings),
+        "data": sections.describe_data(sensitivity.data),
+        "sensitivity": sections.describe_units(sensitivity),
+    }
+    return _account("sensitivity", content, machine, notes)
+
+
+def _account(
+    command: str, content: Mapping[str, object], machine: sections.Machine | None, *notes: Iterable[str]
+) -> Document:
+    """Put the sections of one command among those it has none of, always in the same order."""
+    every: Document = {
+        "command": command,
+        "versions": sections.describe_versions(machine),
+        "models": [],
+        "settings": {},
+        "conversion": None,
+        "decisions": [],
+        "data": None,
+        "ranges": None,
+        "errors": None,
+        "sensitivity": None,
+        "frontier": [],
+        "costs": None,
+        "search": None,
+    }
+    assert content.keys() <= every.keys(), "a section that the schema does not know"
+    said = list(dict.fromkeys(note for several in notes for note in several))
+    return document("account", {**every, **content, "notes": said})
+
+
+def _describe_decisions(source: str, result: str, plan: Plan, summary: Summary, settings: Settings) -> Document:
+    """The sections that a plan and a written model give."""
+    return {
+        "models": [
+            sections.describe_model("source", source, summary.size_before_bytes, summary.opset_before),
+            sections.describe_model("result", result, summary.size_after_bytes, summary.opset_after),
+        ],
+        "settings": {**dict(plan.settings), **dict(settings)},
+        "conversion": {
+            "high": str(plan.high),
+            "low": str(plan.low),
             "precisions": {str(dtype): count for dtype, count in count_precisions(plan).items()},
             "low_nodes": summary.low_nodes,
             "high_nodes": summary.high_nodes,
             "casts": summary.casts,
-            "size_before_bytes": summary.size_before_bytes,
-            "size_after_bytes": summary.size_after_bytes,
-            "opset_before": summary.opset_before,
-            "opset_after": summary.opset_after,
             "stayed_high": _stayed_high(plan),
-            "notes": list(summary.notes),
         },
-    )
+        "decisions": [describe_node(node) for node in plan.nodes],
+    }
+
+
+def _describe_measured(measured: "Measured", plan: Plan, accumulation: Accumulation | None) -> Document:
+    """The sections that numerics give; those that were not asked for are left out."""
+    given: Document = {"data": sections.describe_data(measured.data)}
+    if measured.ranges is not None:
+        given["ranges"] = sections.describe_value_ranges(measured.ranges)
+    if measured.comparison is not None:
+        formats = {dtype for node in plan.nodes for dtype in node.precision} - {DType.FLOAT32, DType.FLOAT64}
+        given["errors"] = sections.describe_errors(measured.comparison, formats, accumulation)
+    if measured.sensitivity is not None:
+        given["sensitivity"] = sections.describe_units(measured.sensitivity)
+    if measured.costs is not None:
+        given["costs"] = sections.describe_costs(measured.costs)
+    if measured.search is not None:
+        given["search"] = sections.describe_search(measured.search)
+    return {**given, "frontier": sections.describe_frontier(measured.frontier)}
+
+
+def _notes(measured: "Measured") -> Iterable[str]:
+    return (*measured.notes, *(() if measured.comparison is None else measured.comparison.notes))
 
 
 def describe_chain(model: str, chain: Iterable[PlannedNode]) -> Document:
@@ -86,7 +238,9 @@ def _stayed_high(plan: Plan) -> list[Document]:
 
 
 def spell(value: object) -> object:
-    """Turn a frozen row of a table into data: enums become their values, sets become sorted lists."""
+    """Turn a frozen row of a table into data: enums become their values, sets sorted lists, infinities words."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else sections.number(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: spell(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, frozenset):

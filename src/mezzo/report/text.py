@@ -1,7 +1,8 @@
 """The report of a conversion or a plan, for people: counts, what stayed high and why, notes, what to try next."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group as Stack
 from rich.console import RenderableType
@@ -9,12 +10,18 @@ from rich.text import Text
 
 from mezzo.plans import Plan
 from mezzo.report.account import Summary
+from mezzo.report.comparison import report_notes, report_outputs, report_verdict
+from mezzo.report.figures import spell_count, spell_data
 from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean, format_size, join_some, spell_precision
 
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Measured
+
 _NAMES_SHOWN = 3
 _REASONS_SHOWN = 2
+_DATA_RULES = "data-"  # how the rules start that protect nodes for what data showed
 # Settings that go without saying.
 _UNSAID = {
     ("include", "[]"),
@@ -27,8 +34,22 @@ _UNSAID = {
 }
 
 
-def report_conversion(layout: Layout, source: str, result: str, plan: Plan, summary: Summary) -> list[RenderableType]:
-    """Lay out what a conversion did, what to try next apart."""
+def report_conversion(
+    layout: Layout, source: str, result: str, plan: Plan, summary: Summary, measured: "Measured | None" = None
+) -> list[RenderableType]:
+    """Lay out what a conversion did and, where it had data, what that showed; what to try next apart."""
+    title = heading(f"{clean(source)} -> {clean(result)}")
+    parts = [title, settings_line(plan), blank(), report_counts(layout, plan, summary)]
+    parts += report_high_nodes(layout, plan)
+    notes = list(summary.notes)
+    if measured is not None:
+        parts += _report_measured(layout, plan, measured)
+        notes += [*measured.notes, *(() if measured.comparison is None else measured.comparison.notes)]
+    return parts + report_notes(tuple(dict.fromkeys(notes)))
+
+
+def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableType:
+    """Lay out a model before and after in numbers."""
     table = layout.make_table("", "before", "after", right=("before", "after"))
     counts, low_before = count_precisions(plan), count_already_low(plan)
     before = {**counts, plan.low: low_before, plan.high: counts[plan.high] + counts[plan.low] - low_before}
@@ -37,8 +58,25 @@ def report_conversion(layout: Layout, source: str, result: str, plan: Plan, summ
     table.add_row("casts added", "", str(summary.casts))
     table.add_row("size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes))
     table.add_row("opset", _format_opset(summary.opset_before), _format_opset(summary.opset_after))
-    parts: list[RenderableType] = [heading(f"{clean(source)} -> {clean(result)}"), _settings_line(plan), blank(), table]
-    return [*parts, *_report_high_nodes(layout, plan), *_report_notes(summary.notes)]
+    return table
+
+
+def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[RenderableType]:
+    """Lay out what the data protected, and whether the result gives the right answers on it."""
+    parts: list[RenderableType] = []
+    if measured.data is not None:
+        kept = [group for group in group_high_nodes(plan) if group.rule.startswith(_DATA_RULES)]
+        nodes = sum(len(group.nodes) for group in kept)
+        values = 0 if measured.ranges is None else len(measured.ranges.values)
+        found = f"protects {spell_count(nodes, 'node')}: see {' and '.join(clean(group.rule) for group in kept)} above"
+        found = found if nodes else f"found nothing that {plan.low} cannot hold"
+        seen = f" in {spell_count(values, 'value')}" if values else ""
+        parts += [blank(), heading("what the data showed"), indented(clean(spell_data(measured.data)), style="dim")]
+        parts += [indented(f"the data {found}{seen if not nodes else ''}")]
+    if measured.comparison is not None:
+        outputs = report_outputs(layout, measured.comparison.outputs)
+        parts += [blank(), heading("the check"), *report_verdict(measured.comparison), blank(), *outputs]
+    return parts
 
 
 def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]:
@@ -49,8 +87,8 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
     table.add_row("casts added", str(count_casts(plan)))
     if plan.opset is not None:
         table.add_row("opset", f"rises to {plan.opset}")
-    parts: list[RenderableType] = [heading(f"plan of {clean(source)}"), _settings_line(plan), blank(), table]
-    return [*parts, *_report_high_nodes(layout, plan), *_report_notes(plan.notes)]
+    parts: list[RenderableType] = [heading(f"plan of {clean(source)}"), settings_line(plan), blank(), table]
+    return [*parts, *report_high_nodes(layout, plan), *report_notes(plan.notes)]
 
 
 def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
@@ -75,7 +113,7 @@ def _format_opset(opset: int | None) -> str:
     return "none" if opset is None else str(opset)
 
 
-def _settings_line(plan: Plan) -> Text:
+def settings_line(plan: Plan) -> Text:
     """The settings a reader needs to make the same plan again."""
     said = [(name, _plain(value)) for name, value in plan.settings if value and (name, value) not in _UNSAID]
     return Text(", ".join(f"{name.replace('_', '-')} {clean(value)}" for name, value in said), style="dim")
@@ -86,7 +124,8 @@ def _plain(value: str) -> str:
     return " ".join(json.loads(value)) if value.startswith("[") else value
 
 
-def _report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
+def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
+    """Lay out the operators that stay high, by the rule that kept them."""
     groups = group_high_nodes(plan)
     total = sum(count_precisions(plan).values())
     if not groups:
@@ -111,8 +150,3 @@ def _explain_group(group: Group) -> Stack:
     if len(group.nodes) > _REASONS_SHOWN:
         lines.append(Text(f"and {len(group.nodes) - _REASONS_SHOWN} more", style="dim"))
     return Stack(*lines)
-
-
-def _report_notes(notes: Iterable[str]) -> list[RenderableType]:
-    lines = [indented(clean(note)) for note in notes]
-    return [blank(), heading("notes"), *lines] if lines else []

@@ -1,0 +1,74 @@
+"""mezzo sensitivity: what each operator costs in output error when it alone runs low."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli import measuring
+from mezzo.cli import options as given
+from mezzo.cli.console import output_layout, print_document, print_report
+
+
+@given.with_options
+def sensitivity(
+    *,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)],
+    data: measuring.Data,
+    options: given.Options,
+    labels: measuring.Labels = None,
+    batch: measuring.BatchSize = None,
+    runs: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Most forward runs to spend.", rich_help_panel=measuring.PANEL)
+    ] = 48,
+    accumulate: measuring.Accumulate = None,
+    tile: measuring.Tile = None,
+    top: measuring.Top = 20,
+    as_json: given.AsJson = False,
+    quiet: given.Quiet = False,
+) -> None:
+    """Find what each operator costs in output error when it alone runs low.
+
+    A few dozen runs on the first samples of the data: groups that cost much are split, groups that cost nothing are
+    not. What may run low at all is the policy's to say, aggressive unless given.
+    """
+    chosen = options.to_library()
+    measuring.check_top(top)
+    if options.policy == given.Options().policy:
+        chosen["policy"] = "aggressive"
+
+    from mezzo.cli.progress import Patience
+    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.report.account import describe_sensitivity
+    from mezzo.report.sensitivity import report_sensitivity
+    from mezzo.sensing import sensitivity as find
+
+    with Patience() as progress:
+        found = find(
+            model,
+            data,
+            labels=tuple(labels or ()),
+            batch_size=batch,
+            max_runs=runs,
+            accumulate=accumulate,
+            tile=tile,
+            progress=progress,
+            **chosen,
+        )
+    if quiet:
+        return
+    if as_json:
+        asked = measuring.spell_settings(
+            data=data,
+            batch=batch,
+            runs=runs,
+            accumulate=accumulate,
+            tile=tile,
+            to=chosen["to"],
+            policy=chosen["policy"],
+        )
+        print_document(describe_sensitivity(os.fspath(model), found, settings=asked, machine=find_machine()))
+        return
+    layout = output_layout()
+    print_report(report_sensitivity(layout, os.fspath(model), found, top), layout)

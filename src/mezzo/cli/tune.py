@@ -1,0 +1,112 @@
+"""mezzo tune: the fastest model inside a budget of error, with the frontier it was chosen from."""
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mezzo.cli import measuring
+from mezzo.cli import options as given
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.errors import InputError
+
+_PANEL = "Budget and search"
+_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@given.with_options
+def tune(
+    *,
+    source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
+    result: Annotated[Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)],
+    data: measuring.Data,
+    max_error: Annotated[
+        float | None,
+        typer.Option("--max-error", metavar="E", min=0.0, rich_help_panel=_PANEL,
+                     help="The budget: the largest relative L2 error of an output, such as 1e-3."),
+    ] = None,
+    metric: measuring.Metric = None,
+    max_drop: measuring.MaxDrop = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Option("--held-out", metavar="DATA", rich_help_panel=_PANEL,
+                     help="Data that only the last check sees; else a quarter of --data.", show_default=False),
+    ] = None,
+    options: given.Options,
+    labels: measuring.Labels = None,
+    batch: measuring.BatchSize = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Weigh with times measured on the target here, not with its table.",
+                     rich_help_panel=_PANEL),
+    ] = False,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="10m", help="End with the best plan found by then: 90s, 10m, 2h.",
+                     rich_help_panel=_PANEL, show_default=False),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option("--resume", metavar="FILE", help="Keep what was run here, and go on from it.",
+                     rich_help_panel=_PANEL, show_default=False),
+    ] = None,
+    accumulate: measuring.Accumulate = None,
+    tile: measuring.Tile = None,
+    save_plan: Annotated[
+        Path | None,
+        typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL),
+    ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
+    ] = False,
+    as_json: given.AsJson = False,
+    quiet: given.Quiet = False,
+) -> None:  # fmt: skip
+    """Find the fastest mixed-precision model whose answers stay inside a budget of error.
+
+    Every point that it weighs is an exact optimum; what it chooses is verified in the true precision, on data that the
+    search has not seen. It always writes a model, and says what stopped it.
+    """
+    chosen = options.to_library()
+    if options.policy == given.Options().policy:
+        chosen["policy"] = "aggressive"
+    limit_s = None if time_limit is None else _read_duration(time_limit)
+
+    from mezzo.cli.progress import Patience
+    from mezzo.comparing import read_accumulation
+    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.planfile import save_plan as write_plan
+    from mezzo.report.account import describe_tuning
+    from mezzo.report.tuning import report_tuning
+    from mezzo.tuning import tune as find
+
+    with Patience() as progress:
+        found = find(
+            source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,
+            labels=tuple(labels or ()), batch_size=batch, measure=measure, accumulate=accumulate, tile=tile,
+            time_limit_s=limit_s, resume=resume, overwrite=overwrite, progress=progress, **chosen,
+        )  # fmt: skip
+        if save_plan is not None:
+            write_plan(found.plan, save_plan)
+    if quiet:
+        return
+    names = os.fspath(source), os.fspath(result)
+    assert found.measured is not None, "tuning measures"
+    if as_json:
+        described = (*names, found.plan, found.summary, found.measured)
+        accumulation = read_accumulation(accumulate, tile, "emulated")
+        print_document(describe_tuning(*described, accumulation=accumulation, machine=find_machine()))
+        return
+    layout = output_layout()
+    print_report(report_tuning(layout, *names, found.plan, found.summary, found.measured), layout)
+
+
+def _read_duration(text: str) -> float:
+    """Seconds of "90s", "10m" or "2h". Raises InputError: it is none of these."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if found is None or float(found[1]) == 0:
+        raise InputError(f"--time-limit {text!r} is no duration; give one such as 90s, 10m or 2h")
+    return float(found[1]) * _UNITS_S[found[2]]

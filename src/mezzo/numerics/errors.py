@@ -1,0 +1,67 @@
+"""The error of a run against a reference in one figure: the largest relative L2 over the outputs."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+class ErrorSum:
+    """Adds up squared errors over batches, in FP64. The quick measure of a search; `metrics` has the full one."""
+
+    def __init__(self) -> None:
+        self._wrong: dict[str, float] = {}
+        self._whole: dict[str, float] = {}
+        self.is_broken = False
+
+    def add(self, reference: Mapping[str, Any], got: Mapping[str, Any]) -> None:
+        """Compare one batch of outputs by name."""
+        for name, want in reference.items():
+            self._add(name, want, got.get(name))
+
+    def _add(self, name: str, want: Any, found: Any) -> None:
+        if isinstance(want, list):
+            if not isinstance(found, list) or len(found) != len(want):
+                self.is_broken = True
+                return
+            for one, other in zip(want, found, strict=True):
+                self._add(name, one, other)
+            return
+        if want is None or found is None:
+            self.is_broken |= want is not found
+            return
+        want, found = np.asarray(want), np.asarray(found)
+        if want.shape != found.shape:
+            self.is_broken = True
+        elif want.dtype.kind in "fV":
+            self._add_floats(name, want.astype(np.float64), found.astype(np.float64))
+        elif not np.array_equal(want, found):
+            # Integers that differ are counted as wrong numbers of size one: an argmax that flips is no broken output.
+            self._note(name, float(np.sum(want != found)), float(want.size))
+
+    def _add_floats(self, name: str, want: Any, found: Any) -> None:
+        finite = np.isfinite(want)
+        same = finite | (want == found) | (np.isnan(want) & np.isnan(found))
+        if not same.all() or not np.isfinite(found[finite]).all():
+            self.is_broken = True
+            return
+        self._note(name, float(np.sum((found[finite] - want[finite]) ** 2)), float(np.sum(want[finite] ** 2)))
+
+    def _note(self, name: str, wrong: float, whole: float) -> None:
+        self._wrong[name] = self._wrong.get(name, 0.0) + wrong
+        self._whole[name] = self._whole.get(name, 0.0) + whole
+
+    @property
+    def error(self) -> float:
+        """The largest relative L2 error of an output; infinite where an output is NaN or infinite and should not be,
+        or is not zero where the reference is."""
+        if self.is_broken:
+            return math.inf
+        return max((_ratio(wrong, self._whole[name]) for name, wrong in self._wrong.items()), default=0.0)
+
+
+def _ratio(wrong: float, whole: float) -> float:
+    if wrong == 0.0:
+        return 0.0
+    return math.sqrt(wrong / whole) if whole > 0.0 else math.inf

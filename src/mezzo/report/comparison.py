@@ -1,0 +1,158 @@
+"""The report of a comparison: the verdict in one sentence, the outputs, and where inside the error begins."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.report.figures import (
+    spell_agreement,
+    spell_cosine,
+    spell_count,
+    spell_data,
+    spell_error,
+    spell_interval,
+    spell_share,
+)
+from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.names import clean
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Comparison, Deviation, MetricResult
+
+_WORST = 10
+_NONE = "-"
+_RUNS = {
+    "emulated": "emulated: every result is rounded as the types say",
+    "native": "run natively: the runtime decides what it computes in",
+}
+
+
+def report_comparison(layout: Layout, reference: str, model: str, comparison: "Comparison") -> list[RenderableType]:
+    """Lay out a verdict and what it stands on."""
+    how = f"{spell_data(comparison.data)}; {_RUNS.get(comparison.run, comparison.run)}"
+    parts: list[RenderableType] = [
+        heading(f"{clean(reference)} <-> {clean(model)}"),
+        Text(clean(how), style="dim"),
+        blank(),
+        *report_verdict(comparison),
+        blank(),
+        *report_outputs(layout, comparison.outputs),
+        *_report_metric(comparison.metric),
+        *_report_layers(layout, comparison),
+    ]
+    return parts + report_notes(comparison.notes)
+
+
+def report_verdict(comparison: "Comparison") -> list[RenderableType]:
+    """Lay out the verdict: one sentence, then the numbers behind it."""
+    verdict = comparison.verdict
+    is_open = not verdict.is_same and verdict.error.estimate <= verdict.budget
+    word, style = ("the same", "bold green") if verdict.is_same else ("not the same", "bold red")
+    is_faulty = any(output.fault for output in comparison.outputs)
+    if is_open and not is_faulty:
+        word, style = "undecided", "bold yellow"
+    measured = ""
+    if not is_faulty and math.isfinite(verdict.error.estimate):
+        measured = f"{100 * verdict.error.confidence:g} % interval {spell_interval(verdict.error)}; "
+    limits = (
+        f"budget {spell_error(verdict.budget)}, {verdict.budget_source}; noise of FP32 {spell_error(verdict.noise)}"
+    )
+    because = verdict.because.removeprefix(f"{word}: ")
+    return [
+        Text.assemble((word, style), f": {clean(because)}"),
+        indented(clean(measured + limits), style="dim"),
+    ]
+
+
+def report_outputs(layout: Layout, outputs: "Sequence[Deviation]") -> list[RenderableType]:
+    """Lay out how the outputs differ, and what is wrong with them whatever the error."""
+    if not outputs:
+        return [Text("no output computes floats")]
+    has_classes = any(output.top1 is not None for output in outputs)
+    percent = f"{100 * outputs[0].relative_l2.confidence:g} % interval"
+    numbers = ("relative L2", percent, "cosine", "SQNR dB", "ulp")
+    table = layout.make_table("output", *numbers, *(("top-1",) if has_classes else ()), right=(*numbers, "top-1"))
+    for output in outputs:
+        classes = "" if output.top1 is None else spell_share(output.top1.estimate)
+        cells = _spell_figures(output)
+        cells.insert(1, _NONE if output.fault else spell_interval(output.relative_l2))
+        table.add_row(_spell_name(output), *cells, *((classes,) if has_classes else ()))
+    more = [
+        f"{clean(output.name)}: top-{k} agreement {spell_agreement(share)}"
+        for output in outputs
+        for k, share in ((1, output.top1), (output.k, output.topk))
+        if k is not None and share is not None
+    ]
+    return [table, *(indented(line) for line in more), *_report_faults(outputs)]
+
+
+def _report_faults(deviations: "Sequence[Deviation]") -> list[RenderableType]:
+    return [indented(f"{clean(found.name)}: {clean(found.fault)}", style="red") for found in deviations if found.fault]
+
+
+def _report_metric(metric: "MetricResult | None") -> list[RenderableType]:
+    if metric is None:
+        return []
+    values = f"{metric.reference:.6g} -> {metric.candidate:.6g}"
+    change = f"{abs(metric.drop):.3g} {'worse' if metric.drop > 0 else 'better'}" if metric.drop else "no change"
+    return [blank(), Text.assemble((clean(metric.name), "bold"), f": {values}, {change}")]
+
+
+def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableType]:
+    """Lay out the worst layers, and the first in the order of the graph that no longer keeps the budget."""
+    layers = comparison.layers
+    if not layers:
+        return []
+    # Where a metric is what must hold, the budget is none of an error; any error past all bounds is still a beginning.
+    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
+    begins = find_beginning(layers, budget)
+    worst = sorted(layers, key=_badness, reverse=True)[:_WORST]
+    numbers = ("relative L2", "cosine", "SQNR dB", "ulp")
+    table = layout.make_table("layer", *numbers, right=numbers)
+    for layer in worst:
+        table.add_row(_spell_name(layer), *_spell_figures(layer))
+    shown = f"the worst {len(worst)} of {spell_count(len(layers), 'layer')}" if len(worst) < len(layers) else "layers"
+    parts: list[RenderableType] = [blank(), heading(f"{shown}, the worst first"), table, *_report_faults(worst)]
+    if begins is not None:
+        before = spell_count(layers.index(begins), "layer")
+        why = clean(begins.fault) if begins.fault else f"error {spell_error(begins.relative_l2.estimate)}"
+        said = f"the error begins at {clean(begins.name)}: {why}; the {before} before it keep the budget"
+        parts += [blank(), Text(said if before[0] != "0" else f"the error begins at {clean(begins.name)}: {why}")]
+    return parts
+
+
+def bounds_errors(comparison: "Comparison") -> bool:
+    """Tell a verdict on errors of outputs from one on how much worse a metric became."""
+    # By their texts, in which NaN equals NaN.
+    return any(str(output.relative_l2) == str(comparison.verdict.error) for output in comparison.outputs)
+
+
+def find_beginning(layers: "Sequence[Deviation]", budget: float) -> "Deviation | None":
+    """Find the first layer, in the order of the graph, that is wrong or past the budget."""
+    return next((layer for layer in layers if layer.fault or not layer.relative_l2.estimate <= budget), None)
+
+
+def _badness(layer: "Deviation") -> tuple[bool, float]:
+    error = layer.relative_l2.estimate
+    return layer.fault is not None, math.inf if math.isnan(error) else error
+
+
+def _spell_name(found: "Deviation") -> Text:
+    return Text(clean(found.name), style="red" if found.fault else "cyan")
+
+
+def _spell_figures(found: "Deviation") -> list[str]:
+    """Error, cosine, decibels and ulps. Those of a faulty value mean nothing: they leave out what is no number."""
+    if found.fault:
+        return [_NONE] * 4
+    ulps = f"{found.largest_ulp:.3g} {found.ulp_format}"
+    return [spell_error(found.relative_l2.estimate), spell_cosine(found.cosine), f"{found.sqnr_db:.1f}", ulps]
+
+
+def report_notes(notes: Sequence[str]) -> list[RenderableType]:
+    """Lay out what a reader has to know besides."""
+    lines = [indented(clean(note)) for note in notes]
+    return [blank(), heading("notes"), *lines] if lines else []

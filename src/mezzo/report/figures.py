@@ -1,0 +1,73 @@
+"""Spells numbers for people: errors, shares, intervals. Plain ASCII, and never more digits than mean something."""
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import DataSource, Interval
+
+_LONG_S = 120
+
+
+def spell_error(error: float) -> str:
+    """Three digits of a relative error: 3.12e-04, 0.123, inf."""
+    if error == 0 or not math.isfinite(error):
+        return f"{error:g}"
+    return f"{error:.2e}" if abs(error) < 0.01 or abs(error) >= 1000 else f"{error:.3g}"
+
+
+def spell_number(value: float) -> str:
+    """Four digits of any number: 65504, 1.234e+05, -0.001."""
+    return f"{value:.5g}" if value.is_integer() and abs(value) < 100_000 else f"{value:.4g}"
+
+
+def spell_share(share: float) -> str:
+    """A share as a percentage that tells few from none and nearly all from all: "12.3 %", "<0.01 %", ">99.99 %"."""
+    if not math.isfinite(share):
+        return "nan"
+    if 0 < share < 1e-4:
+        return "<0.01 %"
+    if 1 - 1e-4 < share < 1:
+        return ">99.99 %"
+    digits = 2 if 0 < share < 0.001 or 0.999 < share < 1 else 1
+    return f"{100 * share:.{digits}f} %" if share not in (0, 1) else f"{100 * share:.0f} %"
+
+
+def spell_cosine(cosine: float) -> str:
+    """A cosine, cut and not rounded: only 1 is spelled "1"."""
+    if not math.isfinite(cosine):
+        return "nan"
+    if cosine >= 1:
+        return "1"
+    return f"{math.floor(cosine * 1e7) / 1e7:.7f}"
+
+
+def spell_interval(interval: "Interval") -> str:
+    """Both ends of an interval of errors, two digits each."""
+    return " .. ".join(
+        f"{end:.1e}" if math.isfinite(end) and end else f"{end:g}" for end in (interval.low, interval.high)
+    )
+
+
+def spell_agreement(share: "Interval") -> str:
+    """A share of rows with its interval: "98.4 % (95.1 % .. 99.8 %)"."""
+    return f"{spell_share(share.estimate)} ({spell_share(share.low)} .. {spell_share(share.high)})"
+
+
+def spell_data(data: "DataSource") -> str:
+    """The data and how much of it there was."""
+    samples = f"{data.samples} sample{'' if data.samples == 1 else 's'}"
+    return f"{data.name}: {samples} in {data.batches} batch{'' if data.batches == 1 else 'es'}"
+
+
+def spell_time(time_s: float) -> str:
+    """A duration: 0.4 s, 12 s, 3 min 20 s."""
+    if time_s < _LONG_S:
+        return f"{time_s:.2g} s" if time_s < 10 else f"{time_s:.0f} s"
+    minutes, seconds = divmod(round(time_s), 60)
+    return f"{minutes} min {seconds} s"
+
+
+def spell_count(number: int, what: str) -> str:
+    """A number of things: "1 node", "12 nodes"."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,244 @@
+"""The sections of an account: what was measured, spelled as plain data for `json.dumps`. The schema says what is what.
+
+JSON has no infinities and no NaN: such a number is one of the strings "inf", "-inf", "nan". What is absent is null.
+"""
+
+import math
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from platform import python_version
+from typing import TYPE_CHECKING, Protocol
+
+from mezzo.dtypes import DType
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import (
+        Comparison,
+        CostTable,
+        DataSource,
+        Deviation,
+        FrontierPoint,
+        Interval,
+        Ranges,
+        SearchRecord,
+        Sensitivity,
+        ValueRange,
+    )
+    from mezzo.plans import Accumulation
+
+Document = dict[str, object]
+_PACKAGES = ("onnx", "onnxruntime", "numpy")
+_ORDER = {dtype: place for place, dtype in enumerate(DType)}
+
+
+class Machine(Protocol):
+    """What a report asks of a machine."""
+
+    @property
+    def architecture(self) -> str: ...
+    @property
+    def features(self) -> tuple[str, ...] | None: ...
+
+
+def number(value: float) -> float | str:
+    """Spell a number with nine significant digits, which tell any two FP32 numbers apart; whole numbers exactly."""
+    found = float(value)
+    if math.isnan(found):
+        return "nan"
+    if math.isinf(found):
+        return "inf" if found > 0 else "-inf"
+    return found if found.is_integer() else float(f"{found:.9g}")
+
+
+def sort_dtypes(dtypes: Iterable[DType]) -> list[DType]:
+    """The different dtypes, in the order in which mezzo lists them."""
+    return sorted(set(dtypes), key=lambda dtype: _ORDER[dtype])
+
+
+def describe_versions(machine: Machine | None) -> Document:
+    """What the numbers depend on: the versions at work and, where it is known, the machine."""
+    return {
+        "mezzo": version("mezzo"),
+        "python": python_version(),
+        **{name: _find_version(name) for name in _PACKAGES},
+        "machine": None
+        if machine is None
+        else {
+            "architecture": machine.architecture,
+            "features": None if machine.features is None else list(machine.features),
+        },
+    }
+
+
+def _find_version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def describe_model(role: str, path: str, size_bytes: int | None = None, opset: int | None = None) -> Document:
+    """A model, and what it is to the command."""
+    return {"role": role, "path": path, "size_bytes": size_bytes, "opset": opset}
+
+
+def describe_data(data: "DataSource | None") -> Document | None:
+    """The data that something was measured on."""
+    return None if data is None else {"name": data.name, "batches": data.batches, "samples": data.samples}
+
+
+def describe_value_ranges(ranges: "Ranges") -> Document:
+    """The ranges of a model's values, in graph order."""
+    return {
+        "data": describe_data(ranges.data),
+        "values": [_describe_value(value) for value in ranges.values],
+        "skipped": list(ranges.skipped),
+    }
+
+
+def _describe_value(value: "ValueRange") -> Document:
+    return {
+        "value": value.value,
+        "node": value.node,
+        "op": value.op,
+        "count": int(value.count),
+        "sampled": int(value.sampled),
+        "minimum": number(value.minimum),
+        "maximum": number(value.maximum),
+        "mean_absolute": number(value.mean_absolute),
+        "has_nan": bool(value.has_nan),
+        "has_infinity": bool(value.has_infinity),
+        "quantiles": [[number(share), number(magnitude)] for share, magnitude in value.quantiles],
+        "formats": {
+            str(dtype): {
+                "beyond": number(value.formats[dtype].beyond),
+                "below_normal": number(value.formats[dtype].below_normal),
+                "vanishing": number(value.formats[dtype].vanishing),
+                "rounding": number(value.formats[dtype].rounding),
+            }
+            for dtype in sort_dtypes(value.formats)
+        },
+        "largest_at": value.largest_at,
+    }
+
+
+def describe_errors(
+    comparison: "Comparison", formats: Iterable[DType], accumulation: "Accumulation | None"
+) -> Document:
+    """How a model's answers differ from the reference's, value by value, and the verdict.
+
+    `formats` are those whose rounding was emulated; `accumulation` how low precision summed, None for FP32 sums.
+    """
+    verdict, metric = comparison.verdict, comparison.metric
+    return {
+        "data": describe_data(comparison.data),
+        "run": comparison.run,
+        "emulation": None
+        if comparison.run != "emulated"
+        else {
+            "formats": [str(dtype) for dtype in sort_dtypes(formats)],
+            "accumulate": None if accumulation is None else str(accumulation.dtype),
+            "tile": None if accumulation is None else int(accumulation.tile),
+        },
+        "outputs": [_describe_deviation(deviation) for deviation in comparison.outputs],
+        "layers": [_describe_deviation(deviation) for deviation in comparison.layers],
+        "verdict": {
+            "is_same": bool(verdict.is_same),
+            "error": _describe_interval(verdict.error),
+            "budget": number(verdict.budget),
+            "budget_source": verdict.budget_source,
+            "noise": number(verdict.noise),
+            "because": verdict.because,
+        },
+        "metric": None
+        if metric is None
+        else {
+            "name": metric.name,
+            "reference": number(metric.reference),
+            "candidate": number(metric.candidate),
+            "drop": number(metric.drop),
+        },
+    }
+
+
+def _describe_deviation(deviation: "Deviation") -> Document:
+    return {
+        "name": deviation.name,
+        "samples": int(deviation.samples),
+        "relative_l2": _describe_interval(deviation.relative_l2),
+        "cosine": number(deviation.cosine),
+        "sqnr_db": number(deviation.sqnr_db),
+        "largest_absolute": number(deviation.largest_absolute),
+        "largest_ulp": number(deviation.largest_ulp),
+        "ulp_format": str(deviation.ulp_format),
+        "fault": deviation.fault,
+        "top1": None if deviation.top1 is None else _describe_interval(deviation.top1),
+        "topk": None if deviation.topk is None else _describe_interval(deviation.topk),
+        "k": None if deviation.k is None else int(deviation.k),
+    }
+
+
+def _describe_interval(interval: "Interval") -> Document:
+    return {
+        "estimate": number(interval.estimate),
+        "low": number(interval.low),
+        "high": number(interval.high),
+        "confidence": number(interval.confidence),
+    }
+
+
+def describe_units(sensitivity: "Sensitivity") -> Document:
+    """What each unit costs in output error when it alone runs low."""
+    return {
+        "data": describe_data(sensitivity.data),
+        "all_low": number(sensitivity.all_low),
+        "runs": int(sensitivity.runs),
+        "units": [
+            {
+                "name": unit.name,
+                "nodes": list(unit.nodes),
+                "error": number(unit.error),
+                "is_measured": bool(unit.is_measured),
+                "fault": unit.fault,
+            }
+            for unit in sensitivity.units
+        ],
+    }
+
+
+def describe_costs(costs: "CostTable") -> Document:
+    """What each node costs in each precision."""
+    nodes = [{"node": cost.node, "high": number(cost.high), "low": number(cost.low)} for cost in costs.nodes]
+    return {"source": costs.source, "unit": costs.unit, "nodes": nodes}
+
+
+def describe_frontier(points: "Iterable[FrontierPoint]") -> list[Document]:
+    """The plans that a search found for one price of error each, in its order."""
+    return [
+        {
+            "weight": number(point.weight),
+            "cost": number(point.cost),
+            "low_nodes": int(point.low_nodes),
+            "predicted_error": number(point.predicted_error),
+            "error": None if point.error is None else number(point.error),
+            "is_chosen": bool(point.is_chosen),
+        }
+        for point in points
+    ]
+
+
+def describe_search(search: "SearchRecord") -> Document:
+    """How a search went and what ended it."""
+    held_out = search.held_out_error
+    return {
+        "budget": number(search.budget),
+        "margin": number(search.margin),
+        "evaluations": int(search.evaluations),
+        "partial_evaluations": int(search.partial_evaluations),
+        "error": number(search.error),
+        "held_out_error": None if held_out is None else number(held_out),
+        "is_within_budget": bool(search.is_within_budget),
+        "stopped_by": search.stopped_by,
+        "time_s": number(search.time_s),
+        "costliest": search.costliest,
+    }

@@ -1,0 +1,56 @@
+"""The report of a sensitivity: what each part of a model costs in output error when it alone runs low."""
+
+import math
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.report.figures import spell_count, spell_data, spell_error, spell_share
+from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.names import clean, join_some
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Sensitivity, UnitError
+
+_NODES_SHOWN = 3
+
+
+def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", limit: int) -> list[RenderableType]:
+    """Lay out the `limit` most costly units. Squares of errors add, so shares are of the sum of squares."""
+    runs = f"{spell_count(sensitivity.runs, 'run')} on {spell_data(sensitivity.data)}"
+    all_low = f"with everything low that may be, the output error is {spell_error(sensitivity.all_low)}"
+    parts: list[RenderableType] = [
+        heading(f"sensitivity of {clean(model)}"), Text(clean(runs), style="dim"), blank(), Text(all_low), blank(),
+    ]  # fmt: skip
+    units = sensitivity.units
+    if not units:
+        return [*parts[:-2], Text("no node may run low, so none costs anything")]
+    shown = units[:limit]
+    some = f", the {len(shown)} most costly" if len(shown) < len(units) else ", the most costly first"
+    table = layout.make_table("unit", "error alone", "of all", "found by", "nodes", right=("error alone", "of all"))
+    whole = sum(unit.error**2 for unit in units if math.isfinite(unit.error))
+    for unit in shown:
+        table.add_row(
+            Text(clean(unit.name), style="red" if unit.fault else "cyan"), spell_error(unit.error),
+            _spell_part(unit, whole), "a run" if unit.is_measured else "its share of a run", _spell_nodes(unit),
+        )  # fmt: skip
+    faults = [indented(f"{clean(unit.name)}: {clean(unit.fault)}", style="red") for unit in shown if unit.fault]
+    parts += [heading(f"{spell_count(len(units), 'unit')}{some}"), table, *faults]
+    if len(shown) < len(units):
+        rest = [unit.error**2 for unit in units[limit:] if math.isfinite(unit.error)]
+        part = f", {spell_share(sum(rest) / whole)} of the squared error" if whole else ""
+        parts.append(indented(f"and {spell_count(len(units) - len(shown), 'unit')} more{part}", style="dim"))
+    return parts
+
+
+def _spell_part(unit: "UnitError", whole: float) -> str:
+    """The unit's part of the sum of all squared errors."""
+    if not math.isfinite(unit.error):
+        return "breaks"
+    return spell_share(unit.error**2 / whole) if whole else "0 %"
+
+
+def _spell_nodes(unit: "UnitError") -> str:
+    """The nodes of a unit, unless its name says them."""
+    return "" if unit.nodes == (unit.name,) else join_some(unit.nodes, _NODES_SHOWN)

@@ -1,0 +1,125 @@
+"""Every command that measures or converts prints one account, as the schema says, and a report that fits a terminal."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import jsonschema
+import onnx
+import pytest
+from test_terminal import DIGITS, run_in_terminal
+
+from mezzo.report.account import schema
+
+HOSTILE = "a\x1b[31mb[bold]c[/nope]\u202ed\r\n"
+DATA = ("--data", "data.npz")
+COMMANDS = {
+    "convert": ("convert", "model.onnx", "out.onnx"),
+    "convert on data": ("convert", "model.onnx", "out.onnx", *DATA),
+    "compare": ("compare", "model.onnx", "low.onnx", *DATA),
+    "compare natively": ("compare", "model.onnx", "low.onnx", *DATA, "--run", "native"),
+    "compare in tiles": ("compare", "model.onnx", "low.onnx", *DATA, "--accumulate", "bf16", "--tile", "64"),
+    "ranges": ("ranges", "model.onnx", *DATA),
+    "sensitivity": ("sensitivity", "model.onnx", *DATA),
+    "tune": ("tune", "model.onnx", "out.onnx", *DATA, "--max-error", "3e-4"),
+}
+# The sections that each command fills.
+SECTIONS = {
+    "convert": {"conversion", "decisions"},
+    "convert on data": {"conversion", "decisions", "data", "ranges", "errors"},
+    "compare": {"data", "errors"},
+    "compare natively": {"data", "errors"},
+    "compare in tiles": {"data", "errors"},
+    "ranges": {"data", "ranges"},
+    "sensitivity": {"data", "sensitivity"},
+    "tune": {"conversion", "decisions", "data", "ranges", "errors", "sensitivity", "frontier", "search"},
+}
+OPTIONAL = {"settings", "notes", "costs"}
+ALWAYS = {"format", "command", "versions", "models"}
+
+
+@pytest.fixture
+def digits(run, save_data, tmp_path, monkeypatch):
+    """A folder with the demo model, its FP16 form and data."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(DIGITS.read_bytes())
+    save_data("data.npz")
+    assert run("convert", "model.onnx", "low.onnx", "--quiet").code == 0
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_account_is_as_the_schema_says(run, digits, name):
+    ran = run(*COMMANDS[name], "--json")
+    assert (ran.code, ran.err) == (0, "") and ran.out.isascii()
+    document = json.loads(ran.out, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    jsonschema.Draft202012Validator(schema()).validate(document)
+    assert document["command"] == COMMANDS[name][0]
+    assert {section for section, held in document.items() if held} - OPTIONAL == SECTIONS[name] | ALWAYS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_report_fits_a_terminal_and_is_plain_in_a_pipe(run, digits, name):
+    plain = run(*COMMANDS[name])
+    assert (plain.code, plain.err) == (0, "") and plain.out.isascii() and "\x1b" not in plain.out
+    shown = run_in_terminal(*COMMANDS[name])
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).splitlines()
+    # Commands to try next are never wrapped: they are copied. What is told first is one line, as errors are.
+    assert max(len(line) for line in lines if not line.startswith(("  mezzo ", "mezzo: "))) <= 80
+
+
+@pytest.mark.parametrize("name", ["compare", "ranges", "tune"])
+def test_two_runs_give_the_same_account_up_to_times(run, digits, name):
+    documents = [json.loads(run(*COMMANDS[name], "--json").out) for _ in range(2)]
+    for document in documents:
+        if document["search"]:
+            del document["search"]["time_s"]
+    assert documents[0] == documents[1]
+
+
+@pytest.mark.parametrize("name", ["convert on data", "compare", "ranges", "sensitivity", "tune"])
+def test_hostile_names_are_escaped_and_kept_in_the_account(run, digits, name):
+    for path in ("model.onnx", "low.onnx"):
+        model = onnx.load(path)
+        names = {node.output[0]: f"{node.output[0]}{HOSTILE}" for node in model.graph.node if node.op_type == "Gemm"}
+        for node in model.graph.node:
+            node.name = f"{node.name}{HOSTILE}"
+            for names_of in (node.input, node.output):
+                for place, old in enumerate(names_of):
+                    names_of[place] = names.get(old, old)
+        for output in model.graph.output:
+            output.name = names.get(output.name, output.name)
+        onnx.save(model, path)
+    ran = run(*COMMANDS[name])
+    assert ran.code == 0 and all(sign == "\n" or sign.isprintable() for sign in ran.out)
+    document = run(*COMMANDS[name], "--json").out
+    assert all(sign == "\n" or " " <= sign <= "~" for sign in document)
+    assert any(HOSTILE in text for text in _texts(json.loads(document)))
+
+
+def _texts(part: object):
+    if isinstance(part, str):
+        yield part
+    elif isinstance(part, dict):
+        for name, inner in part.items():
+            yield name
+            yield from _texts(inner)
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _texts(inner)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("mezzo compare --accumulate b", "bf16"), ("mezzo compare --run n", "native")],
+)
+def test_completion_offers_what_an_option_takes(words, offered):
+    environment = {**os.environ, "_MEZZO_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": "3"}
+    ran = subprocess.run([sys.executable, "-m", "mezzo"], capture_output=True, text=True, timeout=60, env=environment)
+    assert ran.stdout.split() == [offered]
+
+
+def test_schema_is_part_of_the_package():
+    assert schema()["properties"]["format"]["const"] == "mezzo-account/1"

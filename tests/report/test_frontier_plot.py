@@ -1,0 +1,83 @@
+"""The frontier is drawn in ASCII whatever its points are, and numbers for people keep what matters."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from samples import FRONTIER, show
+
+from mezzo.numerics.measures import FrontierPoint
+from mezzo.report.figures import spell_cosine, spell_error, spell_share, spell_time
+from mezzo.report.frontier import plot_frontier, report_frontier
+from mezzo.report.layout import Layout
+
+
+def plotted(points, budget: float = 1e-3, high: float | None = 1.0) -> list[str]:
+    return [line.plain for line in plot_frontier(points, budget, high)]
+
+
+def test_frontier_falls_from_left_to_right():
+    lines = plotted([FrontierPoint(0, 0.5 + place / 10, 5, 10.0**-place, 10.0**-place) for place in range(1, 6)])
+    places = [(number, line.index("o")) for number, line in enumerate(lines[1:-4]) if "o" in line]
+    assert len(places) == 5 and sorted(places) == sorted(places, key=lambda place: place[1])
+
+
+def test_budget_line_parts_points_inside_from_points_over_it():
+    lines = plotted([FrontierPoint(0, 0.5, 5, 0.1, 0.1), FrontierPoint(1, 0.9, 1, 1e-5, 1e-5, True)])
+    line = next(number for number, line in enumerate(lines) if "- - -" in line and "|" in line)
+    over = next(number for number, line in enumerate(lines) if "o" in line.partition("|")[2])
+    inside = next(number for number, line in enumerate(lines) if "@" in line.partition("|")[2])
+    assert over < line < inside and "1.0e-03" in lines[line]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [FrontierPoint(math.inf, 5.0, 0, 0.0, 0.0, True)],
+        [FrontierPoint(0.0, 0.0, 3, math.inf)],
+        [FrontierPoint(0.0, 1.0, 3, 1e-300), FrontierPoint(1.0, 2.0, 3, 1e300)],
+        [FrontierPoint(0.0, 1.0, 3, math.nan, math.nan)],
+        [FrontierPoint(0.0, 7.0, 3, 1e-3)] * 3,
+        [FrontierPoint(0.0, 9.0, 3, 1e-3), FrontierPoint(math.inf, 5.0, 0, 0.0)],
+    ],
+    ids=["only FP32", "costs nothing, breaks", "far apart", "NaN", "all alike", "dearer than FP32"],
+)
+@pytest.mark.parametrize("budget", [1e-3, 0.0, math.nan])
+def test_any_frontier_is_drawn(points, budget):
+    for high in (None, 5.0):
+        lines = plotted(points, budget, high)
+        assert max(map(len, lines)) <= 80
+        signs = "".join(line.partition("|")[2] for line in lines[1:-4])
+        assert any(sign in signs for sign in "@o.^v")
+    assert show(report_frontier(Layout.TERMINAL, points, budget, None), 80)
+
+
+def test_chosen_point_is_seen_among_many():
+    points = [FrontierPoint(1.0, 1.0, 3, 1e-3, 1e-3) for _ in range(40)]
+    points[17] = replace(points[17], is_chosen=True)
+    shown = show(report_frontier(Layout.PLAIN, points, 1e-2, None))
+    assert "@" in shown and "chosen  " in shown and shown.count("1.00e-03") <= 2 * 17
+
+
+def test_cost_is_told_against_a_plan_that_is_all_high():
+    shown = show(report_frontier(Layout.PLAIN, FRONTIER, 1e-3, None))
+    assert "0.600" in shown and "cost to FP32" in shown
+    shown = show(report_frontier(Layout.PLAIN, FRONTIER[:-1], 1e-3, None))
+    assert "cost to FP32" not in shown and "the largest = 1" in shown
+
+
+@pytest.mark.parametrize(
+    ("share", "spelled"),
+    [(0.0, "0 %"), (1.0, "100 %"), (1e-6, "<0.01 %"), (1 - 1e-6, ">99.99 %"), (0.5, "50.0 %"), (5e-4, "0.05 %")],
+)
+def test_shares_tell_few_from_none(share, spelled):
+    assert spell_share(share) == spelled
+
+
+def test_only_a_cosine_of_one_is_spelled_so():
+    assert [spell_cosine(x) for x in (1.0, 1 - 1e-9, 0.5)] == ["1", "0.9999999", "0.5000000"]
+
+
+def test_errors_and_times_have_few_digits():
+    assert [spell_error(x) for x in (0.0, 1.2345e-7, 0.12345, math.inf)] == ["0", "1.23e-07", "0.123", "inf"]
+    assert [spell_time(x) for x in (0.4, 12.3, 200.0)] == ["0.4 s", "12 s", "3 min 20 s"]
