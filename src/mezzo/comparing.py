@@ -11,7 +11,7 @@ from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.compared import weight_bytes, with_weights
 from mezzo.frontends.onnx.pairs import Layers, Pair, Running, Sessions, Side, lowest_of
-from mezzo.numerics.custom import Metric, MetricTally, load_metric, mean_score
+from mezzo.numerics.custom import Metric, MetricTally
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Verdict
 from mezzo.numerics.metrics import Meter
 from mezzo.numerics.noise import Shaker, measure_noise
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from mezzo.numerics.datasets import Batch, Data, Dataset
-
-__all__ = ["RUNS", "Metric", "compare", "compare_on", "load_metric", "mean_score", "read_accumulation"]
 
 RUNS = ("emulated", "native")
 _TILE = 128

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.errors import InputError
-from mezzo.numerics.datasets import Batch
 from mezzo.numerics.measures import Interval, MetricResult
 from mezzo.numerics.statistics import weighted_mean
 
@@ -66,12 +65,6 @@ def score(metric: Metric, name: str, outputs: Mapping[str, Any], labels: Mapping
     if not np.isfinite(scores).all():
         raise InputError(f"metric {name} gave a score that is no finite number; return finite scores")
     return scores
-
-
-def mean_score(metric: Metric, name: str, outputs: Mapping[str, Any], batch: Batch) -> float:
-    """The mean score of one batch. Errors are those of `score`."""
-    scores = score(metric, name, outputs, batch.labels)
-    return float(scores.mean()) if scores.size else 0.0
 
 
 def name_metric(metric: str | Metric) -> str:
