@@ -155,7 +155,7 @@ class Tuner:
         return self.scores[candidate.key]
 
     def _probe(self) -> None:
-        batch = few_samples(self.model, next(iter(self.data)))
+        batch = few_samples(self.bench, next(iter(self.data)))
         plain = replace(self.goal, metric=None)
 
         def measure(low: Sequence[int]) -> float:

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 # Answers of the reference are kept up to this size, and computed anew beyond it.
 _KEPT_BYTES = 1 << 29
 _MOST_RUNS = 48
-_SAMPLES = 16
+# A part of the data that tells errors apart: enough numbers that their mean square is known to a few percent.
+_NUMBERS = 4096
+_LEAST_SAMPLES, _MOST_SAMPLES = 2, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +130,12 @@ def can_cut(model: "OnnxModel", batch: "Batch") -> bool:
     return True
 
 
-def few_samples(model: "OnnxModel", batch: "Batch", most: int = _SAMPLES) -> "Batch":
-    """The first samples of a batch, where the model takes fewer."""
-    return cut(batch, 0, most) if batch.samples > most and can_cut(model, batch) else batch
+def few_samples(bench: "Bench", batch: "Batch") -> "Batch":
+    """The first samples of a batch, as many as give outputs to measure errors on, where the model takes fewer."""
+    answers = bench.reference(batch).values()
+    numbers = sum(getattr(answer, "size", 0) for answer in answers) / batch.samples if batch.samples else 0
+    wanted = min(max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES), _MOST_SAMPLES)
+    return cut(batch, 0, wanted) if batch.samples > wanted and can_cut(bench.model, batch) else batch
 
 
 def probe(
@@ -181,7 +186,7 @@ def sensitivity(
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     bench = Bench(model, chosen, read_accumulation(accumulate, tile, "emulated"))
     units = units_of(bench.judged, bench.low)
-    batch = few_samples(model, next(iter(dataset)))
+    batch = few_samples(bench, next(iter(dataset)))
     tell = None if progress is None else (lambda done: progress("sensitivity", done, max_runs))
     probing = probe(units, lambda low: bench.error(low, [batch]), max_runs, report=tell)
     return describe_probing(bench, units, probing, DataSource(dataset.name, 1, batch.samples))
