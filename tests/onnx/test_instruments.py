@@ -184,6 +184,18 @@ def test_what_a_model_declares_of_its_values_may_be_wrong() -> None:
     check(one(ranges(model, [{"x": x}]), "a"), -x)
 
 
+def test_what_a_branch_declares_of_its_result_may_be_wrong() -> None:
+    """Both branches say N, which the input also says; one of them gives twice as many."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]> g (float[N] x, bool w) => (float[M] y) {
+        h = If (w) <then_branch = one () => (float[N] a) { a = Neg(x) },
+                    else_branch = two () => (float[N] b) { b = Concat <axis = 0> (x, x) }>
+        k = Neg(x)  y = Exp(h) }""")
+    x = np.linspace(-1, 1, 300, dtype=np.float32)
+    result = ranges(model, [{"x": x, "w": False}, {"x": x, "w": True}])
+    check(one(result, "h"), x, x, -x)
+    check(one(result, "k"), -x, -x)
+
+
 def test_batches_that_grow_stay_sampled() -> None:
     model = parse('<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Neg(x) }')
     arrays = [np.random.default_rng(n).standard_normal(n).astype(np.float32) for n in (10, 1000, 100_000, 30)]

@@ -241,6 +241,8 @@ class Instruments:
         sampled = int((~is_whole).sum())
         length = (len(vector) - int(counts[is_whole].sum())) // max(sampled, 1) - _HEADER
         taken = np.where(is_whole, counts, length + _HEADER)
+        if int(taken.sum()) != len(vector):
+            raise ContractError("the shapes that the model declares are not those of its values")
         starts = np.cumsum(taken) - taken
         at = starts[~is_whole]
         header = vector[at[:, None] + np.arange(_HEADER)]
