@@ -339,6 +339,7 @@ class Reader:
         attribute = None
         if row is not None and row.dtype_attribute is not None:
             attribute = dtype_of(proto, row.dtype_attribute, frame.attributes)
+            sources.note_generated(self, frame, proto, len(values))
         outputs = proto.output
         solved = solve(domain, op, frame.opsets.get(domain, 1), tuple(types), len(outputs), attribute)
         results: list[int | None] = []

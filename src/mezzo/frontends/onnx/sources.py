@@ -8,7 +8,7 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import constant_tensor, dtype_of, resolve
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Frame, pseudo_signature
-from mezzo.frontends.onnx.types import element_dtype
+from mezzo.frontends.onnx.types import FROM_ONNX, element_dtype
 from mezzo.graph import Kind, Role, Signature, Use
 
 if TYPE_CHECKING:
@@ -33,6 +33,16 @@ def read_constant(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None
     node = reader.add_node(title, Kind.SOURCE, signature, frame.scope, (), (len(reader.values),), proto)
     count = max(len(attribute.ints), len(attribute.strings), 1)
     frame.env.names[proto.output[0]] = reader.add_value(proto.output[0], dtype, node, frame.scope, count)
+
+
+def note_generated(reader: "Reader", frame: Frame, proto: onnx.NodeProto, value: int) -> None:
+    """Note the number that a ConstantOfShape fills its result with, as that of a constant; `value` is the result."""
+    for written in proto.attribute if proto.op_type == "ConstantOfShape" and proto.output and proto.output[0] else ():
+        attribute = resolve(written, frame.attributes)
+        if attribute is not None and written.name == "value" and FROM_ONNX.get(attribute.t.data_type) in (
+            HIGH, reader.low
+        ):  # fmt: skip
+            reader.constants[value] = reader.facts_of(attribute.t)
 
 
 def read_cast(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
