@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import mezzo
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx import files, save, wire
@@ -212,6 +213,21 @@ def test_external_result_is_aligned_shared_and_loads_in_onnx_runtime(tmp_path: P
     x = np.ones((2, 600), np.float32)
     session = ort.InferenceSession(tmp_path / "out.onnx", providers=["CPUExecutionProvider"])
     assert np.array_equal(session.run(None, {"x": x})[0], x)
+
+
+@pytest.mark.parametrize(("named", "wanted"), [("m.onnx_data", "out.onnx_data"), ("weights.bin", "out.onnx.data")])
+def test_a_results_data_is_named_as_the_sources(tmp_path: Path, named: str, wanted: str) -> None:
+    """Hugging Face's tools look for model.onnx_data beside model.onnx."""
+    weight = numpy_helper.from_array(np.ones((600, 600), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 600])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 600])], [weight],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location=named)
+    mezzo.convert(tmp_path / "m.onnx", tmp_path / "out.onnx")
+    assert sorted(os.listdir(tmp_path)) == sorted(["m.onnx", named, "out.onnx", wanted])
 
 
 def test_checker_accepts_a_skeleton_without_its_payloads(source: Source) -> None:

@@ -4,7 +4,7 @@ As in onnxruntime-cuda, a range ends with the last version a kernel is registere
 """
 
 from mezzo.dtypes import DType
-from mezzo.target import Gain, Listing, Target, kernels
+from mezzo.target import EVERY_VERSION, Gain, Listing, Refusal, Target, kernels
 
 _SOURCE = "webgpu_execution_provider.cc at 003f772b, webgpu_contrib_kernels.cc at 01671d9c, microsoft/onnxruntime"
 _SINCE = "ONNX Runtime, main at 003f772b"
@@ -28,9 +28,31 @@ _CONTRIB_F16 = """
     SkipLayerNormalization, SkipSimplifiedLayerNormalization
 """
 
+_TRIED = "one small model per operator on the WebGPU provider of onnxruntime-node 1.30.0, Vulkan on Mesa 25's lavapipe"
+_FAILS = (
+    Refusal(
+        "onnx",
+        "BatchNormalization",
+        "takes no low input beside FP32 statistics on WebGPU",
+        _TRIED,
+        frozenset({DType.FLOAT16}),
+        versions=(14, EVERY_VERSION[1]),
+        since="ONNX Runtime 1.30.0",
+    ),
+    Refusal(
+        "onnx",
+        "ThresholdedRelu",
+        "registered for f16 on WebGPU, but fails when it runs",
+        _TRIED,
+        frozenset({DType.FLOAT16}),
+        since="ONNX Runtime 1.30.0",
+    ),
+)
+
 TARGET = Target(
     name="onnxruntime-web",
-    summary="what ONNX Runtime's WebGPU provider has kernels for, in a browser; not probed here",
+    summary="what ONNX Runtime's WebGPU provider has kernels for, in a browser; tried in Node.js, not probed here",
+    refusals=_FAILS,
     max_opset=26,
     notes=("On a device without the WebGPU feature shader-f16 an FP16 model does not run on WebGPU.",),
     listings=(

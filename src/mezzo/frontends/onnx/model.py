@@ -21,7 +21,7 @@ from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.magnitudes import facts
 from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.read import read
-from mezzo.frontends.onnx.save import materialize, save, without_payloads
+from mezzo.frontends.onnx.save import DATA_SUFFIX, materialize, save, without_payloads
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.shapes import all_nodes, can_infer, element_counts, may_crash
 from mezzo.graph import ConstantFacts, Graph, Kind
@@ -50,6 +50,7 @@ class OnnxModel:
     def __init__(self, source: Source, progress: Progress | None) -> None:
         self.source = source
         self.progress = progress
+        self.data_suffix = _data_suffix(source)  # ends the name of a result's external data
         self._facts: dict[bytes, ConstantFacts] = {}
         self._counts: dict[str, int] | None = None
         self._is_sorted = True
@@ -140,7 +141,8 @@ class OnnxModel:
     def write(self, model: onnx.ModelProto, dst: str | os.PathLike[str], *, overwrite: bool) -> int:
         """Write a result, atomically. Returns its size in bytes, external data included."""
         progress = None if self.progress is None else partial(self.progress, "writing")
-        return save(model, self.source, dst, overwrite=overwrite, progress=progress).size_bytes
+        saved = save(model, self.source, dst, overwrite=overwrite, data_suffix=self.data_suffix, progress=progress)
+        return saved.size_bytes
 
     def materialize(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """A result with all its weights; the result itself where none are in files."""
@@ -168,6 +170,12 @@ def open_model(
 
         return OnnxModel(from_proto(onnx_ir.to_proto(src)), progress)
     raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
+
+
+def _data_suffix(source: Source) -> str:
+    """Name a result's data as the source's is named: Hugging Face's tools look for model.onnx_data."""
+    named = {os.path.basename(file.path) for file in source.files[1:]}
+    return "_data" if source.path is not None and f"{source.path.name}_data" in named else DATA_SUFFIX
 
 
 def _has_sparse_weights(graph: onnx.GraphProto) -> bool:

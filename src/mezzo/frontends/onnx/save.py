@@ -28,6 +28,8 @@ from mezzo.frontends.onnx.staging import Staging
 
 # Pieces being rounded while another is read.
 _AHEAD = 2
+# What external data is called where the caller does not say: the model file's name and this.
+DATA_SUFFIX = ".data"
 
 Progress = Callable[[int, int], None]
 
@@ -55,18 +57,20 @@ def save(
     *,
     overwrite: bool = False,
     external: External = External.AUTO,
+    data_suffix: str = DATA_SUFFIX,
     progress: Progress | None = None,
 ) -> Saved:
     """Write a model whose tensors may stand for payloads of `source`, all of it or nothing.
 
-    `overwrite` lets the result replace the source's own files. `progress` gets (bytes done, bytes in all).
+    `overwrite` lets the result replace the source's own files. `data_suffix` follows the file's name in the name of its
+    external data. `progress` gets (bytes done, bytes in all).
 
     Raises:
         InputError: the place cannot be written, is the input's, or one file cannot hold the model.
         ModelError: a payload cannot be read.
     """
     path = Path(dst)
-    data_path = path.with_name(path.name + ".data")
+    data_path = path.with_name(path.name + data_suffix)
     _check_place(path)
     data = _serialize(model)
     with _telling_damage(source.blobs):
