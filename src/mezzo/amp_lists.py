@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.pipeline import Converted, Progress
+    from mezzo.target import Target
 
 # An operator, one of its attributes, and the values at which it stays FP32.
 Condition = tuple[str, str, Sequence[object]]
@@ -41,7 +42,7 @@ def convert_lists(
     widest_dtype_ops: Sequence[str] | None = None,
     conditional_fp32_ops: Sequence[Condition] | None = None,
     excluded_names: Sequence[str] = (),
-    target: str | None = None,
+    target: "str | os.PathLike[str] | Target | None" = None,
     out_of_range: str = "protect",
     opset: str = "auto",
     trust_external_paths: bool = False,

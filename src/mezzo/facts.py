@@ -15,14 +15,14 @@ class Cost(enum.Enum):
     LINEAR = "linear"  # products and sums over a contracted axis: MatMul, Conv
     RECURRENT = "recurrent"  # linear work repeated over time: LSTM
     ATTENTION = "attention"  # two products with a softmax between
-    NORMALIZATION = "normalization"
-    REDUCTION = "reduction"
-    POINTWISE = "pointwise"
+    NORMALIZATION = "normalization"  # brings values to one size by their own statistics: Softmax
+    REDUCTION = "reduction"  # one number from many along an axis: ReduceMean
+    POINTWISE = "pointwise"  # number by number: Add, Relu
     MOVEMENT = "movement"  # moves or picks values
     GENERATOR = "generator"  # makes values from nothing or from integers
-    QUANTIZE = "quantize"
-    CONTROL = "control"
-    OTHER = "other"
+    QUANTIZE = "quantize"  # between floats and scaled integers: QuantizeLinear
+    CONTROL = "control"  # runs bodies: If, Loop
+    OTHER = "other"  # of no family
 
     __hash__ = object.__hash__
 
@@ -42,7 +42,7 @@ class Risk(enum.Enum):
     POSITION = "position"  # counts, or holds coordinates or indices in floats
     PERIODIC = "periodic"  # sin, cos: the input's absolute error matters
     STEEP = "steep"  # the derivative is unbounded somewhere inside the domain: tan, acosh, asin
-    LOSS = "loss"
+    LOSS = "loss"  # sums logarithms of probabilities
     RECURSION = "recursion"  # errors are carried over time steps
     BITS = "bits"  # reads the bit pattern: BitCast
     QUANTIZED = "quantized"  # part of a quantized region; its scales are not data

@@ -3,17 +3,19 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mezzo.discovery import policy as find_policy
 from mezzo.discovery import strategy as find_strategy
 from mezzo.discovery import target as find_target
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
+from mezzo.ops import known_operators
 from mezzo.planner import Wishes
 from mezzo.policy import Policy
 from mezzo.policyfile import load_policy
 from mezzo.target import Target
+from mezzo.targetfile import load_target
 
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
@@ -30,7 +32,7 @@ class Request:
     to: str = "fp16"
     policy: "str | os.PathLike[str] | Policy" = "balanced"
     strategy: str = "mincut"
-    target: str | None = None
+    target: "str | os.PathLike[str] | Target | None" = None
     include: Sequence[str] = ()
     exclude: Sequence[str] = ()
     keep_region: Sequence[str] = ()
@@ -50,9 +52,24 @@ class Options:
     settings: tuple[tuple[str, str], ...]
 
 
-def chosen_target(to: str, target: str | None) -> Target:
-    """The target asked for, or the default one of a dtype. Raises InputError: there is no such target."""
-    return find_target(_DEFAULT_TARGETS[LOW_DTYPES[to]] if target is None else target)
+def chosen_target(to: str, target: "str | os.PathLike[str] | Target | None") -> Target:
+    """The target asked for, or the default one of a dtype: a target itself, its name, or the path of a target file,
+    which a name that ends in '.toml' is.
+
+    Raises:
+        InputError: there is no such target, or its file is at fault.
+    """
+    if isinstance(target, Target):
+        return target
+    if target is None:
+        return find_target(_DEFAULT_TARGETS[LOW_DTYPES[to]])
+    if isinstance(target, str) and not target.endswith(".toml"):
+        return find_target(target)
+    read = load_target(target, find_target)
+    rows = {row.op for row in read.refusals} | {row.op for listing in read.listings for row in listing.kernels}
+    strange = sorted(rows - known_operators())
+    return replace(read, notes=(*read.notes, *(f"target {read.name!r} names operator {op!r}, which no table knows; "
+                                               "is that its name?" for op in strange)))  # fmt: skip
 
 
 def _choose(option: str, value: str, choices: Sequence[str]) -> str:

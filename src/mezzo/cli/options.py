@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mezzo.cli import choices
+from mezzo.cli import choices, completing
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import InputError
 
@@ -27,8 +27,8 @@ To = Annotated[
 ]
 PolicyName = Annotated[
     str,
-    typer.Option("--policy", help="How bold to be; see 'mezzo policies'.", autocompletion=choices.complete_policy,
-                 rich_help_panel=_WHAT),
+    typer.Option("--policy", help="How bold to be: a name of 'mezzo policies', or a .toml file.",
+                 autocompletion=choices.complete_policy, rich_help_panel=_WHAT),
 ]  # fmt: skip
 StrategyName = Annotated[
     str,
@@ -37,19 +37,19 @@ StrategyName = Annotated[
 ]  # fmt: skip
 TargetName = Annotated[
     str | None,
-    typer.Option("--target", help="What must run the result; see 'mezzo targets'.",
-                 show_default="onnxruntime-cpu for fp16, any for bf16", autocompletion=choices.complete_target,
+    typer.Option("--target", help="What must run the result: a name of 'mezzo targets', or a .toml file.",
+                 show_default="onnxruntime-cpu for fp16, onnx for bf16", autocompletion=choices.complete_target,
                  rich_help_panel=_WHAT),
 ]  # fmt: skip
 Include = Annotated[
     list[str] | None,
     typer.Option(metavar="PATTERN", help="Ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.",
-                 rich_help_panel=_WHERE),
+                 autocompletion=completing.complete_pattern, rich_help_panel=_WHERE),
 ]  # fmt: skip
 Exclude = Annotated[
     list[str] | None,
     typer.Option(metavar="PATTERN", help="Keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.",
-                 rich_help_panel=_WHERE),
+                 autocompletion=completing.complete_pattern, rich_help_panel=_WHERE),
 ]  # fmt: skip
 KeepRegion = Annotated[
     list[str] | None,
@@ -65,7 +65,7 @@ Io = Annotated[
     list[str] | None,
     typer.Option(metavar="keep|low|follow|NAME=fp16", help="Types of the model's inputs and outputs: keep "
                  "them (default), all low, outputs as they come, or one by name. Repeatable.",
-                 autocompletion=choices.complete_io, rich_help_panel=_WHERE),
+                 autocompletion=completing.complete_io, rich_help_panel=_WHERE),
 ]  # fmt: skip
 OutOfRange = Annotated[
     str,
@@ -116,7 +116,7 @@ class Options:
         if not self.policy.endswith(".toml"):
             choices.check_choice("--policy", self.policy, choices.list_policies())
         choices.check_choice("--strategy", self.strategy, choices.list_strategies())
-        if self.target is not None:
+        if self.target is not None and not self.target.endswith(".toml"):
             choices.check_choice("--target", self.target, choices.list_targets())
         choices.check_choice("--out-of-range", self.out_of_range, choices.OUT_OF_RANGE)
         choices.check_choice("--opset", self.opset, choices.OPSETS)
