@@ -138,6 +138,73 @@ def test_long_text_in_a_terminal_is_paged(folder):
     assert lines[0].startswith("PAGED ") and any("MatMul(x, w)" in line for line in lines[1:])
 
 
+def test_show_in_a_terminal_colours_precisions_and_dims_casts(folder):
+    shown = run_in_terminal("show", "small.onnx")
+    assert "\x1b[33mf32\x1b[0m" in shown
+    script = (
+        "from mezzo.cli import main; main(['convert', 'small.onnx', 'o.onnx', '--quiet']); main(['show', 'o.onnx'])"
+    )
+    lines = run_in_terminal(script=script).splitlines()
+    cast = next(line for line in lines if "Cast(" in line)
+    assert cast.startswith("\x1b[2m") and "\x1b[2;32mf16" in cast
+
+
+def test_show_in_a_pipe_has_no_colour(folder):
+    command = [sys.executable, "-m", "mezzo", "show", "small.onnx"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "h: f32[2,2] = MatMul(x, w)\n" in ran.stdout and ESCAPE not in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("show", "small.onnx"), ("plan", "layernorm.onnx"), ("convert", "small.onnx", "o.onnx")]
+)
+def test_no_color_leaves_no_colour_in_a_terminal(folder, monkeypatch, words):
+    script = f"import os; os.environ['NO_COLOR'] = '1'; from mezzo.cli import main; main({list(words)!r})"
+    shown = run_in_terminal(script=script)
+    codes = {code for found in re.findall(r"\x1b\[([0-9;]*)m", shown) for code in found.split(";")}
+    assert codes <= {"", "0", "1", "2"}  # bold and dim are no colours
+
+
+def test_show_greps_lines_by_a_regular_expression(run, folder):
+    assert run("show", "small.onnx", "--grep", "Soft[a-z]+").out == "y: f32[2,2] = Softmax(h){axis=-1}\n"
+    nothing = run("show", "small.onnx", "--grep", "Gelu")
+    assert (nothing.code, nothing.out, nothing.err) == (1, "", "mezzo: no line of the model has 'Gelu' in it\n")
+    bad = run("show", "small.onnx", "--grep", "(")
+    assert bad.code == 2 and bad.err.startswith("mezzo: --grep '(' is no regular expression: ")
+
+
+def test_picture_in_a_terminal_fits_80_columns_with_long_names(folder):
+    import onnx
+
+    model = onnx.load("layernorm.onnx")
+    for node in model.graph.node:
+        node.name = "/model/transformer/encoder/layers.11/attention/self/projection/out/" + node.name
+    onnx.save(model, "long.onnx")
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", run_in_terminal("convert", "long.onnx", "o.onnx"))
+    assert "█ f16  ░ f32" in shown and "around /model/trans.../self/projection/out/mean" in shown
+    beyond = [line for line in shown.splitlines() if len(line) > 80]
+    assert all(line.startswith(("  mezzo ", "      mezzo ")) for line in beyond)  # commands stay whole
+
+
+def test_error_in_a_terminal_breaks_between_words(folder):
+    lines = run_in_terminal("plan", "layernorm.onnx", "--policy", "nothing").splitlines()
+    assert len(lines) > 1 and all(len(line) <= 80 for line in lines)
+    assert " ".join(line.strip() for line in lines).startswith("mezzo: --policy 'nothing' is unknown; choose one of ")
+
+
+def test_progress_tells_count_rate_and_time_left():
+    script = (
+        "import time\nfrom mezzo.cli.progress import Patience\n"
+        "with Patience(0.05) as p:\n"
+        " [(p('measuring', n, 40), time.sleep(0.05)) for n in range(16)]\n"
+        " [(p('preparing', n, 0), time.sleep(0.05)) for n in range(16)]\n"
+    )
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", run_in_terminal(script=script))
+    assert re.search(r"measuring .*\d+ of 40, [\d.]+(/s| s each), 0:0\d, 0:0\d left", shown)
+    preparing = shown[shown.rindex("preparing") :]
+    assert re.search(r"preparing .*\d+, [\d.]+(/s| s each), 0:0\d", preparing) and "left" not in preparing
+
+
 @pytest.mark.parametrize("tool", ["account_page", "cli_reference", "systems_page"])
 def test_reference_page_is_up_to_date(tool):
     script = ROOT / "tools" / f"{tool}.py"

@@ -98,11 +98,11 @@ the frontier between cost and error
           @ chosen, o measured, . predicted, v no error, ^ not finite, - - budget
 
         cost to FP32  bytes moved  low nodes  predicted  measured
-               0.420      2.1e+06          9        inf
-               0.500      2.5e+06          7   4.00e-03  4.40e-03
-chosen         0.600        3e+06          5   7.10e-04  8.10e-04
-               0.780      3.9e+06          2   9.00e-05
-               1.000        5e+06          0          0         0
+               0.420      2.10 MB          9        inf
+               0.500      2.50 MB          7   4.00e-03  4.40e-03
+chosen         0.600      3.00 MB          5   7.10e-04  8.10e-04
+               0.780      3.90 MB          2   9.00e-05
+               1.000      5.00 MB          0          0         0
   costs: the operators' table
 
 1 of 3 nodes stays in f32

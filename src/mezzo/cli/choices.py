@@ -53,10 +53,6 @@ def complete_opset(incomplete: str) -> list[str]:
     return _complete(OPSETS, incomplete)
 
 
-def complete_io(incomplete: str) -> list[str]:
-    return _complete(IO_WORDS, incomplete)
-
-
 def complete_run(incomplete: str) -> list[str]:
     return _complete(RUNS, incomplete)
 

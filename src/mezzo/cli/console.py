@@ -7,10 +7,12 @@ import pydoc
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 
 import typer
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from mezzo.report.documents import to_json
 from mezzo.report.layout import Layout
@@ -27,7 +29,7 @@ def print_report(parts: Iterable[RenderableType], layout: Layout) -> None:
     if layout is Layout.TERMINAL:
         console = Console(markup=False, highlight=False, emoji=False)
         for part in parts:
-            console.print(part)
+            console.print(part, crop=False)  # a command that is longer than a line is whole on the next
         return
     text = io.StringIO()
     plain = Console(
@@ -53,14 +55,24 @@ def print_json(text: str) -> None:
     _write(re.sub(r"[^\n\x20-\x7e]", lambda found: json.dumps(found.group())[1:-1], text.rstrip("\n")))
 
 
-def print_text(text: str) -> None:
-    """Print lines that may hold names from a model; long text in a terminal goes through a pager."""
-    shown = clean_lines(text.rstrip("\n"))
-    height = shutil.get_terminal_size().lines - _PAGER_MARGIN
-    if sys.stdout.isatty() and sys.stdin.isatty() and shown.count("\n") > height:
-        pydoc.pager(shown)
+def print_text(text: str, colour: Callable[[str], Text] = Text) -> None:
+    """Print lines that may hold names from a model, in colour in a terminal, and there through a pager if long."""
+    lines = clean_lines(text.rstrip("\n")).split("\n")
+    if not sys.stdout.isatty():
+        _write("\n".join(lines))
+        return
+    console = Console(markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        for line in lines:
+            console.print(colour(line), soft_wrap=True)
+    size = shutil.get_terminal_size()
+    rows = sum(max(1, -(-len(line) // size.columns)) for line in lines)
+    if sys.stdin.isatty() and rows > size.lines - _PAGER_MARGIN:
+        # What less needs to show colours, to end where all fits, and to leave the text on the screen; as git does.
+        os.environ.setdefault("LESS", "FRX")
+        pydoc.pager(captured.get())
     else:
-        _write(shown)
+        _write(captured.get().rstrip("\n"))
 
 
 def print_help(text: str) -> None:
@@ -70,8 +82,14 @@ def print_help(text: str) -> None:
 
 
 def print_error(message: str) -> None:
-    """Print one line to stderr."""
-    print(f"mezzo: {clean(' '.join(message.split()))}", file=sys.stderr)
+    """Print one line to stderr. A terminal gets it broken between words; a word that is too long stays whole."""
+    line = f"mezzo: {clean(' '.join(message.split()))}"
+    if sys.stderr.isatty():
+        width = max(20, shutil.get_terminal_size().columns)
+        line = textwrap.fill(
+            line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )  # fmt: skip
+    print(line, file=sys.stderr)
 
 
 def say_first(message: str) -> None:

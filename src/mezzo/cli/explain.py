@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from mezzo.cli import options as given
+from mezzo.cli.completing import complete_node
 from mezzo.cli.console import output_layout, print_document, print_report
-from mezzo.cli.steps import steps_after_explanation
+from mezzo.cli.steps import steps_after_asking_a_plan, steps_after_explanation
 
 
 @given.with_options
@@ -20,13 +21,16 @@ def explain(
     node: Annotated[
         str,
         typer.Argument(
-            metavar="NODE", help="The node's name; 'mezzo plan MODEL --nodes' lists them.", show_default=False
+            metavar="NODE",
+            help="The node's name; 'mezzo plan MODEL --nodes' lists them.",
+            show_default=False,
+            autocompletion=complete_node,
         ),
     ],
     options: given.Options,
     as_json: given.AsJson = False,
 ) -> None:
-    """Answer why a node runs in the precision it runs in.
+    """Answer why a node runs in what it runs in: a sentence, how it came about, and what would change it.
 
     Give the options of the conversion: they are part of the answer. A saved plan has its own and needs none.
     """
@@ -46,5 +50,10 @@ def explain(
     if as_json:
         print_document(describe_chain(os.fspath(model), chain))
         return
-    steps = [] if is_saved else steps_after_explanation(model, chain, made.low, options)
-    print_report([*report_chain(chain, made.low), *(report_next_steps(steps) if steps else [])], output_layout())
+    if is_saved:
+        steps = steps_after_asking_a_plan(model, chain[0])
+    else:
+        steps = steps_after_explanation(model, chain, made.low, options)
+    parts = report_chain(chain, made.low)
+    parts += report_next_steps(steps, "what would change it") if steps else []
+    print_report(parts, output_layout())

@@ -1,18 +1,31 @@
-"""A progress bar that only long work shows, and only people see."""
+"""Progress that only long work shows, and only people see: the stage, a bar, the rate and the time left."""
 
+import os
 import sys
 import threading
+import time
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TaskID, TextColumn
+from rich.text import Text
+
+from mezzo.report.names import clean, format_size, shorten
 
 _PATIENCE_S = 2.0
+_LONGEST_STAGE = 24
+_BAR_WIDTH = 16
+# Stages that count bytes; all others count things.
+_IN_BYTES = frozenset({"writing", "reading", "hashing"})
+_DUMB = frozenset({"dumb", "unknown"})
 
 
 class Patience:
-    """Shows the stage and a bar on stderr once the work lasts longer than two seconds. Call it to report progress."""
+    """Shows how work goes on stderr once it lasts longer than two seconds. Call it to report progress.
+
+    A total of 0 is unknown: then the count and the rate are told, and no time left.
+    """
 
     def __init__(self, patience_s: float = _PATIENCE_S) -> None:
         self._lock = threading.Lock()
@@ -22,15 +35,22 @@ class Patience:
         self._task: TaskID | None = None
         self._state = ("reading", 0, 0)
         self._is_over = False
+        self._started_s = time.monotonic()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         with self._lock:
+            is_same = (stage, total > 0) == (self._state[0], self._state[2] > 0)
             self._state = (stage, done, total)
-            if self._bar is not None and self._task is not None:
-                self._bar.update(self._task, description=stage, completed=done, total=total or None)
+            if self._bar is None or self._task is None:
+                return
+            if is_same:
+                self._bar.update(self._task, completed=done, total=total or None)
+            else:  # a stage has its own rate, and a bar cannot forget a total
+                self._bar.remove_task(self._task)
+                self._task = self._add(self._bar)
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB:
             self._timer.start()
         return self
 
@@ -48,8 +68,55 @@ class Patience:
         with self._lock:
             if self._is_over:
                 return
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+            columns = (
+                SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(_BAR_WIDTH),
+                _Figures(self._started_s),
+            )  # fmt: skip
             self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            stage, done, total = self._state
-            self._task = self._bar.add_task(stage, completed=done, total=total or None)
+            self._task = self._add(self._bar)
             self._bar.start()
+
+    def _add(self, bar: Progress) -> TaskID:
+        stage, done, total = self._state
+        return bar.add_task(_spell_stage(stage), completed=done, total=total or None, stage=stage)
+
+
+class _Figures(ProgressColumn):
+    """How much is done and of how much, how quickly, how long it has taken, and what is left at that rate."""
+
+    def __init__(self, started_s: float) -> None:
+        super().__init__()
+        self._started_s = started_s
+
+    def render(self, task: Task) -> Text:
+        return Text(spell_progress(task, time.monotonic() - self._started_s), style="dim", no_wrap=True)
+
+
+def spell_progress(task: Task, elapsed_s: float) -> str:
+    """The figures behind a bar, what is not known left out: "12 of 60, 3.1/s, 0:04, 0:16 left"."""
+    is_bytes = task.fields.get("stage") in _IN_BYTES
+    parts = []
+    done, total = int(task.completed), None if task.total is None else int(task.total)
+    if done or total:
+        said = format_size(done) if is_bytes else str(done)
+        parts.append(said if total is None else f"{said} of {format_size(total) if is_bytes else total}")
+    if task.speed:
+        parts.append(f"{format_size(round(task.speed))}/s" if is_bytes else _spell_rate(task.speed))
+    parts.append(_spell_clock(elapsed_s))
+    if task.time_remaining is not None and total is not None and done < total:
+        parts.append(f"{_spell_clock(task.time_remaining)} left")
+    return ", ".join(parts)
+
+
+def _spell_rate(speed: float) -> str:
+    return f"{speed:.3g}/s" if speed >= 1 else f"{1 / speed:.2g} s each"
+
+
+def _spell_clock(time_s: float) -> str:
+    minutes, seconds = divmod(int(time_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def _spell_stage(stage: str) -> str:
+    return shorten(clean(stage), _LONGEST_STAGE)

@@ -8,7 +8,7 @@ from rich.text import Text
 from mezzo.dtypes import DType
 from mezzo.plans import PlannedNode
 from mezzo.policy import Category
-from mezzo.report.layout import blank, indented
+from mezzo.report.layout import blank, dtype_style, heading, indented
 from mezzo.report.names import clean
 
 _KINDS = {
@@ -22,17 +22,19 @@ _KINDS = {
 
 
 def report_chain(chain: Sequence[PlannedNode], low: DType) -> list[RenderableType]:
-    """Lay out the answer: what the node runs in and why, then the same of each node that led to it."""
-    lines: list[RenderableType] = []
-    told: PlannedNode | None = None
-    for node in chain:
-        if told is None:
-            lines += [_title(node), *_sums(node, low), *_why(node, low)]
-        else:
-            lines += [blank(), _link(node), *_sums(node, low), *_why(node, low, told)]
-        told = node
-    if told is not None and told.cause is not None:
-        lines += [blank(), Text(f"That goes back to {clean(told.cause)}, told above or not in the plan.")]
+    """Lay out the answer: one sentence, then how the precision came about, from the node to the one that caused it."""
+    node, root = chain[0], chain[-1]
+    lines: list[RenderableType] = [
+        _answer(node, root),
+        *_sums(node, low),
+        indented(_spell_rule(node, low), style="dim"),
+    ]
+    if len(chain) > 1:
+        lines += [blank(), heading("how it came about")]
+        for place, (step, before) in enumerate(zip(chain, (None, *chain), strict=False), 1):
+            lines += _step(place, step, before)
+    if root.cause is not None:
+        lines += [blank(), Text(f"It goes back to {clean(root.cause)}, which is told above or not in the plan.")]
     return lines
 
 
@@ -55,20 +57,38 @@ def suggest_change(node: PlannedNode, low: DType) -> tuple[str, str] | None:
             return "--opset=auto", f"lets the opset rise where a newer one allows {low}"
         case "target":
             return "--target=any", "plans for what the ONNX schema allows, not for one runtime"
+        case "constant-out-of-range":
+            return "--out-of-range=clamp", f"stores the largest finite {low} in its place"
         case _:
             return f"--include={node.name}", f"asks for {low} in spite of the rule"
 
 
-def _title(node: PlannedNode) -> Text:
-    return Text.assemble(
-        (clean(node.name), "bold"), f" ({_kind(node)}) runs in ", (str(node.precision.compute), "bold"), "."
+def _answer(node: PlannedNode, root: PlannedNode) -> Text:
+    """One sentence: what the node runs in, and the reason that stands at the end of the chain."""
+    dtype = node.precision.compute
+    parts: list[str | tuple[str, str]] = [
+        (clean(node.name), "bold"), f" ({_kind(node)}) runs in ", (str(dtype), f"bold {dtype_style(dtype)}"),
+    ]  # fmt: skip
+    if root is not node and root.because != node.because:
+        does = "does" if root.precision.compute is dtype else f"runs in {root.precision.compute}"
+        parts += [" because ", (clean(root.name), "bold"), f" ({_kind(root)}) {does}"]
+    return Text.assemble(*parts, f": {_ended(root.because)}")
+
+
+def _step(place: int, node: PlannedNode, before: PlannedNode | None) -> list[RenderableType]:
+    """One node of the chain: its name and precision, then its reason unless the node before it had the same."""
+    dtype = node.precision.compute
+    title = Text.assemble(
+        f"  {place}. ", (clean(node.name), "bold"), f" ({_kind(node)}), ", (str(dtype), dtype_style(dtype))
     )
+    if before is not None and (before.rule, before.because) == (node.rule, node.because):
+        return [title, indented("for the same reason", depth=5)]
+    return [title, indented(f"{clean(node.because).strip()} (rule {clean(node.rule)})", depth=5)]
 
 
-def _link(node: PlannedNode) -> Text:
-    precision = (str(node.precision.compute), "bold")
-    name = (clean(node.name), "bold")
-    return Text.assemble("That goes back to ", name, f" ({_kind(node)}), which runs in ", precision, ".")
+def _spell_rule(node: PlannedNode, low: DType) -> str:
+    wish = f": {_wish(node.category, low)}" if node.category is not None and node.kind == "op" else ""
+    return f"Rule {clean(node.rule)}{wish}."
 
 
 def _kind(node: PlannedNode) -> str:
@@ -86,17 +106,9 @@ def _sums(node: PlannedNode, low: DType) -> list[RenderableType]:
     return [indented(f"{text}.")]
 
 
-def _why(node: PlannedNode, low: DType, told: PlannedNode | None = None) -> list[RenderableType]:
-    """The evidence and the rule, unless the node before it was told the same."""
-    if told is not None and (told.rule, told.because) == (node.rule, node.because):
-        return [indented("For the same reason.")]
-    wish = f": {_wish(node.category, low)}" if node.category is not None and node.kind == "op" else ""
-    return [indented(_sentence(node.because)), indented(f"Rule {clean(node.rule)}{wish}.", style="dim")]
-
-
-def _sentence(because: str) -> str:
+def _ended(because: str) -> str:
     text = clean(because).strip()
-    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+    return f"{text}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
 def _wish(category: Category, low: DType) -> str:

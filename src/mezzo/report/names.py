@@ -3,10 +3,13 @@
 import shlex
 import unicodedata
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from mezzo.plans import Precision
+if TYPE_CHECKING:
+    from mezzo.plans import Precision
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
+_CUT = "..."
 # Control, format (bidi marks, zero-width signs), surrogate, private and unassigned signs; line and paragraph breaks.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -39,7 +42,16 @@ def join_some(names: Iterable[str], most: int) -> str:
     return shown if len(every) <= most else f"{shown} and {len(every) - most} more"
 
 
-def spell_precision(precision: Precision) -> str:
+def shorten(text: str, most: int) -> str:
+    """Leave out the middle of a text that is longer than `most`: its ends say most. "/encoder/...layers/7/Gelu"."""
+    if len(text) <= most or most <= len(_CUT):
+        return text
+    kept = most - len(_CUT)
+    head = kept // 3
+    return f"{text[:head]}{_CUT}{text[len(text) - (kept - head) :]}"
+
+
+def spell_precision(precision: "Precision") -> str:
     """One dtype where all three agree, else what is multiplied, summed up and handed on: "f16/f32/f32"."""
     return "/".join(map(str, precision if len(set(precision)) > 1 else precision[:1]))
 

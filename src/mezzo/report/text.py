@@ -13,7 +13,7 @@ from mezzo.report.account import Summary
 from mezzo.report.comparison import report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data
 from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
-from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.layout import Command, Layout, blank, heading, indented
 from mezzo.report.names import clean, format_size, join_some, spell_precision
 
 if TYPE_CHECKING:
@@ -100,12 +100,12 @@ def report_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
     return [blank(), heading("every node"), table]
 
 
-def report_next_steps(steps: Sequence[tuple[str, str]]) -> list[RenderableType]:
+def report_next_steps(steps: Sequence[tuple[str, str]], title: str = "try next") -> list[RenderableType]:
     """Lay out commands to try next, each with what it is good for. Commands are never wrapped: they are copied."""
-    lines: list[RenderableType] = [blank(), heading("try next")]
+    lines: list[RenderableType] = [blank(), heading(title)]
     for command, effect in steps:
-        lines.append(Text(f"  {command}", style="cyan", no_wrap=True, overflow="ignore"))
-        lines.append(Text(f"      {effect}", style="dim"))
+        lines.append(Command(command))
+        lines.append(indented(effect, style="dim", depth=6))
     return lines
 
 

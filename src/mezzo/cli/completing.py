@@ -1,0 +1,209 @@
+"""What the shell offers after a tab: names and operators of the model on the command line. Where there is nothing to
+offer, every shell offers files its own way.
+
+A model is read, never run, and what was found is kept in the user's cache. Names come from the model's author, and the
+scripts that Typer installs hand them to a shell that evaluates them: only names of harmless characters are offered.
+"""
+
+import hashlib
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, MutableMapping
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from mezzo.cli import choices
+from mezzo.dtypes import LOW_DTYPES
+
+# Letters, digits and signs that no shell acts on. A name with any other is not offered; it can be typed, quoted.
+_HARMLESS = re.compile(r"[\w./][\w./:@%+,=-]*")
+_MODEL_PARAMETERS = ("model", "source", "reference")
+_FORMAT = "mezzo-names/1"
+_MOST_KEPT = 32
+_LARGEST_KEPT_BYTES = 16 << 20
+_OPERATOR = "op:"
+# Bash ends words at these signs, and replaces only what stands behind the last one.
+_BREAKS = ":="
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What can be named of a model, in graph order."""
+
+    nodes: tuple[str, ...]
+    operators: tuple[str, ...]
+    inputs_and_outputs: tuple[str, ...]
+
+
+_NOTHING = Names((), (), ())
+
+
+def complete_node(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Nodes of the model, or of the saved plan, that the command line names."""
+    return _matching(_names_of(ctx).nodes, incomplete)
+
+
+def complete_pattern(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Nodes of the model by name, and its operators as "op:Softmax"; all known operators where no model is named."""
+    names = _names_of(ctx)
+    operators = names.operators or tuple(_known_operators())
+    offered = [f"{_OPERATOR}{op}" for op in operators]
+    if not incomplete:
+        return _matching((*names.nodes, _OPERATOR), "")
+    return _matching((*offered, *names.nodes), incomplete)
+
+
+def complete_operator(incomplete: str) -> list[str]:
+    """Operators that the tables know."""
+    return _matching(_known_operators(), incomplete)
+
+
+def complete_io(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The words for all inputs and outputs, and those of the model by name with a dtype each."""
+    ports = [f"{name}={word}" for name in _names_of(ctx).inputs_and_outputs for word in ("fp32", *LOW_DTYPES)]
+    return _matching((*choices.IO_WORDS, *ports), incomplete)
+
+
+def _known_operators() -> list[str]:
+    from mezzo.ops import known_operators
+
+    return sorted(known_operators())
+
+
+def _matching(words: Iterable[str], incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete) and _HARMLESS.fullmatch(word)]
+
+
+def _names_of(ctx: typer.Context) -> Names:
+    given = next((ctx.params[name] for name in _MODEL_PARAMETERS if ctx.params.get(name)), None)
+    given = _model_among_words() if given is None else given
+    if given is None:
+        return _NOTHING
+    with suppress(Exception):  # a tab never fails: a file that cannot be read has no names to offer
+        return names_in(Path(given).expanduser())
+    return _NOTHING
+
+
+def _model_among_words() -> str | None:
+    """The first file among the words that can be a model or a plan: behind an option that lacks its value yet, the
+    parser gives up before it comes to the arguments.
+    """
+    given = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = given.split("\n" if "\n" in given else " ")
+    found = (word for word in words[2:] if word.lower().endswith((".onnx", ".json")))
+    return next((word for word in found if Path(word).expanduser().is_file()), None)
+
+
+def names_in(path: Path) -> Names:
+    """The names of a model or a saved plan, from the cache where the file has not changed. Errors are those of both."""
+    from mezzo.planfile import load_plan
+
+    if path.suffix.lower() == ".json":
+        return Names(tuple(node.name for node in load_plan(path).nodes), (), ())
+    found = path.resolve().stat()
+    state = {"format": _FORMAT, "path": str(path.resolve()), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+    kept = _cache_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
+    names = _read_kept(kept, state)
+    if names is None:
+        names = _read_model(path)
+        with suppress(OSError):
+            _keep(kept, state, names)
+    return names
+
+
+def _read_model(path: Path) -> Names:
+    from mezzo.dtypes import DType
+    from mezzo.graph import Kind
+    from mezzo.pipeline import open_source
+
+    graph = open_source(path, trust=False, progress=None).read(DType.FLOAT16).graph
+    nodes = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and n.signature.dtype is not None]
+    ports = [n.name.partition(" ")[2] for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)]
+    operators = sorted({node.op for node in nodes if node.kind is Kind.OP})
+    return Names(tuple(node.name for node in nodes), tuple(operators), tuple(ports))
+
+
+def _cache_folder() -> Path:
+    """Where names are kept: $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache, and there mezzo/names."""
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        if given := os.environ.get(variable):
+            return Path(given) / "mezzo" / "names"
+    return Path.home() / ".cache" / "mezzo" / "names"
+
+
+def _read_kept(place: Path, state: dict[str, object]) -> Names | None:
+    """What was kept of a file in this state; None where nothing was, or it is not what it should be."""
+    try:
+        if place.stat().st_size > _LARGEST_KEPT_BYTES:
+            return None
+        document = json.loads(place.read_text(encoding="utf-8"))
+        if any(document.get(name) != value for name, value in state.items()):
+            return None
+        lists = [document[name] for name in ("nodes", "operators", "inputs_and_outputs")]
+        if not all(isinstance(word, str) for words in lists for word in words):
+            return None
+        return Names(*(tuple(words) for words in lists))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _keep(place: Path, state: dict[str, object], names: Names) -> None:
+    """Keep names for the next tab, and let go of those not asked for longest."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    lists = {"nodes": names.nodes, "operators": names.operators, "inputs_and_outputs": names.inputs_and_outputs}
+    staged = place.with_name(f".{place.name}.{os.getpid()}.tmp")
+    staged.write_text(json.dumps({**state, **lists}), encoding="utf-8")
+    os.replace(staged, place)
+    every = sorted(place.parent.glob("*.json"), key=lambda kept: kept.stat().st_mtime_ns)
+    for old in every[:-_MOST_KEPT]:
+        old.unlink(missing_ok=True)
+
+
+def is_asked_by_bash(environment: MutableMapping[str, str]) -> bool:
+    """Whether this process was started by bash to complete a word."""
+    return environment.get("_MEZZO_COMPLETE") == "complete_bash" and "COMP_WORDS" in environment
+
+
+def answer_bash(environment: MutableMapping[str, str], answer: Callable[[], Any]) -> int:
+    """Answer bash, and return the exit code.
+
+    Bash ends words at ":" and "=", though "op:Softmax" and "x=fp16" are one word to everybody else."""
+    cut = join_words(environment)
+    text = io.StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        answer()
+    for line in text.getvalue().splitlines():
+        print(line[len(cut) :] if line.startswith(cut) else line)
+    sys.stdout.flush()
+    return 0
+
+
+def join_words(environment: MutableMapping[str, str]) -> str:
+    """Put together the words that bash has taken apart, and give what of the last one it will not replace."""
+    given = environment["COMP_WORDS"]
+    separator = "\n" if "\n" in given else " "
+    words, at = given.split(separator), int(environment.get("COMP_CWORD", "0"))
+    joined: list[str] = []
+    is_open = False
+    for number, word in enumerate(words[: at + 1]):
+        is_break = bool(word) and not word.strip(_BREAKS) and number > 1
+        if is_break or is_open:
+            joined[-1] += word
+        else:
+            joined.append(word)
+        is_open = is_break
+    environment["COMP_WORDS"] = separator.join(joined)
+    environment["COMP_CWORD"] = str(len(joined) - 1)
+    last = joined[-1] if joined else ""
+    if at >= len(words) or last == words[at]:
+        return ""
+    kept = last[: len(last) - len(words[at].lstrip(_BREAKS))]
+    # The parser takes "--io=" away itself before it offers values.
+    return kept.partition("=")[2] if kept.startswith("-") else kept
