@@ -1,0 +1,88 @@
+"""What `mezzo convert` does where IN is a folder: every model in it converted, all else copied."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mezzo.cli import options as given
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.steps import Steps
+from mezzo.errors import InputError
+from mezzo.report.names import quote
+
+if TYPE_CHECKING:
+    from mezzo.folders.converting import ConvertedFolder
+
+LayoutName = Annotated[
+    str | None,
+    typer.Option("--layout", metavar="beside|instead", help="Where IN is a folder: low files beside the originals, as "
+                 "model_fp16.onnx (default), or in their place.", rich_help_panel=given.FILES_PANEL),
+]  # fmt: skip
+
+
+def check_single(layout: str | None) -> None:
+    """Raises InputError: an option of folders was given for a single model."""
+    if layout is not None:
+        raise InputError(f"--layout {layout} is for folders, and IN is a file; leave it out, or name a folder")
+
+
+def convert_models(
+    source: Path,
+    result: Path,
+    options: given.Options,
+    *,
+    layout: str | None,
+    data: Path | None,
+    labels: list[str] | None,
+    batch: int | None,
+    overwrite: bool,
+    as_json: bool,
+    quiet: bool,
+    unfit: dict[str, object],
+) -> None:
+    """Convert a folder and tell about it. `unfit` are options, by name, that a folder cannot take, as given.
+
+    Raises:
+        InputError: one of them was given; and as `mezzo.convert_folder`.
+    """
+    for name, value in unfit.items():
+        if value is not None:
+            raise InputError(f"{name} is for single models, and IN is a folder; leave it out, or name one of its files")
+    from mezzo.cli.progress import Patience
+    from mezzo.folders.converting import convert_folder
+    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.report.folder import describe_folder, report_folder
+    from mezzo.report.text import report_next_steps
+
+    with Patience() as progress:
+        folder = convert_folder(
+            source,
+            result,
+            layout=layout or "beside",
+            **options.to_library(),
+            data=data,
+            labels=tuple(labels or ()),
+            batch_size=batch,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    names = os.fspath(source), os.fspath(result)
+    if as_json:
+        print_document(describe_folder(*names, folder, machine=find_machine()))
+    elif not quiet:
+        how = output_layout()
+        print_report([*report_folder(how, *names, folder), *report_next_steps(_steps(folder))], how)
+
+
+def _steps(folder: "ConvertedFolder") -> Steps:
+    """What to look at once a folder is written."""
+    source, result = (
+        quote(os.fspath(where / name))
+        for where, name in ((folder.source, folder.files[0].source), (folder.path, folder.files[0].result))
+    )
+    steps = [(f"mezzo plan {source}", "why the nodes of one model run in what they run in")]
+    if folder.layout == "beside":
+        steps.append((f"mezzo compare {source} {result} --data DATA", "the same answers? with data for that model"))
+    return steps

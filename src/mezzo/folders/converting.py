@@ -1,0 +1,371 @@
+"""Convert every model of a folder, as model hubs keep them, and keep the folder whole."""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mezzo.errors import ContractError, InputError, MezzoError, ModelError
+from mezzo.facts import Risk
+from mezzo.folders.configs import find_config, update_config
+from mezzo.folders.data import find_data
+from mezzo.folders.deciding import fit_requests, in_file, split_ties
+from mezzo.folders.listing import Listing, list_folder
+from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_data, name_result
+from mezzo.folders.staging import FolderStaging
+from mezzo.folders.ties import Ports, TypedTie, dtypes_in, find_ties
+from mezzo.frontends.onnx.folder import low_weights, ports_of
+from mezzo.frontends.onnx.model import OnnxModel, open_model
+from mezzo.ops import op_facts
+from mezzo.options import IO, Request, read_options
+from mezzo.pipeline import Converted, Progress, convert_opened
+
+if TYPE_CHECKING:
+    from mezzo.folders.data import FolderData
+    from mezzo.numerics.datasets import Data
+    from mezzo.policy import Policy
+    from mezzo.target import Target
+
+_LFS = b"version https://git-lfs"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedFile:
+    """One model of a folder: its path in the source folder, its result's in the other, and what was done."""
+
+    source: str
+    result: str
+    converted: Converted
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertedFolder:
+    """A folder that has been converted. All names are paths in a folder, with "/" between the parts.
+
+    `skipped` are models that were not converted, and why; `left_out` is what was neither converted nor copied; `ties`
+    are the inputs and outputs that share a type across files. `settings` are the options as given.
+    """
+
+    source: Path
+    path: Path
+    layout: str
+    files: tuple[ConvertedFile, ...]
+    skipped: tuple[tuple[str, str], ...]
+    copied: tuple[str, ...]
+    left_out: tuple[tuple[str, str], ...]
+    ties: tuple[TypedTie, ...]
+    settings: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...]
+
+
+def convert_folder(
+    src: str | os.PathLike[str],
+    dst: str | os.PathLike[str] | None = None,
+    *,
+    layout: str = "beside",
+    to: str = "fp16",
+    policy: "str | os.PathLike[str] | Policy" = "balanced",
+    strategy: str = "mincut",
+    target: "str | os.PathLike[str] | Target | None" = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    keep_region: Sequence[str] = (),
+    fix_region: Mapping[str, str] | None = None,
+    io: IO = "keep",
+    out_of_range: str = "protect",
+    opset: str = "auto",
+    data: "FolderData | None" = None,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    trust_external_paths: bool = False,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> ConvertedFolder:
+    """Convert every FP32 model of a folder, such as a Hugging Face export, and copy what else is in it.
+
+    Models that are low or quantized already are copied as they are. All files appear at the end, or none. What one
+    model hands to another, or back to itself, has one type in all: what one of them cannot hold low becomes FP32.
+
+    Args:
+        dst: the folder that comes out; by default the same folder.
+        layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx".
+        include, exclude, keep_region, fix_region, io: as for `mezzo.convert`; each has to match in some model.
+        data: a folder of data named like the models: "encoder_model.npz", or a folder "encoder_model" of .npz files,
+            for "encoder_model.onnx"; or a mapping from models to what `mezzo.convert` takes.
+        overwrite: replace files that are there.
+        progress: called with (stage, done, total); the stage names the file.
+
+    Raises:
+        InputError: an option, the folder or a file in it is at fault; the message names the file.
+        ModelError: a model is not valid ONNX.
+        ContractError: a result would break a promise.
+    """
+    request = Request(
+        to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
+        keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
+    )  # fmt: skip
+    if layout not in (placings := [placing.value for placing in Placing]):
+        raise InputError(f"layout is {layout!r}; choose one of {', '.join(placings)}")
+    folder = _Folder(Path(src), Path(src if dst is None else dst), Placing(layout), to, trust_external_paths)
+    folder.progress = progress
+    folder.choose()
+    folder.refuse_shared_data()
+    if not overwrite:
+        folder.refuse_existing()
+    given = find_data(data, folder.models)
+    try:
+        return folder.convert(request, given, labels, batch_size)
+    except OSError as error:
+        where = os.fspath(folder.destination)
+        raise InputError(f"cannot write {where!r}: {error.strerror or error}; nothing was changed") from error
+
+
+class _Folder:
+    """A folder on its way: what is in it, what is converted, and where that goes."""
+
+    def __init__(self, source: Path, destination: Path, layout: Placing, to: str, trust: bool) -> None:
+        _check_places(source, destination)
+        self.source, self.destination, self.layout, self.to = source, destination, layout, to
+        self.listing: Listing = list_folder(source, trust=trust)
+        self.is_in_place = destination.is_dir() and source.samefile(destination)
+        self.models: tuple[str, ...] = ()
+        self.skipped: tuple[tuple[str, str], ...] = ()
+        self.progress: Progress | None = None
+        self._trust = trust
+        self._data_of: dict[str, frozenset[str]] = {}  # files of external data, of every model that could be read
+
+    def choose(self) -> None:
+        """Find out what there is to convert. Raises InputError: nothing is, or a model cannot be read."""
+        models, skipped = [], []
+        for name in self.listing.models:
+            suffix = find_low_suffix(name)
+            try:
+                model = self.open(name)
+            except MezzoError:
+                if suffix is None:
+                    raise
+                skipped.append((name, f"is low already by its name, {suffix!r}"))
+                continue
+            self._data_of[name] = self._external_files(model)
+            because = f"is low already by its name, {suffix!r}" if suffix is not None else _why_low(model)
+            if because is None:
+                models.append(name)
+            else:
+                skipped.append((name, because))
+        self.models, self.skipped = tuple(models), tuple(skipped)
+        if not models:
+            what = f"the {len(skipped)} there are low already" if skipped else "there is no .onnx file in it"
+            where = os.fspath(self.source)
+            raise InputError(f"{where!r} has no model to convert: {what}; name a folder with FP32 models")
+
+    def open(self, name: str) -> OnnxModel:
+        """Open a model of the folder. Raises MezzoError: it cannot be read; the message names it."""
+        path = self.source / name
+        try:
+            model = open_model(path, trust_external_paths=self._trust, progress=self._told(name))
+        except MezzoError as error:
+            if path.stat().st_size < 1024 and path.read_bytes().startswith(_LFS):
+                found = f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its folder"
+                raise ModelError(found) from error
+            raise in_file(name, error) from error
+        model.data_suffix = DATA_SUFFIX
+        return model
+
+    def refuse_existing(self) -> None:
+        """Raises InputError: a result or a copy has the name of a file that is there."""
+        known = frozenset(self.listing.names)
+        for name in self.results:
+            is_original = self.layout is Placing.BESIDE and name in known
+            where = self.source if is_original else self.destination
+            if is_original or os.path.lexists(where / name):
+                raise InputError(f"{name!r} is in {os.fspath(where)!r} already; pass --overwrite to replace it")
+        for name in () if self.is_in_place else self.copies:
+            if os.path.lexists(self.destination / name):
+                raise InputError(
+                    f"{name!r} is in {os.fspath(self.destination)!r} already; pass --overwrite to replace it, or name "
+                    "a new folder"
+                )
+
+    def refuse_shared_data(self) -> None:
+        """Raises InputError: a result's file would replace the external data of a model that stays."""
+        gone = self.replaced.union(self.results)
+        for name, held in self._data_of.items():
+            for taken in () if name in gone else sorted(held.intersection(self.results)):
+                raise InputError(
+                    f"{taken!r} holds weights of {name!r}, which stays as it is; take that one out of the folder first"
+                )
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The files that conversions write, external data by the name that it would have."""
+        models = [name_result(name, self.to, self.layout) for name in self.models]
+        return tuple(name for model in models for name in (model, name_data(model)))
+
+    @property
+    def replaced(self) -> frozenset[str]:
+        """Originals that are not there afterwards, their external data among them unless other models read it."""
+        if self.layout is Placing.BESIDE:
+            return frozenset()
+        own = frozenset().union(*(self._data_of[name] for name in self.models), self.models)
+        others = [held for name, held in self._data_of.items() if name not in self.models]
+        return own.difference(*others)
+
+    @property
+    def copies(self) -> tuple[str, ...]:
+        """What is copied where the result is another folder."""
+        gone = self.replaced.union(self.results)
+        return tuple(name for name in self.listing.names if name not in gone)
+
+    def convert(
+        self, request: Request, data: "Mapping[str, Data]", labels: Sequence[str], batch_size: int | None
+    ) -> ConvertedFolder:
+        """Convert, copy and let all appear."""
+        settings = read_options(request).settings
+        requests = fit_requests(self.models, request, self.open)
+        files, before, after = [], {}, {}
+        with FolderStaging(self.destination) as staging:
+            for name in self.models:
+                result = name_result(name, self.to, self.layout)
+                model = self.open(name)
+                before[name] = ports_of(model.source.model)
+                with _naming(name):
+                    converted = _convert_one(
+                        model, staging.place(result), requests[name], data.get(name), labels, batch_size
+                    )
+                    after[name] = ports_of(open_model(staging.staged(result)).source.model)
+                if staging.staged(name_data(result)).exists():
+                    staging.place(name_data(result))
+                files.append(ConvertedFile(name, result, converted))
+            ties = _check_ties(before, after)
+            copied = () if self.is_in_place else self._copy(staging)
+            notes = self._tell_config(staging, [file.result for file in files], ties)
+            # Originals that were replaced, and external data of a former result that this one has not.
+            for name in sorted((self.replaced if self.is_in_place else frozenset()).union(self.results)):
+                if (self.destination / name).exists() and not staging.staged(name).exists():
+                    staging.remove(name)
+            staging.commit()
+        for file in files:
+            file.converted.path = self.destination / file.result
+        unused = tuple(name for name in self.models if data and name not in data)
+        if unused:
+            notes.append(f"no data for {', '.join(map(repr, unused))}: decided without")
+        return ConvertedFolder(
+            self.source, self.destination, self.layout.value, tuple(files), self.skipped, copied,
+            () if self.is_in_place else self.listing.left_out, ties, settings, tuple(notes),
+        )  # fmt: skip
+
+    def _copy(self, staging: FolderStaging) -> tuple[str, ...]:
+        copied = self.copies
+        for number, name in enumerate(copied):
+            if self.progress is not None:
+                self.progress("copying", number, len(copied))
+            shutil.copy(self.source / name, staging.place(name))
+        return copied
+
+    def _tell_config(self, staging: FolderStaging, results: Sequence[str], ties: Sequence[TypedTie]) -> list[str]:
+        """Let each config.json say what transformers.js has to know of the results. Returns notes."""
+        key = {Placing.BESIDE: self.to, Placing.INSTEAD: "fp32"}[self.layout]  # what transformers.js calls the file
+        is_low_cache = self.to == "fp16" and any(
+            typed.tie.outputs and typed.tie.inputs and typed.dtype.value == "f16" and "past" in typed.tie.name
+            for typed in ties
+        )
+        external: dict[str, list[str]] = {}
+        for result in results:
+            config = find_config(result, self.listing.names)
+            if config is not None:
+                found = [result] if staging.staged(name_data(result)).exists() else []
+                external.setdefault(config, []).extend(found)
+        notes = []
+        for config, names in external.items():
+            text = update_config(self.source / config, names, key if is_low_cache else None, self.listing.models)
+            if text is not None:
+                # In place it is a new file; in another folder the copy is there already.
+                path = staging.place(config) if self.is_in_place else staging.staged(config)
+                path.write_text(text, encoding="utf-8")
+                notes.append(f"{config!r} tells transformers.js of external data or a low cache now")
+        return notes
+
+    def _external_files(self, model: OnnxModel) -> frozenset[str]:
+        """External data of a model, by its path in the folder."""
+        roots = (os.path.realpath(self.source), os.path.abspath(self.source))  # where links were trusted, the second
+        found = set()
+        for file in model.source.files[1:]:
+            root = next((root for root in roots if os.path.commonpath([root, file.path]) == root), None)
+            if root is not None:
+                found.add(Path(os.path.normpath(os.path.relpath(file.path, root))).as_posix())
+        return frozenset(found)
+
+    def _told(self, name: str) -> Progress | None:
+        """Progress that says which file of how many it is about."""
+        told = self.progress
+        if told is None or name not in self.models:
+            return None
+        place = f"{name} ({self.models.index(name) + 1} of {len(self.models)})"
+        return lambda stage, done, total: told(f"{place}: {stage}", done, total)
+
+
+def _convert_one(
+    model: OnnxModel,
+    path: Path,
+    request: Request,
+    data: "Data | None",
+    labels: Sequence[str],
+    batch_size: int | None,
+) -> Converted:
+    if data is None:
+        return convert_opened(model, path, request)
+    from mezzo.protecting import convert_on_data
+
+    return convert_on_data(model, path, request, data, labels=labels, batch_size=batch_size)
+
+
+def _check_places(source: Path, destination: Path) -> None:
+    if not source.is_dir():
+        raise InputError(f"{os.fspath(source)!r} is no folder; name a folder of models, or use 'mezzo convert' for one")
+    if destination.exists() and not destination.is_dir():
+        raise InputError(f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder")
+    if not destination.exists() and not destination.absolute().parent.is_dir():
+        raise InputError(f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make that first")
+    inner, outer = os.path.realpath(destination), os.path.realpath(source)
+    if inner != outer and os.path.commonpath([inner, outer]) == outer:
+        raise InputError(
+            f"{os.fspath(destination)!r} lies in the folder that is converted; name one beside it, or the same one"
+        )
+
+
+def _why_low(model: OnnxModel) -> str | None:
+    """Why a model is not converted: it is low or quantized already; None where it is to be."""
+    for domain, op in sorted(model.operators()):
+        row = op_facts("onnx" if domain in ("", "ai.onnx") else domain).get(op)
+        if row is not None and Risk.QUANTIZED in row.risks:
+            return f"is quantized: it has a node of {op}"
+    low = low_weights(model.source.model)
+    return None if low is None else f"is low already: most of its weights are {low}"
+
+
+def _check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
+    """The ties of the results with their types. Raises ContractError: one has lost what it had before."""
+    ties = find_ties(before)
+    for tie, dtypes in split_ties(ties, before, after):
+        members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
+        spelled = " and ".join(sorted(map(str, dtypes)))
+        raise ContractError(f"{members} would have {spelled}, and one feeds the other; leave out --io")
+    floats = [(tie, dtypes_in(tie, after)) for tie in ties]
+    return tuple(
+        TypedTie(tie, dtype)
+        for tie, dtypes in floats
+        for dtype in dtypes
+        if len(dtypes) == 1 and dtype.value in ("f32", "f16", "bf16") and tie.outputs and tie.inputs
+    )
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Let an error say which file of the folder it is about."""
+    try:
+        yield
+    except MezzoError as error:
+        raise in_file(name, error) from error

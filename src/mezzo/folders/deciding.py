@@ -1,0 +1,164 @@
+"""One request for all models of a folder, fitted to each: patterns where they match, and types that files share."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from mezzo.conversion import convert_model
+from mezzo.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.errors import InputError, MezzoError
+from mezzo.folders.ties import Ports, Tie, dtypes_in, find_ties, low_outputs
+from mezzo.frontends.onnx.folder import ports_of
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.graph import Graph, Kind
+from mezzo.options import IO, Request, read_options
+from mezzo.planner import matcher
+from mezzo.rules import nodes_in
+
+Open = Callable[[str], OnnxModel]  # by name in the folder
+Requests = dict[str, Request]
+
+
+def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Requests:
+    """Say what to ask of each model so that together they do as the request says, and every tie has one type.
+
+    What one file cannot hold low becomes FP32 in all.
+
+    Raises:
+        InputError: an option has no such value, or a pattern or name matches in no model.
+    """
+    fitted = _fit_patterns(names, request, open_named)
+    if request.io == "keep":
+        return fitted
+    ports = {name: ports_of(open_named(name).source.model) for name in names}
+    if isinstance(request.io, Mapping):
+        given = _spread_names(request.io, find_ties(ports), ports)
+        return {name: replace(fitted[name], io=_low_only(given[name])) for name in names}
+    return _agree(fitted, request, ports, open_named)
+
+
+def in_file(name: str, error: MezzoError) -> MezzoError:
+    """The same error, with the file of the folder that it is about."""
+    return error if name in str(error) else type(error)(f"{name!r}: {error}")
+
+
+def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> Requests:
+    """Leave out what matches nothing in a model, as long as it matches in another."""
+    patterns = {
+        "include": request.include, "exclude": request.exclude,
+        "keep_region": request.keep_region, "fix_region": tuple(request.fix_region),
+    }  # fmt: skip
+    if not any(patterns.values()):
+        return dict.fromkeys(names, request)
+    low, matched = LOW_DTYPES[request.to], set[tuple[str, str]]()
+    fitted: Requests = {}
+    for name in names:
+        graph = open_named(name).read(low).graph
+        own = {option: [p for p in given if _matches(graph, option, p)] for option, given in patterns.items()}
+        matched |= {(option, pattern) for option, several in own.items() for pattern in several}
+        fitted[name] = replace(
+            request, include=own["include"], exclude=own["exclude"], keep_region=own["keep_region"],
+            fix_region={pattern: request.fix_region[pattern] for pattern in own["fix_region"]},
+        )  # fmt: skip
+    for option, given in patterns.items():
+        for pattern in given:
+            if (option, pattern) not in matched:
+                word = option.replace("_", "-")
+                raise InputError(
+                    f"--{word} {pattern!r} matches no node in any of the folder's {len(names)} models; "
+                    "'mezzo plan MODEL --nodes' lists the nodes of one"
+                )
+    return fitted
+
+
+def _matches(graph: Graph, option: str, pattern: str) -> bool:
+    if option.endswith("region"):
+        return bool(nodes_in(graph, pattern))
+    matches = matcher(pattern)
+    return any(node.kind in (Kind.OP, Kind.TIE) and matches(node) for node in graph.nodes)
+
+
+def _spread_names(io: Mapping[str, str], ties: Sequence[Tie], ports: Ports) -> dict[str, dict[str, str]]:
+    """Give a type asked for by name to all that shares it."""
+    tie_of = {member: tie for tie in ties for member in tie.members}
+    known = {port.name for several in ports.values() for port in several}
+    found: dict[str, dict[str, str]] = {name: {} for name in ports}
+    asked: dict[tuple[str, str], str] = {}
+    for wanted, dtype in io.items():
+        if wanted not in known:
+            raise InputError(f"--io {wanted!r} is no input or output of the folder's models; choose one of theirs")
+        for file, several in ports.items():
+            for port in several:
+                if port.name != wanted:
+                    continue
+                tie = tie_of.get((file, wanted))
+                for member in ((file, wanted),) if tie is None else tie.members:
+                    if asked.setdefault(member, wanted) != wanted and found[member[0]][member[1]] != dtype:
+                        raise InputError(
+                            f"--io asks for {asked[member]!r} and {wanted!r} in two dtypes, and one feeds the other; "
+                            "ask for the same"
+                        )
+                    found[member[0]][member[1]] = dtype
+    return found
+
+
+def _low_only(given: Mapping[str, str]) -> IO:
+    """A request's `io`; what it does not name stays FP32."""
+    low = {name: dtype for name, dtype in given.items() if dtype != "fp32"}
+    return low or "keep"
+
+
+def _agree(fitted: Requests, request: Request, ports: Ports, open_named: Open) -> Requests:
+    """Plan every model, and take back to FP32 what its tie cannot hold everywhere, until all ties have one type."""
+    low, ties = LOW_DTYPES[request.to], find_ties(ports)
+    able = _planned_ports({name: replace(fit, io="low") for name, fit in fitted.items()}, open_named)
+    held = able if request.io == "low" else _planned_ports(fitted, open_named)
+    wanted = {
+        name: {p.name for p, before in zip(held[name], ports[name], strict=True) if p.dtype is low is not before.dtype}
+        for name in fitted
+    }
+    for tie in ties:
+        if dtypes_in(tie, able) != {low} or not (request.io == "low" or low_outputs(tie, held, low)):
+            _ask_none(tie, wanted)
+        else:
+            _ask_all(tie, ports, wanted)
+    while True:
+        asked = {
+            name: replace(fitted[name], io=_low_only(dict.fromkeys(sorted(wanted[name]), request.to)))
+            for name in fitted
+        }
+        held = _planned_ports(asked, open_named)
+        mixed = [tie for tie in ties if len(dtypes_in(tie, held)) > 1 and _is_asked(tie, wanted)]
+        if not mixed:
+            return asked
+        for tie in mixed:  # where the checker refuses what all of them together ask for
+            _ask_none(tie, wanted)
+
+
+def _planned_ports(requests: Requests, open_named: Open) -> Ports:
+    """Inputs and outputs of each model as it would be converted."""
+    found = {}
+    for name, request in requests.items():
+        try:
+            found[name] = ports_of(convert_model(open_named(name), read_options(request), None)[1])
+        except MezzoError as error:
+            raise in_file(name, error) from error
+    return found
+
+
+def _ask_all(tie: Tie, ports: Ports, wanted: Mapping[str, set[str]]) -> None:
+    for file, several in ports.items():
+        wanted[file].update(p.name for p in several if (file, p.name) in tie.members and p.dtype is HIGH)
+
+
+def _ask_none(tie: Tie, wanted: Mapping[str, set[str]]) -> None:
+    for file, name in tie.members:
+        wanted[file].discard(name)
+
+
+def _is_asked(tie: Tie, wanted: Mapping[str, set[str]]) -> bool:
+    return any(name in wanted[file] for file, name in tie.members)
+
+
+def split_ties(ties: Iterable[Tie], before: Ports, after: Ports) -> list[tuple[Tie, frozenset[DType]]]:
+    """The ties that had one type and have more now."""
+    return [(t, dtypes_in(t, after)) for t in ties if len(dtypes_in(t, before)) == 1 < len(dtypes_in(t, after))]

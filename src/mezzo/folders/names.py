@@ -1,0 +1,41 @@
+"""What the files of a folder are called: which are low already by their name, and what their low forms are called.
+
+Sources: transformers.js 4.3.1, src/utils/dtypes.js (suffixes) and src/utils/model-loader.js (external data);
+Optimum ONNX 0.1.0, optimum/onnxruntime/constants.py (standard names) and optimum/onnx/graph_transformations.py
+(external data); sentence-transformers 6.2.0 (O1 to O4, qint8 and quint8 variants).
+"""
+
+import enum
+import re
+from pathlib import PurePosixPath
+
+# What ends the name of external data: transformers.js fetches only "model.onnx_data", and Optimum writes it so.
+DATA_SUFFIX = "_data"
+_LOW = re.compile(
+    r"[_.-](fp16|float16|half|bf16|bfloat16|fp8|fp4|u?int(4|8)|q[1248](f16)?|bnb4|quantized|qu?int8(_.*)?|O4)$",
+    re.IGNORECASE,
+)
+
+
+class Placing(enum.Enum):
+    """Where low files go: beside the originals, under a name of their own, or in their place."""
+
+    BESIDE = "beside"
+    INSTEAD = "instead"
+
+
+def find_low_suffix(name: str) -> str | None:
+    """The part of a model file's name that says it is low or quantized; None where none does."""
+    found = _LOW.search(PurePosixPath(name).stem)
+    return None if found is None else found.group()
+
+
+def name_result(name: str, to: str, layout: Placing) -> str:
+    """What the low form of a model is called: "onnx/model.onnx" gives "onnx/model_fp16.onnx"."""
+    path = PurePosixPath(name)
+    return name if layout is Placing.INSTEAD else str(path.with_name(f"{path.stem}_{to}{path.suffix}"))
+
+
+def name_data(name: str) -> str:
+    """What a result's external data is called."""
+    return name + DATA_SUFFIX
