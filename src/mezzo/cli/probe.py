@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli import choices
+from mezzo.cli.completing import complete_operator
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.options import AsJson
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import InputError, MezzoError
+from mezzo.packages import missing
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.probe.ask import Model
@@ -25,7 +27,13 @@ def probe(
         str, typer.Argument(help="The target to check; see 'mezzo targets'.", autocompletion=choices.complete_target)
     ],
     op: Annotated[
-        str, typer.Option("--op", metavar="PATTERN", help="Ask about these operators only: a glob; case is ignored.")
+        str,
+        typer.Option(
+            "--op",
+            metavar="PATTERN",
+            help="Ask about these operators only: a glob; case is ignored.",
+            autocompletion=complete_operator,
+        ),
     ] = "*",
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +50,7 @@ def probe(
     runtime = RUNTIMES[target]
     version = runtime.version
     if version is None:
-        raise InputError(f"target {target!r}: {runtime.package} is not installed; pip install {runtime.package}")
+        raise missing(runtime.package, f"target {target!r}")
 
     from mezzo.cli.progress import Patience
     from mezzo.frontends.onnx.probe.ask import ask

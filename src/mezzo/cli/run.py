@@ -1,14 +1,17 @@
 """Runs one command and turns what went wrong into one line and an exit code."""
 
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 import typer
 
 from mezzo.cli.app import make_app
+from mezzo.cli.completing import answer_bash, is_asked_by_bash
 from mezzo.cli.console import print_error
 from mezzo.cli.usage import explain_usage
 from mezzo.errors import ContractError, MezzoError
@@ -27,10 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is still shown
     command = typer.main.get_command(make_app())
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    words = respell(sys.argv[1:] if arguments is None else arguments)
     try:
         with _unwinding_on_termination():
-            code = command.main(args=words, prog_name="mezzo", standalone_mode=False)
+            run = partial(command.main, args=words, prog_name="mezzo", standalone_mode=False)
+            code = answer_bash(os.environ, run) if is_asked_by_bash(os.environ) else run()
     except _USAGE_ERROR as error:
         return explain_usage(error)
     except MezzoError as error:
@@ -40,9 +44,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = "" if error.filename is None else f"{error.filename}: "
         print_error(f"{where}{error.strerror or error}; nothing was written")
         return BAD_INPUT
+    except ImportError as error:
+        if (name := _package_of(error)) is None:
+            raise
+        print_error(f"{name} cannot be imported ({error}); 'mezzo doctor' says what to do")
+        return REFUSED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _package_of(error: ImportError) -> str | None:
+    """The package mezzo stands on that cannot be imported; None where the fault is mezzo's own."""
+    from mezzo.packages import BASE
+
+    module = error.name or ""
+    return next((p.name for p in BASE if module == p.module or module.startswith(f"{p.module}.")), None)
+
+
+def respell(words: Sequence[str]) -> list[str]:
+    """Read "plan diff A B" as "diff A B".
+
+    Every verb is a command of its own, and what follows `plan` is a model; but this is what people try first.
+    """
+    words = list(words)
+    if words[:2] == ["plan", "diff"] and not os.path.lexists("diff"):
+        return ["diff", *words[2:]]
+    return words
 
 
 @contextmanager

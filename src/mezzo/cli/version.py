@@ -1,25 +1,25 @@
-"""mezzo --version: mezzo and what it stands on, without importing any of it."""
-
-from importlib.metadata import PackageNotFoundError, version
+"""mezzo --version: mezzo, Python, what mezzo stands on and the runtimes beside it, without importing any of it."""
 
 import typer
 
 from mezzo import __version__
 from mezzo.cli.console import print_text
 
-_PACKAGES = ("onnx", "onnx-ir", "numpy", "scipy", "onnxruntime")
-
 
 def print_versions(is_wanted: bool) -> None:
-    """Print one package per line, name first, and end the program, if asked to."""
+    """Print one package per line, name first, and end the program, if asked to. Optional ones only where they are."""
     if not is_wanted:
         return
-    print_text("\n".join([f"mezzo {__version__}", *(f"{name} {_find_version(name)}" for name in _PACKAGES)]))
+    import platform
+
+    from mezzo.packages import BASE, OPTIONAL, find_installed
+
+    lines = [f"mezzo {__version__}", f"{platform.python_implementation()} {platform.python_version()}"]
+    for package in BASE:
+        lines += [f"{name} {version}" for name, version in find_installed(package.name)] or [
+            f"{package.name} is not installed; mezzo doctor says what to do"
+        ]
+    for package in OPTIONAL:
+        lines += [f"{name} {version}" for name, version in find_installed(package.name)]
+    print_text("\n".join(lines))
     raise typer.Exit()
-
-
-def _find_version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "is not installed"

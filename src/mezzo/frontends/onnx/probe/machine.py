@@ -1,6 +1,9 @@
-"""What the machine at hand has that decides how fast a low type is."""
+"""What the machine at hand has: what decides how fast a low type is, and how much fits."""
 
+import os
 import platform
+import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +13,9 @@ _FEATURES = (
     "amx_fp16", "asimdhp", "bf16", "i8mm", "sve",
 )  # fmt: skip
 _CPUINFO = Path("/proc/cpuinfo")
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup")
+_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,3 +38,38 @@ def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:
         flag for name, _, flags in fields if name.strip().lower() in ("flags", "features") for flag in flags.split()
     }
     return Machine(architecture, tuple(feature for feature in _FEATURES if feature in flags))
+
+
+def count_cores() -> int:
+    """How many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def find_memory(meminfo: Path = _MEMINFO, limit: Path = _CGROUP / "memory.max") -> tuple[int, int] | None:
+    """The memory that this process may use in all, and what of it is free, in bytes; None if the system is silent."""
+    try:
+        rows = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines() if ":" in line)
+        total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
+    except (OSError, KeyError, ValueError, IndexError):
+        return None
+    try:  # a container's limit, which is less than what the machine has
+        most = int(limit.read_text(encoding="ascii"))
+        used = int(limit.with_name("memory.current").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return total, free
+    return min(total, most), max(0, min(free, most - used))
+
+
+def find_gpus() -> tuple[str, ...]:
+    """NVIDIA's GPUs here with their memory and compute capability, as its driver's own tool tells them."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ()
+    query = [tool, "--query-gpu=name,memory.total,compute_cap", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=_PATIENCE_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(line.strip() for line in done.stdout.splitlines() if line.strip())

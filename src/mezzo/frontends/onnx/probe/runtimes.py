@@ -1,12 +1,13 @@
 """The runtimes a probe can ask. Each loads and runs one model, or raises with the reason it cannot."""
 
 import importlib
-import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import onnx
+
+from mezzo.packages import find_version
 
 Feeds = Mapping[str, Any]
 
@@ -28,10 +29,7 @@ class Runtime:
     @property
     def version(self) -> str | None:
         """The installed version; None where it is not installed."""
-        try:
-            return importlib.metadata.version(self.package)
-        except importlib.metadata.PackageNotFoundError:
-            return None
+        return find_version(self.package)
 
 
 def _ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:

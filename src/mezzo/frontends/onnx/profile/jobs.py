@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,10 @@ import onnx
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.feeds import Datum, fit_feeds
 from mezzo.frontends.onnx.profile.feedfiles import write_feeds
+from mezzo.packages import find_version, missing
 
-# What a target is timed in: the package, and what a user installs to have it.
-_PACKAGES = {"onnxruntime-cpu": ("onnxruntime", "onnxruntime"), "openvino-cpu": ("openvino", "mezzo[openvino]")}
+# What a target is timed in.
+RUNTIMES = {"onnxruntime-cpu": "onnxruntime", "openvino-cpu": "openvino"}
 _INLINE_LIMIT_BYTES = 2**31 - 2**20
 _LONGEST_REASON = 300
 # Where in the runtime's sources an exception was raised.
@@ -79,18 +79,15 @@ def runtime_version(target: str) -> str:
 
     Raises: InputError if the target cannot be measured at all, or its runtime is not installed.
     """
-    if target not in _PACKAGES:
+    if target not in RUNTIMES:
         raise InputError(
-            f"target {target!r} cannot be measured here; measure {' or '.join(sorted(_PACKAGES))}, or leave out "
+            f"target {target!r} cannot be measured here; measure {' or '.join(sorted(RUNTIMES))}, or leave out "
             "--measure"
         )
-    package, wanted = _PACKAGES[target]
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        raise InputError(
-            f"target {target!r}: {package} is not installed; pip install {wanted!r}, or leave out --measure"
-        ) from None
+    version = find_version(RUNTIMES[target])
+    if version is None:
+        raise missing(RUNTIMES[target], f"target {target!r}", ", or leave out --measure")
+    return version
 
 
 def time_models(

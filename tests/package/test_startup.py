@@ -1,0 +1,32 @@
+"""What runs before a command does anything loads nothing heavy: that is what makes it quick."""
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"google", "ml_dtypes", "numpy", "onnx", "onnx_ir", "onnxruntime", "openvino", "scipy", "torch"}
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that a fresh interpreter has loaded once it has run some code."""
+    script = f"import sys\n{code}\nprint('\\nLOADED', *sorted(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return set(ran.stdout.rpartition("LOADED ")[2].split())
+
+
+@pytest.mark.parametrize(
+    "words", [("--help",), ("--version",), ("convert", "--help"), ("tune", "--help"), ("doctor", "-h")]
+)
+def test_commands_that_only_tell_load_no_library_of_numbers_or_models(words):
+    assert not loaded_by(f"from mezzo.cli import main; main({list(words)})") & HEAVY
+
+
+def test_help_reads_no_metadata():
+    """Looking for a package's version means reading folders: the dearest part of a start that needs none."""
+    assert "importlib.metadata" not in loaded_by("from mezzo.cli import main; main(['--help'])")
+
+
+def test_import_of_the_package_loads_none_of_its_parts():
+    ours = {name for name in loaded_by("import mezzo") if name.startswith("mezzo.")}
+    assert ours == {"mezzo.errors"}
