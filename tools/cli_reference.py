@@ -17,8 +17,10 @@ HEAD = """\
 
 <!-- Written by tools/cli_reference.py from the commands' own help: change that, then run the script. -->
 
-`mezzo COMMAND --help` prints the same. `mezzo --install-completion` teaches your shell to complete commands, options
-and the names of policies, strategies and targets.
+`mezzo COMMAND --help` prints the same. `mezzo --install-completion` teaches your shell (bash, zsh, fish) to complete
+commands, options, the names of policies, strategies, targets, formats and operators, and the node names of the model
+that stands on the command line. The model is read, never run; its names are kept in the user's cache folder
+(`$XDG_CACHE_HOME/mezzo/names`), and names with signs that a shell would act on are not offered.
 
 ## Exit codes
 
@@ -26,7 +28,7 @@ and the names of policies, strategies and targets.
 |---|---|
 | 0 | done |
 | 1 | refused: the result would break a contract (`--out-of-range error`); a comparison finds other answers, \
-or a probe finds a table out of date |
+`diff` a difference, `show --grep` no line, or a probe finds a table out of date |
 | 2 | bad input: a file, an option, a pattern or a plan; one line on stderr says which, and nothing is written |
 | 130 | interrupted from the keyboard; nothing is written |
 
@@ -36,7 +38,8 @@ Reports go to stdout, errors and progress to stderr. In a terminal reports have 
 width; in a pipe they are plain, and a line is as long as what it says. `--json` prints one JSON document and nothing
 else; its `format` says what it is, with a version: `mezzo-account/1` from `convert`, `compare`, `ranges`,
 `sensitivity` and `tune`, which [the account as data](account.md) tells field by field; `mezzo-plan/1`,
-`mezzo-explanation/1`, `mezzo-policies/1`, `mezzo-strategies/1`, `mezzo-targets/1`, `mezzo-ops/1`, `mezzo-probe/1`.
+`mezzo-plan-diff/1`, `mezzo-explanation/1`, `mezzo-policies/1`, `mezzo-strategies/1`,
+`mezzo-targets/1`, `mezzo-ops/1`, `mezzo-probe/1`.
 Names come from the model, so characters that a terminal would act on are shown escaped.
 """
 

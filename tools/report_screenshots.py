@@ -1,0 +1,101 @@
+"""Makes docs/images/report/*.png: the report of four models, light and dark, in a headless Chromium.
+
+python tools/report_screenshots.py [--out FOLDER] [--browser /usr/bin/chromium]
+
+Needs mezzo's extra "browser" and a browser (`make browser-test` installs both). Random weights stand for trained ones:
+the pictures show structure, and the demo model's numbers are measured.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import onnx
+import report_models
+
+from mezzo.cli import main as mezzo
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "docs" / "images" / "report"
+DIGITS = ROOT / "examples" / "digits"
+WIDTH, HEIGHT = 1360, 900
+_SELECT = "name => { mezzoPage.goNode(mezzoPage.account.byName.get(name)); window.scrollTo(0, 0); }"
+_TO_SECTION = "id => document.getElementById(id).scrollIntoView()"
+
+
+def make_reports(folder: Path) -> Iterator[tuple[str, Path, list[tuple[str, str, str]]]]:
+    """Every report: its name, the page, and views of it as (name, section to scroll to, node to select)."""
+    model, data = DIGITS / "digits.onnx", DIGITS / "heldout.npz"
+    made = folder / "digits.html"
+    _run("tune", model, folder / "digits.tuned.onnx", "--data", data, "--labels", "label", "--max-error", "3e-4",
+         "--report", made)  # fmt: skip
+    softmax = "/encoder.0/attention/Softmax"
+    yield "digits", made, [("", "summary", ""), ("-node", "graph", softmax), ("-frontier", "frontier", ""),
+                           ("-ranges", "ranges", "")]  # fmt: skip
+
+    made = folder / "strategies.html"
+    _run("strategies", _save(folder / "transformer.onnx", report_models.transformer()), "--policy", "tensorflow",
+         "--report", made)  # fmt: skip
+    yield "strategies", made, [("", "graph", "")]
+
+    made = folder / "resnet50.html"
+    _run("convert", _save(folder / "resnet50.onnx", report_models.resnet50()), folder / "resnet50.fp16.onnx",
+         "--report", made)  # fmt: skip
+    yield "resnet50", made, [("", "graph", "")]
+
+    made = folder / "transformer.html"
+    np.savez(folder / "inputs.npz", input=np.random.default_rng(3).normal(0, 1, (8, 32, 128)).astype(np.float32))
+    _run("convert", folder / "transformer.onnx", folder / "transformer.fp16.onnx", "--data", folder / "inputs.npz",
+         "--report", made)  # fmt: skip
+    yield "transformer", made, [("", "graph", ""), ("-node", "graph", "/encoder/layer.3/attention/self/Softmax")]
+
+    made = folder / "5000.html"
+    _run("convert", _save(folder / "5000.onnx", report_models.deep(5000)), folder / "5000.fp16.onnx", "--report", made)
+    yield "5000-nodes", made, [("", "graph", "")]
+
+
+def _save(path: Path, model: onnx.ModelProto) -> Path:
+    onnx.save(model, path)
+    return path
+
+
+def _run(*words: object) -> None:
+    code = mezzo([str(word) for word in words] + ([] if words[0] == "strategies" else ["--quiet"]))
+    if code:
+        sys.exit(f"mezzo {words[0]} ended with {code}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--browser", help="the browser's program; by default the one that playwright installed")
+    asked = parser.parse_args()
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        sys.exit("report_screenshots: playwright is missing; install mezzo's extra 'browser'")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as place, sync_playwright() as tool:
+        browser = tool.chromium.launch(executable_path=asked.browser, args=["--no-sandbox", "--disable-gpu"])
+        for name, page_path, views in make_reports(Path(place)):
+            for scheme in ("light", "dark"):
+                page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}, color_scheme=scheme)
+                page.goto(page_path.as_uri())
+                page.wait_for_selector("html[data-ready]", timeout=60_000)
+                for suffix, section, node in views:
+                    if node:
+                        page.evaluate(_SELECT, node)
+                    page.evaluate(_TO_SECTION, section)
+                    page.wait_for_timeout(400)
+                    page.evaluate("document.activeElement.blur()")
+                    page.screenshot(path=asked.out / f"{name}{suffix}-{scheme}.png")
+                page.close()
+        browser.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""Writes docs/reference/policies.md, targets.md and operators.md: the tables that decisions are made from.
+
+python tools/tables_pages.py           # writes the pages
+python tools/tables_pages.py --check   # ends with 1 if a page differs from the tables
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from mezzo import discovery, facts
+from mezzo.ops import dialects, op_facts
+from mezzo.policy import Policy, Rule
+from mezzo.structure import structure_rules
+from mezzo.target import EVERY_VERSION, Listing, Refusal, Target
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
+_WRITTEN = "<!-- Written by tools/tables_pages.py from the tables themselves: change those, then run the script. -->\n"
+_PRESETS = ("balanced", "conservative", "aggressive", "off")  # the rest stands for other systems
+
+
+def spell_policies() -> Iterator[str]:
+    """Policies and strategies: what is wanted, and how casts are placed."""
+    yield "# Policies and strategies\n"
+    yield _WRITTEN
+    yield (
+        "A **policy** says what is wanted of each operator: `allow` (low precision), `infer` (as its neighbours), "
+        "`clear` (the same, for what only moves values), `deny` (FP32). The first rule that speaks of a node decides. "
+        "A **strategy** then decides what is left open and so where casts stand. `mezzo policies` and "
+        "`mezzo strategies` print the same; [a policy of your own](../how-to/policies.md) is a TOML file.\n"
+    )
+    yield "## Strategies\n"
+    yield from _table(
+        ("strategy", "how it decides"),
+        ((f"`{name}`", strategy.summary) for name, strategy in sorted(discovery.strategies().items())),
+    )
+    yield "## Structure rules\n"
+    yield (
+        "They look for what no single operator tells: a pattern, a constant, a chain. What they find stays FP32 unless "
+        "the policy leaves their findings out, or a rule about a name or a region says otherwise.\n"
+    )
+    rows = ((f"`{rule.name}`", rule.summary) for rule in sorted(structure_rules(), key=lambda rule: rule.name))
+    yield from _table(("rule", "finds"), rows)
+    found = discovery.policies()
+    for name in (*_PRESETS, *(name for name in sorted(found) if name not in _PRESETS)):
+        yield from _spell_policy(found[name])
+
+
+def _spell_policy(policy: Policy) -> Iterator[str]:
+    yield f"## {policy.name}\n"
+    yield f"{_sentence(policy.summary)}\n"
+    rows = [
+        (f"`{rule.name}`", _gives(rule), _subject(rule), rule.because) for rule in policy.rules
+    ]  # in order: the first decides
+    rows.append(("otherwise", policy.otherwise.value, "the rest", "no rule above speaks of the operator"))
+    yield from _table(("rule", "gives", "about", "why"), rows)
+    if policy.findings is None:
+        yield "What structure rules find, all of them, keeps FP32 too.\n"
+    else:
+        names = ", ".join(f"`{name}`" for name in sorted(policy.findings)) or "none"
+        yield f"Structure rules whose findings keep FP32 too: {names}.\n"
+
+
+def _gives(rule: Rule) -> str:
+    formats = ", ".join(sorted(map(str, rule.formats)))
+    return f"{rule.category.value} ({formats})" if formats else rule.category.value
+
+
+def _subject(rule: Rule) -> str:
+    words = [word.value for word in sorted((*rule.costs, *rule.risks), key=lambda word: word.value)]
+    words += [f"`{op}`" for op in sorted(rule.ops)]
+    return ", ".join([*words, *map(str, rule.where)]) or "everything"
+
+
+def spell_targets() -> Iterator[str]:
+    """What each runtime cannot run, or what alone it runs."""
+    yield "# Targets\n"
+    yield _WRITTEN
+    yield (
+        "A target says what a runtime or device runs in which type. Every row has a source. `mezzo targets` prints the "
+        "same; `mezzo probe` asks the installed runtime; [a target of your own](../how-to/targets.md) is a TOML file.\n"
+    )
+    for _, target in sorted(discovery.targets().items()):
+        yield from _spell_target(target)
+
+
+def _spell_target(target: Target) -> Iterator[str]:
+    yield f"## {target.name}\n"
+    # What the installed runtime decides is another machine's number.
+    is_ours = target.max_opset is not None and "installed" not in target.summary
+    yield f"{_sentence(target.summary)}{f' Opsets up to {target.max_opset}.' if is_ours else ''}\n"
+    for note in target.notes:
+        yield f"> {note}\n"
+    if target.gains:
+        rows = (
+            (str(g.dtype), "yes" if g.is_faster else "no", g.because, " or ".join(g.needs), _cite(g.source, g.since))
+            for g in target.gains
+        )
+        yield from _table(("format", "faster", "why", "needs", "source"), rows)
+    if target.refusals:
+        yield "Refused:\n"
+        rows = (
+            (_op(r.dialect, r.op), ", ".join(sorted(map(str, r.dtypes))) or "all", _place(r), r.because,
+             _cite(r.source, r.since))
+            for r in target.refusals
+        )  # fmt: skip
+        yield from _table(("operator", "format", "where", "because", "source"), rows)
+    for listing in target.listings:
+        yield from _spell_listing(listing)
+
+
+def _spell_listing(listing: Listing) -> Iterator[str]:
+    yield f"Runs in {listing.dtype} ({_cite(listing.source, listing.since)}):\n"
+    names = sorted(f"{_op(kernel.dialect, kernel.op)}{_versions(kernel.versions)}" for kernel in listing.kernels)
+    yield f"{', '.join(names) or 'nothing'}.\n"
+
+
+def _place(row: Refusal) -> str:
+    parts = [f"version{_versions(row.versions)}"] if row.versions != EVERY_VERSION else []
+    for name, wanted in row.attributes.items():
+        values = sorted(map(str, wanted)) if isinstance(wanted, frozenset) else [str(wanted)]
+        parts.append(f"{name} {' or '.join(values)}")
+    if row.needs:
+        parts.append(f"with {' or '.join(row.needs)}")
+    return ", ".join(parts)
+
+
+def _versions(versions: tuple[int, int]) -> str:
+    first, last = versions
+    if versions == EVERY_VERSION:
+        return ""
+    return f" from {first}" if last == EVERY_VERSION[1] else f" {first}" if first == last else f" {first}-{last}"
+
+
+def _op(dialect: str, op: str) -> str:
+    return f"`{op}`" if dialect == "onnx" else f"`{dialect}:{op}`"
+
+
+def _cite(source: str, since: str) -> str:
+    return source if not since or since in source else f"{source}; {since}"
+
+
+def spell_operators() -> Iterator[str]:
+    """What is true of each operator in any model."""
+    yield "# Operators\n"
+    yield _WRITTEN
+    yield (
+        "What is true of an operator in any model, on any device, under any policy: what its time goes into, and why "
+        "it may be wrong in fewer bits. A row names no format; [policies](policies.md) say which risk matters in "
+        "which. `mezzo ops '*Norm*'` prints the rows of a few operators, with what each policy makes of them. An "
+        "operator without a row stays FP32.\n"
+    )
+    yield "## The words\n"
+    source = inspect.getsource(facts)
+    for title, words in (("cost", facts.Cost), ("risk", facts.Risk)):
+        rows = ((f"`{word.value}`", _comment(source, word.name, word.value)) for word in words)
+        yield from _table((title, "meaning"), rows)
+    yield (
+        "*Keeps values*: hands on numbers it reads. *Bounded*: its result stays within a range that does not depend on "
+        "what it reads.\n"
+    )
+    for dialect in sorted(dialects(), key=lambda name: (name != "onnx", name)):
+        yield f"## {'ONNX' if dialect == 'onnx' else dialect}\n"
+        rows = (
+            (f"`{row.op}`", row.cost.value, ", ".join(sorted(risk.value for risk in row.risks)),
+             "yes" if row.keeps_values else "", "yes" if row.is_bounded else "")
+            for row in op_facts(dialect).values()
+        )  # fmt: skip
+        yield from _table(("operator", "cost", "risks", "keeps values", "bounded"), rows)
+
+
+def _comment(source: str, name: str, value: str) -> str:
+    """What the comment beside a word says; without one the word says all."""
+    found = re.search(rf'^    {name} = "{re.escape(value)}"  # (.*)$', source, re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    names = list(titles)
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    yield "\n".join(line.replace("  |", " |") for line in lines) + "\n"
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "policies.md": spell_policies,
+    "targets.md": spell_targets,
+    "operators.md": spell_operators,
+}
+
+
+def main() -> int:
+    stale = []
+    for name, spell in PAGES.items():
+        path, page = FOLDER / name, "\n".join(spell())
+        if "--check" not in sys.argv[1:]:
+            path.write_text(page, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != page:
+            stale.append(name)
+    if stale:
+        print(f"{', '.join(stale)} differ from the tables; run python tools/tables_pages.py", file=sys.stderr)
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
