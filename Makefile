@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 
 VENV := .venv
 BENCH_VENV := .venv-bench
+NEIGHBOURS_VENV := .venv-neighbours
+NEIGHBOURS := out/neighbours
 BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --timeout 600
@@ -32,7 +34,7 @@ endef
 
 .PHONY: help
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "%-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[.a-z-]+:.*## / {printf "%-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 $(VENV)/.made:
 	$(call make_venv,$(VENV))
@@ -84,6 +86,31 @@ format: $(VENV)/.test  ## repair what ruff can repair
 types: $(VENV)/.test  ## mypy, strict
 	@$(BIN)/python -m mypy
 
+$(VENV)/.docs: pyproject.toml | $(VENV)/.made
+	@echo "installing mezzo and what builds its pages"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[docs]'
+	@touch $@ $(VENV)/.base
+
+.PHONY: docs
+docs: $(VENV)/.docs  ## build the site of docs/ into out/site, no warning allowed
+	@$(BIN)/python tools/build_site.py out/site
+	@echo "open out/site/index.html"
+
+.PHONY: package
+package: $(VENV)/.test  ## build wheel and sdist into dist/, fetch what they need, and try them in an empty environment
+	@rm -rf dist out/wheels
+	@$(BIN)/python -m build --no-isolation --outdir dist
+	@$(BIN)/python -m pip download $(PIP_FLAGS) --only-binary :all: --dest out/wheels dist/*.whl
+	@$(PYTEST) tests/package
+
+# Playwright's own Chromium where it can be had; else the system's, which Debian installs with apt-get.
+.PHONY: browser-test
+browser-test: $(VENV)/.test  ## install a headless Chromium for the tests and try the report in it
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[test,browser]'
+	@$(BIN)/python -m playwright install chromium || command -v chromium chromium-browser google-chrome || \
+		{ echo "make: no Chromium could be fetched and none is installed; run: apt-get install chromium" >&2; exit 1; }
+	@$(PYTEST) --dist loadgroup tests/report_html
+
 .PHONY: fuzz
 fuzz: $(VENV)/.test  ## convert mutated models: no crash, no hang, no leftover file (FUZZ_CASES=20000)
 	@$(BIN)/python benchmarks/fuzz.py --cases $(FUZZ_CASES)
@@ -100,7 +127,34 @@ bench: $(BENCH_VENV)/.bench  ## casts, time and memory beside other converters, 
 	@$(BENCH_VENV)/bin/python benchmarks/scale.py
 	@$(BENCH_VENV)/bin/python benchmarks/weights.py
 
+$(NEIGHBOURS_VENV)/.made:
+	$(call make_venv,$(NEIGHBOURS_VENV))
+
+$(NEIGHBOURS_VENV)/.neighbours: pyproject.toml | $(NEIGHBOURS_VENV)/.made
+	@echo "installing mezzo and the programs that read its results (torch is large)"
+	@$(NEIGHBOURS_VENV)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[test,neighbours]'
+	@touch $@
+
+$(NEIGHBOURS)/node_modules/.made: examples/neighbours/package.json
+	@command -v npm >/dev/null || { echo "make: no npm found; install Node.js 20 or newer" >&2; exit 1; }
+	@echo "installing onnxruntime-web and transformers.js"
+	@mkdir -p $(NEIGHBOURS)
+	@cp examples/neighbours/package.json $(NEIGHBOURS)
+	@npm install --prefix $(NEIGHBOURS) --ignore-scripts --no-audit --no-fund --loglevel error
+	@touch $@
+
+$(NEIGHBOURS)/text/config.json: examples/neighbours/shared/text_model.py $(NEIGHBOURS_VENV)/.neighbours
+	@$(NEIGHBOURS_VENV)/bin/python examples/neighbours/shared/text_model.py $(NEIGHBOURS)/text
+	@touch $@
+
+.PHONY: neighbours
+neighbours: $(NEIGHBOURS_VENV)/.neighbours $(NEIGHBOURS)/node_modules/.made $(NEIGHBOURS)/text/config.json  ## install the programs that read mezzo's results
+
+.PHONY: neighbours-test
+neighbours-test: neighbours  ## run examples/neighbours: Netron, the web, OpenVINO, Optimum and others read mezzo's results
+	@$(NEIGHBOURS_VENV)/bin/python -m pytest -n $(WORKERS) --timeout 600 tests/neighbours
+
 .PHONY: clean
 clean:  ## remove the environments, results and caches
-	@rm -rf $(VENV) $(BENCH_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(BENCH_VENV) $(NEIGHBOURS_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,7 +4,6 @@ budget of error. Run: make demo
 
 import os
 import platform
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,17 +12,19 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from rich.console import Console
-from rich.markup import escape
-from rich.padding import Padding
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 import mezzo
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.frontends.onnx.run import native_session
-from mezzo.plans import Plan, PlannedNode
-from mezzo.report.layout import Layout
-from mezzo.report.tuning import report_tuning
+from mezzo.pipeline import Converted
+from mezzo.report.frontier import plot_frontier, scale_of
+from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.names import format_size
+from mezzo.report.picture import report_picture
+from mezzo.report.text import report_next_steps
+from mezzo.report.tuning import report_outcome
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "digits.onnx"
@@ -31,6 +32,8 @@ DATA = HERE / "heldout.npz"
 OUT = HERE.parents[1] / "out" / "demo"
 WANTED_ACCURACY = 0.97
 BUDGET = 2e-3
+ISLANDS_SHOWN = 2
+ASKED = "/block/Add"
 CPU_FEATURES = ("amx_bf16", "amx_fp16", "amx_int8", "avx512_fp16", "avx512_bf16", "avx512_vnni", "avx512f", "avx2")
 
 
@@ -50,13 +53,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A converted model: where it is, how long it took, its row, its plan and the notes for people."""
+    """A converted model: where it is, its row, and what `mezzo.convert` tells of it."""
 
     path: Path
-    time_s: float
     row: Row
-    plan: Plan
-    notes: tuple[str, ...]
+    result: Converted
 
 
 def read_cpu_features() -> str:
@@ -75,20 +76,16 @@ def relative(path: Path) -> str:
     return os.path.relpath(path)
 
 
-def convert(to: str, held_out: Mapping[str, np.ndarray]) -> Conversion:
-    """Convert the model and judge it in its true precision, rounding after every operator.
+def judge(label: str, path: Path, result: Converted, held_out: Mapping[str, np.ndarray]) -> Conversion:
+    """Judge a converted model in its true precision, rounding after every operator.
 
     ONNX Runtime's CPU would compute an FP16 graph in FP32, and has no BF16 kernels at all.
     """
-    path = OUT / f"digits.{to}.onnx"
-    start = time.perf_counter()
-    result = mezzo.convert(MODEL, path, to=to)
-    time_s = time.perf_counter() - start
     answers = mezzo.compare(MODEL, result.model, {"image": held_out["image"]}, layers=False).outputs[0]
     logits = mezzo.emulate(result.model, {"image": held_out["image"]})["logits"].astype(np.float32)
     summary = result.summary
     row = Row(
-        label=to.upper(),
+        label=label,
         accuracy=measure_accuracy(logits, held_out["label"]),
         agreement=1.0 if answers.top1 is None else answers.top1.estimate,
         error=answers.relative_l2.estimate,
@@ -97,7 +94,19 @@ def convert(to: str, held_out: Mapping[str, np.ndarray]) -> Conversion:
         low_nodes=summary.low_nodes,
         high_nodes=summary.high_nodes,
     )
-    return Conversion(path, time_s, row, result.plan, summary.notes)
+    return Conversion(path, row, result)
+
+
+def convert(to: str, held_out: Mapping[str, np.ndarray]) -> Conversion:
+    path = OUT / f"digits.{to}.onnx"
+    return judge(to.upper(), path, mezzo.convert(MODEL, path, to=to), held_out)
+
+
+def tune(held_out: Mapping[str, np.ndarray]) -> Conversion:
+    """Tune to a budget between what BF16 costs everywhere and nothing."""
+    path = OUT / "digits.tuned.onnx"
+    result = mezzo.tune(MODEL, path, data={"image": held_out["image"]}, max_error=BUDGET, to="bf16")
+    return judge("BF16, tuned", path, result, held_out)
 
 
 def measure_accuracy(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -110,19 +119,16 @@ def describe_original(logits: np.ndarray, labels: np.ndarray, float_nodes: int) 
     return Row("FP32", measure_accuracy(logits, labels), 1.0, 0.0, MODEL.stat().st_size, casts, 0, float_nodes)
 
 
-def make_comparison(rows: Iterable[Row]) -> Table:
-    table = Table(title="before and after, judged in the true precision (rounded after every operator)")
-    table.add_column("model")
-    for heading in ("accuracy", "same answer\nas FP32", "relative\nerror", "size", "casts", "low\nnodes"):
-        table.add_column(heading, justify="right")
-    table.add_column("FP32\nnodes", justify="right")
+def make_comparison(layout: Layout, rows: Iterable[Row]) -> Table:
+    numbers = ("accuracy", "as FP32", "error", "size", "casts", "low nodes", "FP32 nodes")
+    table = layout.make_table("", *numbers, right=numbers)
     for row in rows:
         table.add_row(
             row.label,
             f"{row.accuracy:.2%}",
             f"{row.agreement:.2%}",
             f"{row.error:.3%}",
-            f"{row.size_bytes / 1024:.0f} KB",
+            format_size(row.size_bytes),
             str(row.casts),
             str(row.low_nodes),
             str(row.high_nodes),
@@ -130,86 +136,57 @@ def make_comparison(rows: Iterable[Row]) -> Table:
     return table
 
 
-def group_high_nodes(plan: Plan) -> dict[str, list[PlannedNode]]:
-    """Group the operators that stayed FP32 by the rule that kept them, the largest group first."""
-    groups: dict[str, list[PlannedNode]] = {}
-    for node in plan.nodes:
-        if node.kind == "op" and node.precision.compute is plan.high:
-            groups.setdefault(node.rule, []).append(node)
-    return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
+def tell_islands(conversion: Conversion) -> list[RenderableType]:
+    """What stayed FP32 and why, a line per kind of island, the largest first."""
+    islands = conversion.result.picture.islands
+    lines: list[RenderableType] = []
+    for island in islands[:ISLANDS_SHOWN]:
+        ops = ", ".join(f"{count * island.alike} {op}" for op, count in Counter(n.op for n in island.nodes).items())
+        lines.append(indented(f"FP32 for {ops}: {island.because}"))
+    return lines
 
 
-def describe_node(node: PlannedNode) -> str:
-    return f"{node.name} (from {node.cause})" if node.cause else node.name
+def tell_tuning(layout: Layout, result: Converted) -> list[RenderableType]:
+    """What the search found, and the frontier it chose from."""
+    measured = result.measured
+    assert measured is not None and measured.search is not None, "tuning measures"
+    lines = report_outcome(measured)
+    scale = scale_of(measured.frontier, measured.costs)
+    return [*lines, *plot_frontier(measured.frontier, BUDGET, None if scale is None else scale.high)]
 
 
-def print_reasons(console: Console, conversion: Conversion) -> None:
-    """Print each rule that kept operators in FP32: which operators, why, and up to two nodes by name."""
-    row, groups = conversion.row, group_high_nodes(conversion.plan)
-    kept = sum(map(len, groups.values()))
-    console.print(f"\n[bold]{row.label}: {kept} of {row.low_nodes + row.high_nodes} operators stayed FP32[/bold]")
-    for rule, nodes in groups.items():
-        ops = ", ".join(f"{op} {count}" for op, count in Counter(node.op for node in nodes).most_common())
-        examples = [describe_node(node) for node in nodes[:2]]
-        if len(nodes) > 2:
-            examples.append(f"and {len(nodes) - 2} more")
-        console.print(f"  [cyan]{escape(rule)}[/cyan]: {escape(ops)}", highlight=False)
-        for line in (nodes[0].because, *examples):
-            console.print(Padding(escape(line), (0, 0, 0, 6)), highlight=False)
-    for note in conversion.notes:
-        console.print(f"  [dim]note: {escape(note)}[/dim]", highlight=False)
-
-
-def print_tuning(console: Console, held_out: Mapping[str, np.ndarray]) -> None:
-    """Tune to a budget between what BF16 costs everywhere and nothing, and draw the frontier it was chosen from."""
-    path = OUT / "digits.tuned.onnx"
-    result = mezzo.tune(MODEL, path, data={"image": held_out["image"]}, max_error=BUDGET, to="bf16")
-    console.print(f"\n[bold]tuned: BF16 within a relative error of {BUDGET:g}[/bold]", highlight=False)
-    layout = Layout.TERMINAL if console.is_terminal else Layout.PLAIN
-    assert result.measured is not None, "tuning measures"
-    for part in report_tuning(layout, relative(MODEL), relative(path), result.plan, result.summary, result.measured):
-        console.print(part)
-
-
-def print_next_steps(console: Console, conversions: Iterable[Conversion]) -> None:
-    console.print("\n[bold]written[/bold]")
-    asked = None
-    for conversion in conversions:
-        console.print(f"  {relative(conversion.path)}  (converted in {conversion.time_s:.2f} s)", soft_wrap=True)
-        kept = [node for nodes in group_high_nodes(conversion.plan).values() for node in nodes]
-        asked = asked or next((node.name for node in kept if node.cause), kept[0].name if kept else None)
-    asked = asked or next(iter(onnx.load(MODEL).graph.node)).name
-    model, data = relative(MODEL), f"--data {relative(DATA)} --labels label"
-    console.print("\n[bold]try next[/bold]")
-    for command, effect in (
-        (f"explain {model} {asked}", "why this node has its precision"),
-        (f"plan {model} --to fp16", "every decision, before anything is written"),
-        (f"convert {model} {relative(OUT)}/mine.onnx --to fp16 --policy aggressive", "fewer nodes in FP32"),
-        (f"convert {model} {relative(OUT)}/mine.onnx --to fp16 --exclude 'op:Gemm'", "keep an operator in FP32"),
-        (f"sensitivity {model} {data} --to bf16", "what each operator costs in output error"),
-        (f"tune {model} {relative(OUT)}/mine.onnx {data} --max-error 3e-4", "the fastest plan inside a budget"),
-    ):
-        console.print(f"  .venv/bin/mezzo {escape(command)}", soft_wrap=True, highlight=False)
-        console.print(f"      [dim]{effect}[/dim]", highlight=False)
+def spell_next_steps() -> list[tuple[str, str]]:
+    model, out = relative(MODEL), relative(OUT)
+    return [
+        (f".venv/bin/mezzo explain {model} {ASKED}", "why this node runs in what it runs in"),
+        (f".venv/bin/mezzo convert {model} {out}/my.onnx", "the same by hand, with every reason"),
+    ]
 
 
 def main() -> None:
-    console = Console()
+    console = Console(highlight=False)
+    layout = Layout.TERMINAL if console.is_terminal else Layout.PLAIN
     OUT.mkdir(parents=True, exist_ok=True)
     with np.load(DATA, allow_pickle=False) as file:
         held_out = dict(file)
-    console.print(f"[bold]mezzo {mezzo.__version__}[/bold], ONNX Runtime {onnxruntime.__version__}", highlight=False)
-    console.print(f"CPU: {read_cpu_features()}", highlight=False)
-    console.print(f"model: {relative(MODEL)}, judged on {len(held_out['label'])} held-out digits\n", highlight=False)
+    runtime = f"ONNX Runtime {onnxruntime.__version__}"
+    console.print(f"[bold]mezzo {mezzo.__version__}[/bold], {runtime}; {read_cpu_features()}")
+    console.print(f"{relative(MODEL)}, {len(held_out['label'])} held-out digits, judged in the true precision\n")
     reference = native_session(onnx.load(MODEL)).run({"image": held_out["image"]})["logits"]
-    conversions = [convert(to, held_out) for to in LOW_DTYPES]
-    first = conversions[0].row
-    original = describe_original(reference, held_out["label"], first.low_nodes + first.high_nodes)
-    console.print(make_comparison([original, *(conversion.row for conversion in conversions)]))
-    for conversion in conversions:
-        print_reasons(console, conversion)
-    print_tuning(console, held_out)
-    print_next_steps(console, conversions)
+    conversions = [*(convert(to, held_out) for to in LOW_DTYPES), tune(held_out)]
+    first, tuned = conversions[0], conversions[-1]
+    original = describe_original(reference, held_out["label"], first.row.low_nodes + first.row.high_nodes)
+    parts: list[RenderableType] = [
+        make_comparison(layout, [original, *(conversion.row for conversion in conversions)]),
+        *report_picture(layout, first.result.picture),
+        *tell_islands(first),
+        blank(),
+        heading(f"tuned: BF16 within a relative error of {BUDGET:g}"),
+        *tell_tuning(layout, tuned.result),
+        *report_next_steps(spell_next_steps()),
+    ]
+    for part in parts:
+        console.print(part, crop=False)
     worst = min(conversion.row.accuracy for conversion in conversions)
     if worst < WANTED_ACCURACY:
         raise SystemExit(f"accuracy {worst:.2%} of a converted model is below {WANTED_ACCURACY:.0%}: a bug in mezzo")

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mezzo.comparing import compare
     from mezzo.comparison import compare_strategies
     from mezzo.emulating import emulate
+    from mezzo.folders.converting import ConvertedFolder, convert_folder
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Sensitivity
     from mezzo.pipeline import Converted, Summary, convert, explain, plan, show
     from mezzo.planfile import load_plan, save_plan
@@ -24,6 +25,7 @@ __all__ = [
     "Comparison",
     "ContractError",
     "Converted",
+    "ConvertedFolder",
     "InputError",
     "ListError",
     "Measured",
@@ -37,6 +39,7 @@ __all__ = [
     "compare",
     "compare_strategies",
     "convert",
+    "convert_folder",
     "convert_lists",
     "emulate",
     "explain",
@@ -52,6 +55,7 @@ __all__ = [
 _HOMES = {
     "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.pipeline",
+    "ConvertedFolder": "mezzo.folders.converting",
     "Measured": "mezzo.numerics.measures",
     "Plan": "mezzo.plans",
     "Ranges": "mezzo.numerics.measures",
@@ -60,6 +64,7 @@ _HOMES = {
     "compare": "mezzo.comparing",
     "compare_strategies": "mezzo.comparison",
     "convert": "mezzo.pipeline",
+    "convert_folder": "mezzo.folders.converting",
     "convert_lists": "mezzo.amp_lists",
     "emulate": "mezzo.emulating",
     "explain": "mezzo.pipeline",

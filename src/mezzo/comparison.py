@@ -39,17 +39,24 @@ def compare_strategies(
     **options: Unpack[PlanOptions],
 ) -> tuple[StrategyRow, ...]:
     """Let every strategy decide about a model, the cheapest first. Options and errors are those of `mezzo.plan`."""
-    from mezzo.discovery import strategies
-
     chosen, trust = read_plan_options(options)
     problem = judge_model(open_source(src, trust, progress), chosen)[1].problem
-    rows: list[StrategyRow] = []
+    return tuple(row for row, _ in try_strategies(problem, progress))
+
+
+def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[bool]]]:
+    """What every strategy makes of a problem, the cheapest first, and which nodes it runs low."""
+    from mezzo.discovery import strategies
+
+    found: list[tuple[StrategyRow, Sequence[bool]]] = []
     for number, (name, strategy) in enumerate(sorted(strategies().items())):
         if progress is not None:
             progress(f"strategy {name}", number, len(strategies()))
-        rows.append(_measure(problem, name, strategy.assign(problem)))
-    least = min(row.cost for row in rows)
-    return tuple(sorted((_relate(row, least) for row in rows), key=lambda row: (row.cost, row.casts, row.strategy)))
+        is_low = strategy.assign(problem)
+        found.append((_measure(problem, name, is_low), is_low))
+    least = min(row.cost for row, _ in found)
+    related = [(_relate(row, least), is_low) for row, is_low in found]
+    return sorted(related, key=lambda entry: (entry[0].cost, entry[0].casts, entry[0].strategy))
 
 
 def _measure(problem: Problem, name: str, is_low: Sequence[bool]) -> StrategyRow:

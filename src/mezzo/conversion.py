@@ -95,9 +95,11 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
     banned: dict[str, str] = {}
     fault: str | None = None
     for attempt in range(_REPAIRS + 1):
+        _tell(model, "planning")
         decided = _replay(model, options, given) if given is not None else _decide(model, options, banned)
         graph = decided.reading.graph
         result = model.apply(decided.reading, decided.plan.edits)
+        _tell(model, "checking")
         fault = model.fault(result)
         if fault is None:
             return decided, result
@@ -114,6 +116,11 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
         for number in culprits or low:
             banned[graph.nodes[number].name] = f"the ONNX checker refused it low: {fault[:200]}"
     return _leave_alone(model, options, fault or "")
+
+
+def _tell(model: OnnxModel, stage: str) -> None:
+    if model.progress is not None:
+        model.progress(stage, 0, 0)
 
 
 def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decided, onnx.ModelProto]":

@@ -4,6 +4,7 @@ import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from mezzo.conversion import Decided
+    from mezzo.dtypes import DType
     from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.datasets import Data
     from mezzo.numerics.measures import Measured
+    from mezzo.outline import Outline
+    from mezzo.picture import Picture
     from mezzo.policy import Policy
+    from mezzo.target import Target
 
 Progress = Callable[[str, int, int], None]
 
@@ -50,6 +55,23 @@ class Converted:
     path: Path | None = None
     measured: "Measured | None" = None
     _model: "onnx.ModelProto | None" = field(default=None, repr=False)
+    _decided: "Decided | None" = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def picture(self) -> "Picture":
+        """What runs in which precision in numbers, and what stayed FP32 together; worked out when first asked for."""
+        from mezzo.picture import draw
+
+        assert self._decided is not None, "a conversion knows what it decided"
+        return draw(self._decided.problem, self._decided.is_low, self.plan)
+
+    def outline(self) -> "Outline":
+        """The graph that was planned, with the plan, as a report draws it."""
+        from mezzo.outline import outline, outline_plan
+
+        assert self._decided is not None, "a conversion knows what it decided"
+        graph = self._decided.reading.graph
+        return outline(graph, [outline_plan(graph, "result", self.plan)])
 
     @property
     def model(self) -> "onnx.ModelProto":
@@ -68,7 +90,7 @@ def convert(
     to: str = "fp16",
     policy: "str | os.PathLike[str] | Policy" = "balanced",
     strategy: str = "mincut",
-    target: str | None = None,
+    target: "str | os.PathLike[str] | Target | None" = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     keep_region: Sequence[str] = (),
@@ -89,7 +111,8 @@ def convert(
     Args:
         to: "fp16" or "bf16".
         policy: a preset's name, the path of a policy file (.toml), or a Policy.
-        target: what must load the result; by default ONNX Runtime for fp16, the ONNX schema alone for bf16.
+        target: what must load the result: a name, the path of a target file (.toml), or a Target; by default ONNX
+            Runtime for fp16, the ONNX schema alone for bf16.
         include, exclude: globs on node names, or "op:" and a glob on operators; exclude wins.
         keep_region: paths of scopes or modules to leave as they are, such as "encoder/layer.3"; globs work.
         fix_region: such paths to "fp16", "bf16" or "fp32": those parts run so, the rest is planned around them.
@@ -152,9 +175,9 @@ def finish(
     path = None if dst is None else Path(dst)
     if path is not None:
         size = model.write(result, path, overwrite=overwrite)
-        return Converted(decided.plan, _summary(model, decided, size), path, measured)
+        return Converted(decided.plan, _summary(model, decided, size), path, measured, None, decided)
     filled = model.materialize(result)
-    return Converted(decided.plan, _summary(model, decided, filled.ByteSize()), None, measured, filled)
+    return Converted(decided.plan, _summary(model, decided, filled.ByteSize()), None, measured, filled, decided)
 
 
 class PlanOptions(TypedDict, total=False):
@@ -163,7 +186,7 @@ class PlanOptions(TypedDict, total=False):
     to: str
     policy: "str | os.PathLike[str] | Policy"
     strategy: str
-    target: str | None
+    target: "str | os.PathLike[str] | Target | None"
     include: Sequence[str]
     exclude: Sequence[str]
     keep_region: Sequence[str]
@@ -214,6 +237,27 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
             break
         chain.append(following)
     return tuple(chain)
+
+
+def casts_of_plan(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    of: Plan,
+    *,
+    trust_external_paths: bool = False,
+    progress: Progress | None = None,
+) -> "list[tuple[str, DType]]":
+    """The casts that a saved plan makes of its model: the value's name and the dtype made.
+
+    Raises:
+        InputError: the plan is of another model.
+        ContractError: the plan cannot be carried out.
+    """
+    from mezzo.conversion import convert_model
+
+    model = open_source(src, trust_external_paths, progress)
+    decided = convert_model(model, read_options(Request()), of)[0]
+    values = decided.reading.graph.values
+    return [(values[edit.value].name, edit.dtype) for edit in decided.plan.edits if isinstance(edit, AddCast)]
 
 
 def show(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False) -> str:

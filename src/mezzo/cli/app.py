@@ -7,6 +7,8 @@ import typer
 
 from mezzo.cli.compare import compare
 from mezzo.cli.convert import convert
+from mezzo.cli.diff import diff
+from mezzo.cli.doctor import doctor
 from mezzo.cli.examples import TOP_EXAMPLES, examples_of
 from mezzo.cli.explain import explain
 from mezzo.cli.planning import plan
@@ -19,7 +21,8 @@ from mezzo.cli.tune import tune
 from mezzo.cli.version import print_versions
 
 _COMMANDS = (
-    convert, compare, tune, ranges, sensitivity, plan, explain, show, policies, strategies, targets, ops, probe,
+    convert, compare, tune, ranges, sensitivity, plan, explain, diff, show, policies, strategies, targets, ops, probe,
+    doctor,
 )  # fmt: skip
 
 

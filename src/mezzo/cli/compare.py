@@ -1,6 +1,7 @@
 """mezzo compare: do two models give the same answers?"""
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from mezzo.cli import choices, measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_comparison, tell_report
 
 _WHAT = "What is the same"
 
@@ -40,14 +42,18 @@ def compare(
         bool, typer.Option("--layers/--no-layers", help="Compare layers of the same name as well.")
     ] = True,
     trust_external_paths: given.TrustExternalPaths = False,
+    report: Report = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:  # fmt: skip
     """Say whether a model gives the same answers as a reference. Exit code 0: the same; 1: not; 2: bad input."""
+    check_report(report, reference, model)
+
     from mezzo.cli.progress import Patience
     from mezzo.comparing import compare as compare_models
     from mezzo.comparing import read_accumulation
     from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.outlining import outline_pair
     from mezzo.report.account import describe_comparison
     from mezzo.report.comparison import report_comparison
 
@@ -58,18 +64,21 @@ def compare(
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
     names = os.fspath(reference), os.fspath(model)
-    if as_json and not quiet:
+    if report is not None or (as_json and not quiet):
         asked = measuring.spell_settings(
             data=data, max_error=max_error, run=run, metric=metric, max_drop=max_drop, batch=batch,
             accumulate=accumulate, tile=tile,
         )  # fmt: skip
         accumulation = read_accumulation(accumulate, tile, run)
         machine = find_machine()
-        print_document(
-            describe_comparison(*names, comparison, settings=asked, accumulation=accumulation, machine=machine)
-        )
-    elif not quiet:
+        account = describe_comparison(*names, comparison, settings=asked, accumulation=accumulation, machine=machine)
+        draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
+        account = draw_report(report, account, draw, steps_after_comparison(reference, model, data, comparison))
+        if as_json and not quiet:
+            print_document(account)
+    if not quiet and not as_json:
         layout = output_layout()
         print_report(report_comparison(layout, *names, comparison), layout)
+        tell_report(report)
     if not comparison.verdict.is_same:
         raise typer.Exit(1)

@@ -6,17 +6,22 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli import measuring
+from mezzo.cli import folders, measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report, say_first
-from mezzo.cli.steps import steps_after_conversion
+from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
+from mezzo.cli.steps import steps_after_conversion, steps_to_free
 
 
 @given.with_options
 def convert(
     *,
-    source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
-    result: Annotated[Path, typer.Argument(metavar="OUT", help="Where the typed model goes.", show_default=False)],
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="The FP32 ONNX model, or a folder of them.", show_default=False)
+    ],
+    result: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Where the typed model, or the folder, goes.", show_default=False)
+    ],
     options: given.Options,
     plan_file: given.PlanFile = None,
     data: measuring.MaybeData = None,
@@ -28,12 +33,27 @@ def convert(
     ] = None,
     overwrite: Annotated[
         bool,
-        typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
+        typer.Option(
+            "--overwrite",
+            help="Let OUT replace the input model itself, or files of a folder.",
+            rich_help_panel=given.FILES_PANEL,
+        ),
     ] = False,
+    layout_name: folders.LayoutName = None,
+    report: Report = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Convert an FP32 model to a typed mixed-precision one."""
+    """Convert an FP32 model to a typed mixed-precision one, or every model of a folder."""
+    if source.is_dir():
+        unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
+        folders.convert_models(
+            source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
+            as_json=as_json, quiet=quiet, unfit=unfit,
+        )  # fmt: skip
+        return
+    folders.check_single(layout_name)
+    check_report(report, source, result)
     chosen = options.to_library()
 
     from mezzo import pipeline
@@ -42,6 +62,7 @@ def convert(
     from mezzo.planfile import load_plan
     from mezzo.planfile import save_plan as write_plan
     from mezzo.report.account import describe_conversion
+    from mezzo.report.picture import report_whole_picture
     from mezzo.report.text import report_conversion, report_next_steps
 
     replayed = None
@@ -64,18 +85,25 @@ def convert(
         )
         if save_plan is not None:
             write_plan(converted.plan, save_plan)
-    if quiet:
+    if quiet and report is None:
         return
     names = os.fspath(source), os.fspath(result)
-    if as_json:
-        described = (*names, converted.plan, converted.summary, converted.measured)
-        print_document(describe_conversion(*described, machine=find_machine()))
+    made, picture = converted.plan, converted.picture
+    remedies = steps_to_free(source, picture, made, options, plan_file)
+    steps = steps_after_conversion(source, made, options, plan_file)
+    if as_json or report is not None:
+        account = describe_conversion(*names, made, converted.summary, converted.measured, machine=find_machine())
+        freeing = [(command, why) for command, why in remedies if command is not None]
+        account = draw_report(report, account, converted.outline, [*freeing, *steps])
+        if as_json and not quiet:
+            print_document(account)
+    if as_json or quiet:
         return
     layout = output_layout()
-    parts = report_conversion(layout, *names, converted.plan, converted.summary, converted.measured)
-    print_report(
-        [*parts, *report_next_steps(steps_after_conversion(source, converted.plan, options, plan_file))], layout
-    )
+    parts = report_conversion(layout, *names, made, converted.summary, converted.measured)
+    parts += report_whole_picture(layout, made, picture, remedies)
+    print_report([*parts, *report_next_steps(steps)], layout)
+    tell_report(report)
 
 
 def say_what_gains_nothing(options: given.Options) -> None:

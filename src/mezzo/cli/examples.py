@@ -67,9 +67,17 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo plan model.onnx --save plan.json", "save a plan"),
         ("mezzo explain plan.json /head/Gemm", "ask it, without the model"),
     ),
+    "diff": (
+        ("mezzo plan model.onnx --save a.json", "a plan"),
+        ("mezzo plan model.onnx --save b.json", "another, which may have other options"),
+        ("mezzo diff a.json b.json", "exit code 0: they decide the same"),
+        ("mezzo diff a.json b.json --model model.onnx", "with the casts that each makes"),
+        ("mezzo plan diff a.json b.json --json", "the same, every difference as data"),
+    ),
     "show": (
         ("mezzo show model.onnx", "every value with its type"),
-        ("mezzo show model.onnx | grep Softmax", "in a pipe"),
+        ("mezzo show model.onnx --grep Softmax", "some lines of it"),
+        ("mezzo show model.onnx | grep Softmax", "in a pipe it is plain"),
     ),
     "policies": (("mezzo policies", "each preset with its rules in order"),),
     "strategies": (
@@ -85,6 +93,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "probe": (
         ("mezzo probe onnxruntime-cpu --op 'Scatter*'", "ask about some operators; about all without --op"),
         ("mezzo probe onnxruntime-cpu --op EyeLike --json", "every difference as data"),
+    ),
+    "doctor": (
+        ("mezzo doctor", "which runtimes work here, and what can be checked"),
+        ("mezzo doctor --json", "the same as data"),
     ),
 }
 

@@ -2,15 +2,21 @@
 
 import difflib
 import fnmatch
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mezzo.cli.completing import complete_operator
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.options import AsJson, Options, with_options
+from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
 from mezzo.errors import InputError
 from mezzo.facts import OpFacts
+
+if TYPE_CHECKING:
+    from mezzo.comparison import StrategyRow
 
 
 def policies(as_json: AsJson = False) -> None:
@@ -34,6 +40,7 @@ def strategies(
     ] = None,
     *,
     options: Options,
+    report: Report = None,
     as_json: AsJson = False,
 ) -> None:
     """List the strategies: how casts are placed. With a model, what each makes of it, the cheapest first."""
@@ -42,18 +49,16 @@ def strategies(
     from mezzo.report.catalogue import report_strategies, report_strategy_rows
 
     layout = output_layout()
+    if model is None and report is not None:
+        raise InputError("--report draws what the strategies make of a model; name one")
     if model is not None:
-        chosen = options.to_library()
-
-        from mezzo.cli.progress import Patience
-        from mezzo.comparison import compare_strategies
-
-        with Patience() as progress:
-            rows = compare_strategies(model, **chosen, progress=progress)
+        check_report(report, model)
+        rows = _try_strategies(model, options, report)
         if as_json:
             print_document(document("strategies", {"model": str(model), "strategies": [spell(row) for row in rows]}))
         else:
             print_report(report_strategy_rows(layout, str(model), rows), layout)
+            tell_report(report)
         return
     found = {name: strategy.summary for name, strategy in sorted(discovery.strategies().items())}
     if as_json:
@@ -61,6 +66,30 @@ def strategies(
         print_document(document("strategies", {"strategies": listed}))
         return
     print_report(report_strategies(layout, found), layout)
+
+
+def _try_strategies(model: Path, options: Options, report: Path | None) -> "tuple[StrategyRow, ...]":
+    """What each strategy makes of the model; drawn too, if a report is asked for."""
+    chosen = options.to_library()
+
+    from mezzo.cli.progress import Patience
+    from mezzo.comparison import compare_strategies
+
+    with Patience() as progress:
+        if report is None:
+            return compare_strategies(model, **chosen, progress=progress)
+
+        from mezzo.outlining import outline_strategies
+        from mezzo.report.account import describe_strategies
+
+        rows, outline = outline_strategies(model, **chosen, progress=progress)
+        draw_report(report, describe_strategies(str(model), settings=sorted(_spell(chosen))), lambda: outline)
+        return rows
+
+
+def _spell(chosen: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """The options that were given, by name, for an account."""
+    return ((name.replace("_", "-"), str(value)) for name, value in chosen.items() if value)
 
 
 def targets(as_json: AsJson = False) -> None:
@@ -79,7 +108,13 @@ def targets(as_json: AsJson = False) -> None:
 
 def ops(
     pattern: Annotated[
-        str, typer.Argument(metavar="[PATTERN]", help="A glob on operator names; case is ignored.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[PATTERN]",
+            help="A glob on operator names; case is ignored.",
+            show_default=False,
+            autocompletion=complete_operator,
+        ),
     ] = "*",
     as_json: AsJson = False,
 ) -> None:

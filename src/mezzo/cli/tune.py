@@ -10,6 +10,7 @@ import typer
 from mezzo.cli import measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
 from mezzo.errors import InputError
 
 _PANEL = "Budget and search"
@@ -62,6 +63,7 @@ def tune(
         bool,
         typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
     ] = False,
+    report: Report = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:  # fmt: skip
@@ -70,6 +72,7 @@ def tune(
     Every point that it weighs is an exact optimum; what it chooses is verified in the true precision, on data that the
     search has not seen. It always writes a model, and says what stopped it.
     """
+    check_report(report, source, result)
     chosen = options.to_library()
     if options.policy == given.Options().policy:
         chosen["policy"] = "aggressive"
@@ -91,17 +94,22 @@ def tune(
         )  # fmt: skip
         if save_plan is not None:
             write_plan(found.plan, save_plan)
-    if quiet:
+    if quiet and report is None:
         return
     names = os.fspath(source), os.fspath(result)
     assert found.measured is not None, "tuning measures"
-    if as_json:
+    if as_json or report is not None:
         described = (*names, found.plan, found.summary, found.measured)
         accumulation = read_accumulation(accumulate, tile, "emulated")
-        print_document(describe_tuning(*described, accumulation=accumulation, machine=find_machine()))
+        account = describe_tuning(*described, accumulation=accumulation, machine=find_machine())
+        account = draw_report(report, account, found.outline, steps_after_tuning(source, result, data, held_out))
+        if as_json and not quiet:
+            print_document(account)
+    if as_json or quiet:
         return
     layout = output_layout()
     print_report(report_tuning(layout, *names, found.plan, found.summary, found.measured), layout)
+    tell_report(report)
 
 
 def _read_duration(text: str) -> float:

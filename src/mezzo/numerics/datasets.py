@@ -64,7 +64,7 @@ class _Wanted:
         faults += [f"{_quote(unknown)}, which the model does not have"] if unknown else []
         wanted = [f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.inputs]
         wanted += [f"{name!r} (label)" for name in self.labels]
-        remedy = f"; if {unknown[0]!r} is for the metric, name it as a label" if unknown else ""
+        remedy = f"; if {unknown[0]!r} is for the metric, name it as a label (--labels)" if unknown else ""
         raise InputError(
             f"{where}: found {' and '.join(faults)}; the model wants {', '.join(wanted) or 'no inputs'}{remedy}"
         )

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mezzo.dtypes import DType
 from mezzo.plans import Accumulation, Plan, PlannedNode
 from mezzo.report import sections
+from mezzo.report.documents import Document as Document
+from mezzo.report.documents import document as document
+from mezzo.report.graphs import describe_graph, describe_plans
 from mezzo.report.groups import count_precisions, group_high_nodes
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Sensitivity
+    from mezzo.outline import Outline
 
-Document = dict[str, object]
 Settings = Iterable[tuple[str, str]]
-_VERSION = 1
 
 
 class Summary(Protocol):
@@ -43,11 +45,6 @@ class Summary(Protocol):
     def opset_after(self) -> int | None: ...
     @property
     def notes(self) -> tuple[str, ...]: ...
-
-
-def document(what: str, content: Mapping[str, object]) -> Document:
-    """Wrap content so that a reader can tell what it is: "format" comes first and ends with the version."""
-    return {"format": f"mezzo-{what}/{_VERSION}", **content}
 
 
 def schema() -> dict[str, Any]:
@@ -145,6 +142,18 @@ def describe_sensitivity(
     return _account("sensitivity", content, machine, notes)
 
 
+def describe_strategies(model: str, *, settings: Settings = (), machine: sections.Machine | None = None) -> Document:
+    """Tell on what model strategies were tried; `with_graph` adds what each made of it."""
+    content: Document = {"models": [sections.describe_model("model", model)], "settings": dict(settings)}
+    return _account("strategies", content, machine)
+
+
+def with_graph(account: Document, outline: "Outline", steps: Iterable[tuple[str, str]] = ()) -> Document:
+    """The account with what a drawing needs: the graph, its plans, and commands worth trying, each with its reason."""
+    told = [{"command": command, "why": why} for command, why in steps]
+    return {**account, "graph": describe_graph(outline), "plans": describe_plans(outline), "next": told}
+
+
 def _account(
     command: str, content: Mapping[str, object], machine: sections.Machine | None, *notes: Iterable[str]
 ) -> Document:
@@ -163,6 +172,9 @@ def _account(
         "frontier": [],
         "costs": None,
         "search": None,
+        "graph": None,
+        "plans": [],
+        "next": [],
     }
     assert content.keys() <= every.keys(), "a section that the schema does not know"
     said = list(dict.fromkeys(note for several in notes for note in several))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison, Deviation, MetricResult
 
 _WORST = 10
+_LONGEST_NAME = 32
 _NONE = "-"
 _RUNS = {
     "emulated": "emulated: every result is rounded as the types say",
@@ -79,7 +80,7 @@ def report_outputs(layout: Layout, outputs: "Sequence[Deviation]") -> list[Rende
         classes = "" if output.top1 is None else spell_share(output.top1.estimate)
         cells = _spell_figures(output)
         cells.insert(1, _NONE if output.fault else spell_interval(output.relative_l2))
-        table.add_row(_spell_name(output), *cells, *((classes,) if has_classes else ()))
+        table.add_row(_spell_name(layout, output), *cells, *((classes,) if has_classes else ()))
     more = [
         f"{clean(output.name)}: top-{k} agreement {spell_agreement(share)}"
         for output in outputs
@@ -113,7 +114,7 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
     numbers = ("relative L2", "cosine", "SQNR dB", "ulp")
     table = layout.make_table("layer", *numbers, right=numbers)
     for layer in worst:
-        table.add_row(_spell_name(layer), *_spell_figures(layer))
+        table.add_row(_spell_name(layout, layer), *_spell_figures(layer))
     shown = f"the worst {len(worst)} of {spell_count(len(layers), 'layer')}" if len(worst) < len(layers) else "layers"
     parts: list[RenderableType] = [blank(), heading(f"{shown}, the worst first"), table, *_report_faults(worst)]
     if begins is not None:
@@ -140,8 +141,8 @@ def _badness(layer: "Deviation") -> tuple[bool, float]:
     return layer.fault is not None, math.inf if math.isnan(error) else error
 
 
-def _spell_name(found: "Deviation") -> Text:
-    return Text(clean(found.name), style="red" if found.fault else "cyan")
+def _spell_name(layout: Layout, found: "Deviation") -> Text:
+    return Text(layout.spell_name(found.name, _LONGEST_NAME), style="red" if found.fault else "cyan")
 
 
 def _spell_figures(found: "Deviation") -> list[str]:

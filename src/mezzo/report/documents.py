@@ -3,7 +3,14 @@
 import json
 from collections.abc import Mapping
 
+Document = dict[str, object]
+_VERSION = 1
 _OPEN_LEVELS = 2  # the document and its sections
+
+
+def document(what: str, content: Mapping[str, object]) -> Document:
+    """Wrap content so that a reader can tell what it is: "format" comes first and ends with the version."""
+    return {"format": f"mezzo-{what}/{_VERSION}", **content}
 
 
 def to_json(document: Mapping[str, object]) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from mezzo.report.figures import spell_error, spell_share
 from mezzo.report.layout import Layout, indented
-from mezzo.report.names import clean
+from mezzo.report.names import clean, format_size
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import CostTable, FrontierPoint
@@ -71,7 +71,7 @@ def report_frontier(
     for point in _thin(known):
         relation = f"{point.cost:.4g}" if high is None else f"{point.cost / high:.3f}"
         table.add_row(
-            Text("chosen" if point.is_chosen else "", style="bold green"), relation, f"{point.cost:.5g}",
+            Text("chosen" if point.is_chosen else "", style="bold green"), relation, _spell_cost(point.cost, costs),
             str(point.low_nodes), spell_error(point.predicted_error),
             "" if point.error is None else spell_error(point.error),
         )  # fmt: skip
@@ -79,6 +79,13 @@ def report_frontier(
     if scale is not None and not scale.is_whole:
         told.insert(0, "cost: what FP32 nodes forgo and what casts take; all low with free casts costs nothing")
     return [*lines, Text(""), table, *(indented(line, style="dim") for line in told)]
+
+
+def _spell_cost(cost: float, costs: "CostTable | None") -> str:
+    """A cost in its own unit: bytes as sizes, others with five digits."""
+    if costs is not None and costs.unit.startswith("bytes") and math.isfinite(cost):
+        return format_size(round(cost))
+    return f"{cost:.5g}"
 
 
 def plot_frontier(points: "Sequence[FrontierPoint]", budget: float, high: float | None) -> list[Text]:

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.dtypes import DType
-from mezzo.report.account import Document, document
+from mezzo.report.documents import Document, document
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.target import Gain, Refusal, Target
 
@@ -69,7 +69,7 @@ def report_probe(
         table,
         blank(),
         heading("speed"),
-        *(indented(f"{dtype}: {_spell_gain(target.gain(dtype), machine)}") for dtype in dtypes),
+        *(indented(f"{dtype}: {spell_gain(target.gain(dtype), machine)}") for dtype in dtypes),
         blank(),
     ]
     parts += _report_disagreements(layout, findings.disagreements)
@@ -117,7 +117,7 @@ def _report_disagreements(layout: Layout, answers: Sequence[Answer]) -> list[Ren
     return [heading("the table is out of date"), table]
 
 
-def _spell_gain(gain: Gain | None, machine: Machine) -> str:
+def spell_gain(gain: Gain | None, machine: Machine) -> str:
     """What the table knows of a dtype's speed, and whether this machine has what it takes."""
     if gain is None:
         return "nothing is known"

@@ -22,6 +22,7 @@ _SMALL_FORMATS = {
 }
 # Other data may be larger than what was seen: a value within this factor of the limit is worth a look.
 _NEAR = 4.0
+_LONGEST_NAME = 24
 
 
 def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, limit: int) -> list[RenderableType]:
@@ -68,7 +69,8 @@ def _table_of_large(layout: Layout, values: "Sequence[ValueRange]", format: DTyp
     table = layout.make_table("value", "made by", *numbers, "largest in", right=numbers)
     for value in values:
         table.add_row(
-            Text(clean(value.value), style="cyan"), _maker(value), spell_number(value.minimum),
+            Text(layout.spell_name(value.value, _LONGEST_NAME), style="cyan"),
+            layout.spell_name(_maker(value), _LONGEST_NAME), spell_number(value.minimum),
             spell_number(value.maximum), spell_share(_share(value, format).beyond), clean(value.largest_at),
         )  # fmt: skip
     return table
@@ -80,7 +82,8 @@ def _table_of_small(layout: Layout, values: "Sequence[ValueRange]", format: DTyp
     for value in values:
         share = _share(value, format)
         table.add_row(
-            Text(clean(value.value), style="cyan"), _maker(value), spell_number(value.mean_absolute),
+            Text(layout.spell_name(value.value, _LONGEST_NAME), style="cyan"),
+            layout.spell_name(_maker(value), _LONGEST_NAME), spell_number(value.mean_absolute),
             spell_share(share.vanishing), spell_share(share.below_normal), spell_error(share.rounding),
         )  # fmt: skip
     return table

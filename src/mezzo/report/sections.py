@@ -5,11 +5,11 @@ JSON has no infinities and no NaN: such a number is one of the strings "inf", "-
 
 import math
 from collections.abc import Iterable
-from importlib.metadata import PackageNotFoundError, version
 from platform import python_version
 from typing import TYPE_CHECKING, Protocol
 
 from mezzo.dtypes import DType
+from mezzo.packages import find_version
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import (
@@ -58,9 +58,9 @@ def sort_dtypes(dtypes: Iterable[DType]) -> list[DType]:
 def describe_versions(machine: Machine | None) -> Document:
     """What the numbers depend on: the versions at work and, where it is known, the machine."""
     return {
-        "mezzo": version("mezzo"),
+        "mezzo": find_version("mezzo"),
         "python": python_version(),
-        **{name: _find_version(name) for name in _PACKAGES},
+        **{name: find_version(name) for name in _PACKAGES},
         "machine": None
         if machine is None
         else {
@@ -68,13 +68,6 @@ def describe_versions(machine: Machine | None) -> Document:
             "features": None if machine.features is None else list(machine.features),
         },
     }
-
-
-def _find_version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def describe_model(role: str, path: str, size_bytes: int | None = None, opset: int | None = None) -> Document:

@@ -28,12 +28,15 @@ def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", l
         return [*parts[:-2], Text("no node may run low, so none costs anything")]
     shown = units[:limit]
     some = f", the {len(shown)} most costly" if len(shown) < len(units) else ", the most costly first"
-    table = layout.make_table("unit", "error alone", "of all", "found by", "nodes", right=("error alone", "of all"))
+    holds_several = any(_spell_nodes(unit) for unit in shown)
+    columns = ("unit", "error alone", "of all", "found by", *(("nodes",) if holds_several else ()))
+    table = layout.make_table(*columns, right=("error alone", "of all"), fixed=("found by",))
     whole = sum(unit.error**2 for unit in units if math.isfinite(unit.error))
     for unit in shown:
         table.add_row(
-            Text(clean(unit.name), style="red" if unit.fault else "cyan"), spell_error(unit.error),
-            _spell_part(unit, whole), "a run" if unit.is_measured else "its share of a run", _spell_nodes(unit),
+            Text(layout.spell_name(unit.name), style="red" if unit.fault else "cyan"), spell_error(unit.error),
+            _spell_part(unit, whole), "a run" if unit.is_measured else "share of a run",
+            *((_spell_nodes(unit),) if holds_several else ()),
         )  # fmt: skip
     faults = [indented(f"{clean(unit.name)}: {clean(unit.fault)}", style="red") for unit in shown if unit.fault]
     parts += [heading(f"{spell_count(len(units), 'unit')}{some}"), table, *faults]

@@ -30,7 +30,7 @@ def report_tuning(
     if measured.data is not None:
         parts.append(Text(clean(f"tuned on {spell_data(measured.data)}"), style="dim"))
     if measured.search is not None:
-        parts += [blank(), *_report_outcome(measured, measured.search), blank(), _report_search(layout, measured)]
+        parts += [blank(), *report_outcome(measured), blank(), _report_search(layout, measured)]
     parts += [blank(), report_counts(layout, plan, summary)]
     if measured.frontier:
         # A budget of a metric's drop is no error, so the plot of errors has no line for it.
@@ -53,8 +53,10 @@ def _metric_of(measured: "Measured") -> "MetricResult | None":
     return None if found is None or bounds_errors(found) else found.metric
 
 
-def _report_outcome(measured: "Measured", search: "SearchRecord") -> list[RenderableType]:
-    """Whether the result keeps the budget, and what ended the search."""
+def report_outcome(measured: "Measured") -> list[RenderableType]:
+    """Lay out whether the result keeps the budget, and what ended the search."""
+    search = measured.search
+    assert search is not None, "asked for a search"
     word, style = ("inside the budget", "bold green") if search.is_within_budget else ("over the budget", "bold red")
     held, metric = search.held_out_error, _metric_of(measured)
     if metric is None:

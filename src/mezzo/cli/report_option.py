@@ -1,0 +1,125 @@
+"""The option --report FILE, which several commands share: one HTML page of what the command did."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mezzo.cli.console import print_text
+from mezzo.cli.options import FILES_PANEL
+from mezzo.errors import InputError
+from mezzo.report.names import format_size, quote
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Comparison
+    from mezzo.outline import Outline
+
+Document = dict[str, object]
+Report = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE.html", show_default=False, rich_help_panel=FILES_PANEL,
+                 help="Draw what was decided and measured: one page that opens anywhere, without network."),
+]  # fmt: skip
+
+
+def check_report(report: Path | None, *models: Path) -> None:
+    """Refuse a report that cannot be written, before the work starts.
+
+    Raises InputError: its folder is missing, it is one of the models, or a file that is no report of mezzo's.
+    """
+    if report is None:
+        return
+    from mezzo.report.html.page import MARK
+
+    if any(_is_same(report, model) for model in models):
+        raise InputError(
+            f"--report {os.fspath(report)!r} is a model of this command; give it a name of its own"
+        )
+    if report.is_dir():
+        raise InputError(f"--report {os.fspath(report)!r} is a folder; name a file in it, such as report.html")
+    if not report.absolute().parent.is_dir():
+        raise InputError(f"--report: there is no folder {os.fspath(report.parent)!r}; make it first")
+    if report.exists():
+        with _telling(report, "read"), report.open("rb") as file:
+            begin = file.read(len(MARK))
+        if begin and begin != MARK.encode():
+            raise InputError(
+                f"--report {os.fspath(report)!r} exists and is no report of mezzo's; give another name or remove it"
+            )
+
+
+def draw_report(
+    report: Path | None,
+    account: Mapping[str, object],
+    draw: "Callable[[], Outline]",
+    steps: Iterable[tuple[str, str]] = (),
+) -> Document:
+    """Write the page, all of it or nothing, where one is asked for. Returns the account, with the graph if so.
+
+    Raises InputError: it cannot be written.
+    """
+    if report is None:
+        return dict(account)
+    from mezzo.report.account import with_graph
+    from mezzo.report.html import render
+
+    drawn = with_graph(dict(account), draw(), steps)
+    data = render(drawn).encode()
+    staged = report.with_name(f".{report.name}.{os.getpid()}.tmp")
+    with _telling(report, "write"):
+        try:
+            staged.write_bytes(data)
+            os.replace(staged, report)
+        finally:
+            staged.unlink(missing_ok=True)
+    return drawn
+
+
+def tell_report(report: Path | None) -> None:
+    """Say where the report is, below what a command has printed."""
+    if report is not None:
+        size = format_size(report.stat().st_size)
+        print_text(f"\nreport: {os.fspath(report)} ({size}), for any browser")
+
+
+def steps_after_comparison(reference: Path, model: Path, data: Path, comparison: "Comparison") -> list[tuple[str, str]]:
+    """What to look at once two models are compared."""
+    names, given = _words(reference, model), _words("--data", data)
+    steps = [(f"mezzo ranges {_words(reference)} {given}", "what values hold, and what a format would lose")]
+    if not comparison.verdict.is_same:
+        steps += [
+            (f"mezzo sensitivity {_words(reference)} {given}", "which operators cost the error"),
+            (f"mezzo tune {names} {given} --max-error 1e-3", "the fastest model inside a budget, in place of this one"),
+        ]
+    return steps
+
+
+def steps_after_tuning(source: Path, result: Path, data: Path, held_out: Path | None) -> list[tuple[str, str]]:
+    """What to look at once a model is tuned."""
+    judge = held_out if held_out is not None else data
+    return [
+        (f"mezzo compare {_words(source, result)} {_words('--data', judge)}", "judge the result again, layer by layer"),
+        (f"mezzo sensitivity {_words(source)} {_words('--data', data)}", "what each operator costs in error"),
+    ]
+
+
+def _words(*words: str | Path) -> str:
+    return " ".join(quote(os.fspath(word)) for word in words)
+
+
+def _is_same(report: Path, model: Path) -> bool:
+    if report.absolute() == model.absolute():
+        return True
+    return report.exists() and model.exists() and report.samefile(model)
+
+
+@contextmanager
+def _telling(report: Path, what: str) -> Iterator[None]:
+    """Turn what the system refuses into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"cannot {what} the report {os.fspath(report)!r}: {error.strerror}") from error

@@ -1,0 +1,73 @@
+"""Puts one page together: the account, packed, between the libraries and scripts that draw it. Nothing is loaded later.
+
+The account travels as gzip in base64, which holds no character that HTML or a script could take for its own: what a
+name in a model says never meets a parser before the page puts it into a text node. The policy in the page's head lets
+the scripts run whose digests it lists, and forbids every request.
+"""
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+
+from mezzo.report.names import clean
+
+# The first line of every page, by which `--report` knows what it may replace.
+MARK = "<!DOCTYPE html><!-- mezzo-report/1 -->"
+_LIBRARIES = ("cytoscape.min.js", "dagre.min.js", "tabulator.min.js", "uPlot.iife.min.js")
+_STYLES = ("vendor/tabulator.min.css", "vendor/uPlot.min.css", "style.css")
+_SCRIPTS = (
+    "text.js", "account.js", "tree.js", "layout.js", "colours.js", "drawing.js", "details.js", "rows.js", "tables.js",
+    "charts.js", "summary.js", "page.js",
+)  # fmt: skip
+_SLOT = re.compile(r"<!--slot:(\w+)-->")
+
+
+def render(account: Mapping[str, object]) -> str:
+    """The page that shows an account. An account without a graph, as `--json` prints it, gives tables and no drawing.
+
+    Raises ValueError: it is no account, or holds NaN or an infinity, which JSON lacks.
+    """
+    if account.get("format") != "mezzo-account/1":
+        raise ValueError(f"format is {account.get('format')!r}, wanted 'mezzo-account/1'; give an account of mezzo's")
+    scripts = [_read(f"vendor/{name}") for name in _LIBRARIES] + [_read(f"scripts/{name}") for name in _SCRIPTS]
+    title = html.escape(f"mezzo {account.get('command')}: {_name(account)}")
+    slots = {
+        "title": title,
+        "policy": html.escape(_policy(scripts)),
+        "styles": "\n".join(f"<style>{_read(name)}</style>" for name in _STYLES),
+        "licences": html.escape(_read("vendor/LICENSES")),
+        "account": _pack(account),
+        "scripts": "\n".join(f"<script>{script}</script>" for script in scripts),
+    }
+    # One pass over the template: what fills a slot is not searched for slots.
+    return MARK + _SLOT.sub(lambda slot: slots[slot[1]], _read("page.html"))
+
+
+def _policy(scripts: list[str]) -> str:
+    """The Content-Security-Policy: these scripts, styles in the page, images made by it, and no request at all."""
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    return (
+        "default-src 'none'; script-src " + " ".join(f"'sha256-{digest}'" for digest in digests) + "; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _pack(account: Mapping[str, object]) -> str:
+    """gzip in base64; the same account gives the same text."""
+    text = json.dumps(account, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
+
+
+def _name(account: Mapping[str, object]) -> str:
+    models = account.get("models")
+    paths = [str(model["path"]) for model in models] if isinstance(models, list) else []
+    return clean(" → ".join(path.replace("\\", "/").rpartition("/")[2] for path in paths))
+
+
+def _read(name: str) -> str:
+    return files("mezzo.report.html").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,72 @@
+// Opens the account and finds its way in it: what belongs to a node, by position and by name.
+"use strict";
+
+async function openAccount() {
+  const packed = document.getElementById("account").textContent.trim();
+  const signs = atob(packed);
+  const bytes = new Uint8Array(signs.length);
+  for (let place = 0; place < signs.length; place += 1) bytes[place] = signs.charCodeAt(place);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).json();
+}
+
+const DRAWN = new Set(["op", "input", "output", "cast", "tie"]);
+const BYTES = { f64: 8, f32: 4, f16: 2, bf16: 2, i64: 8, u64: 8, i32: 4, u32: 4, i16: 2, u16: 2, c64: 8, c128: 16 };
+const bytesOf = (dtype) => BYTES[dtype] ?? 1;
+
+// The account, with the positions that its names stand for.
+class Account {
+  constructor(document) {
+    Object.assign(this, document);
+    this.decisionOf = new Map(document.decisions.map((decision) => [decision.name, decision]));
+    this.rangeOf = new Map((document.ranges?.values ?? []).map((range) => [range.value, range]));
+    this.errorOf = new Map([...(document.errors?.layers ?? []), ...(document.errors?.outputs ?? [])].map((e) => [e.name, e]));
+    this.costOf = new Map((document.costs?.nodes ?? []).map((cost) => [cost.node, cost]));
+    this.unitOf = new Map();
+    for (const unit of document.sensitivity?.units ?? []) for (const node of unit.nodes) this.unitOf.set(node, unit);
+    this.nodes = document.graph?.nodes ?? [];
+    this.values = document.graph?.values ?? [];
+    this.byName = new Map(this.nodes.map((node, number) => [node.name, number]));
+    this.low = document.conversion?.low ?? this.findLow();
+    this.views = document.plans.map((plan) => new PlanView(this, plan));
+    this.readers = this.values.map(() => []);
+    this.nodes.forEach((node, number) => new Set(node.inputs).forEach((value) => { if (value !== null) this.readers[value].push(number); }));
+  }
+
+  findLow() {
+    const held = new Set(this.plans.flatMap((plan) => Object.keys(plan.precisions)));
+    return ["f16", "bf16"].find((dtype) => held.has(dtype)) ?? "f16";
+  }
+
+  // The reasons from a node back to what began them.
+  chain(name) {
+    const told = [];
+    const seen = new Set();
+    for (let next = name; next !== null && !seen.has(next) && this.decisionOf.has(next); next = this.decisionOf.get(next).cause) {
+      seen.add(next);
+      told.push(this.decisionOf.get(next));
+    }
+    return told;
+  }
+
+  // Largest relative error of what a node makes, null where it was not compared.
+  errorAt(number) {
+    const found = this.nodes[number].outputs.concat(this.nodes[number].kind === "output" ? this.nodes[number].inputs : [])
+      .map((value) => value === null ? undefined : this.errorOf.get(this.values[value].name)).filter(Boolean);
+    return found.length ? Math.max(...found.map((error) => toNumber(error.relative_l2.estimate))) : null;
+  }
+}
+
+// One plan: what every node computes in and every value holds.
+class PlanView {
+  constructor(account, plan) {
+    this.name = plan.name;
+    this.counts = plan.counts;
+    this.casts = plan.casts;
+    this.precision = account.nodes.map(() => null);
+    for (const [dtype, nodes] of Object.entries(plan.precisions)) for (const node of nodes) this.precision[node] = dtype;
+    this.held = account.values.map((value) => value.dtype);
+    for (const [dtype, values] of Object.entries(plan.retyped)) for (const value of values) this.held[value] = dtype;
+    this.realCasts = plan.casts.filter((cast) => !cast.is_copy);
+  }
+}

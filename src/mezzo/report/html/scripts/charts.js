@@ -1,0 +1,59 @@
+// The frontier between cost and error, and bars of ranges on a logarithmic axis.
+"use strict";
+
+function frontierChart(element, account) {
+  const c = palette();
+  const points = pointRows(account).filter((point) => Number.isFinite(point.cost)).sort((a, b) => a.cost - b.cost);
+  const positive = points.flatMap((point) => [point.error, point.predicted]).filter((error) => error > 0 && Number.isFinite(error));
+  const budget = toNumber(account.search?.budget);
+  if (budget > 0) positive.push(budget);
+  const floor = Math.min(...positive) / 3, ceiling = Math.max(...positive) * 3;
+  if (!points.length || !positive.length) { element.replaceChildren(make("p", { class: "quiet" }, "No point to draw: no plan's error is known.")); return null; }
+  // An error of 0 has no place on a logarithmic axis: it stands at the foot, an infinite one at the top.
+  const place = (error) => error === null || Number.isNaN(error) ? null : Math.min(ceiling, Math.max(floor, error));
+  const unit = account.costs?.unit ?? "bytes moved";
+  const spell = (cost) => unit === "bytes moved" ? size(cost) : figure(cost);
+  const costs = points.map((point) => point.cost);
+  const spread = (costs[costs.length - 1] - costs[0]) * 0.06 || 1;
+  const dots = (colour, filled, width = 9) => ({ show: true, size: width, width: 2, stroke: colour, fill: filled ? colour : c.panel });
+  element.replaceChildren();
+  return new uPlot({
+    width: Math.max(320, element.clientWidth), height: 340, cursor: { drag: { x: false, y: false } }, legend: { show: true, live: true },
+    scales: { x: { time: false, range: [costs[0] - spread, costs[costs.length - 1] + spread] }, y: { distr: 3, range: [floor, ceiling] } },
+    axes: [
+      { label: `cost, ${unit}`, stroke: c.text, grid: { stroke: c.open }, ticks: { stroke: c.edge }, values: (_, ticks) => ticks.map(spell), space: 90 },
+      { label: "relative L2 error of the outputs", stroke: c.text, grid: { stroke: c.open }, ticks: { stroke: c.edge }, size: 78, values: (_, ticks) => ticks.map((tick) => tick === null ? "" : figure(tick, 1)) },
+    ],
+    series: [
+      { label: `cost, ${unit}`, value: (_, value) => value === null ? "–" : spell(value) },
+      { label: "predicted", stroke: c.quiet, width: 1.5, dash: [5, 5], points: dots(c.quiet, false, 7), value: (_, value) => figure(value) },
+      { label: "measured", stroke: c.line.f16, width: 0, paths: () => null, points: dots(c.line.f16, true), value: (_, value) => figure(value) },
+      { label: "chosen", stroke: c.line.f32, width: 0, paths: () => null, points: dots(c.line.f32, true, 15), value: (_, value) => figure(value) },
+      ...(budget > 0 ? [{ label: "budget", stroke: c.bad, width: 1.5, dash: [2, 4], points: { show: false }, value: () => figure(budget) }] : []),
+    ],
+  }, [costs, points.map((p) => place(p.predicted)), points.map((p) => p.chosen ? null : place(p.error)), points.map((p) => p.chosen ? place(p.error ?? p.predicted) : null), ...(budget > 0 ? [points.map(() => budget)] : [])], element);
+}
+
+// A value's magnitudes between 1e-10 and 1e8, with the limits of FP16.
+const LEFT = -10, RIGHT = 8;
+const along = (magnitude) => `${100 * (Math.min(RIGHT, Math.max(LEFT, Math.log10(magnitude))) - LEFT) / (RIGHT - LEFT)}%`;
+
+function rangeBar(range, isLarge = false, limit = LIMITS.f16) {
+  const quantiles = range.quantiles.map(([share, magnitude]) => [toNumber(share), toNumber(magnitude)]).filter(([, magnitude]) => magnitude > 0);
+  const largest = Math.max(Math.abs(toNumber(range.minimum)), Math.abs(toNumber(range.maximum)));
+  const least = quantiles.length ? quantiles[0][1] : largest;
+  const words = `largest ${figure(largest)}, ${quantiles.length ? `a share of ${figure(quantiles[0][0])} below ${figure(least)}` : "no others"}`;
+  const bar = make("div", { class: `range ${isLarge ? "large" : ""}`, role: "img", "aria-label": words });
+  const mark = (name, left, right = null) => { const part = make("i", { class: name }); part.style.left = left; if (right) part.style.right = `calc(100% - ${right})`; bar.append(part); };
+  mark("holds", along(limit.normal), along(limit.max));
+  mark("subnormal", along(limit.least), along(limit.normal));
+  if (largest > 0 && !Number.isNaN(largest)) mark(largest > limit.max ? "held beyond" : "held", along(Math.min(least, largest)), along(largest));
+  const median = quantiles.find(([share]) => share >= 0.5);
+  if (median) mark("median", along(median[1]));
+  return bar;
+}
+
+function limitsOf(range) {
+  const rows = Object.entries(range.formats).map(([dtype, lost]) => make("tr", {}, make("th", { scope: "row" }, chip(dtype)), ...["beyond", "below_normal", "vanishing"].map((what) => make("td", { class: toNumber(lost[what]) > 0 && what !== "below_normal" ? "bad" : "" }, percent(toNumber(lost[what])))), make("td", {}, figure(lost.rounding))));
+  return make("table", { class: "plain limits" }, make("thead", {}, make("tr", {}, ["", "beyond", "subnormal", "to zero", "rounding"].map((word) => make("th", { scope: "col" }, word)))), make("tbody", {}, rows));
+}

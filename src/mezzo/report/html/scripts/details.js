@@ -1,0 +1,149 @@
+// What is known about the selected box: why, what it holds, how far off it is, where it leads.
+"use strict";
+
+class Details {
+  constructor(element, account, actions) {
+    Object.assign(this, { element, account, actions });
+    this.show(null, []);
+  }
+
+  show(box, views, number = box?.node) {
+    const parts = number !== undefined && number !== null ? this.node(number, views)
+      : box?.cast ? this.cast(box, views) : box ? this.group(box, views) : this.nothing();
+    this.element.replaceChildren(...parts.filter(Boolean));
+    this.element.scrollTop = 0;
+  }
+
+  nothing() {
+    return [make("h3", {}, "Nothing selected"), make("p", {}, "Click a box to open it, or a node to see why it runs in what it runs in, what it holds and how far off it is."), make("p", {}, "Or search: press ", make("kbd", {}, "/"), ".")];
+  }
+
+  group(box, views) {
+    const kinds = { scope: "scope", body: "body of a control operator", block: "repeated block", part: "part of a long list", graph: "graph" };
+    return [
+      make("h3", {}, shown(box.name)), make("p", { class: "quiet" }, `${kinds[box.kind]}, ${plural(box.ops, "operator")}`),
+      make("button", { type: "button", click: () => this.actions.toggle(box) }, box.isOpen ? "Close this box" : "Open this box"),
+      ...views.map((view, side) => make("div", {}, views.length > 1 ? make("h4", {}, shown(view.name)) : null, shareBar(box.shares[side]))),
+      box.differs ? make("p", {}, `${plural(box.differs, "operator")} in it ${box.differs === 1 ? "differs" : "differ"} between the two plans.`) : null,
+      make("h4", {}, "In it"), this.links(box.children.filter((child) => child.node !== undefined).map((child) => child.node), 30),
+    ];
+  }
+
+  cast(box, views) {
+    const value = this.account.values[box.cast.value];
+    const held = views[box.by[0]].held[box.cast.value];
+    return [
+      make("h3", {}, "Cast ", chip(held), " → ", chip(box.cast.dtype)),
+      make("p", {}, "A Cast that mezzo places behind ", this.link(box.maker), ": its users read ", make("code", {}, shown(value.name)), ` in ${box.cast.dtype}.`),
+      views.length > 1 ? make("p", {}, "In ", box.by.map((side) => shown(views[side].name)).join(" and "), ".") : null,
+      make("p", { class: "quiet" }, `${plural(value.elements, "element")}; it reads ${size(value.elements * bytesOf(held))} and writes ${size(value.elements * bytesOf(box.cast.dtype))}.`),
+      make("h4", {}, "Read by"), this.links([...box.users], 30),
+    ];
+  }
+
+  node(number, views) {
+    const node = this.account.nodes[number];
+    const kinds = { op: node.op, input: "input of the model", output: "output of the model", source: node.op || "weight", cast: "a cast the model came with", tie: "carries values across a body's border" };
+    return [
+      make("h3", {}, shown(node.name)),
+      make("p", {}, make("strong", {}, shown(kinds[node.kind] ?? node.op)), " ", ...views.map((view) => [chip(precisionOf(this.account, view, number)), views.length > 1 ? ` ${shown(view.name)} ` : ""]).flat()),
+      ...this.why(node), ...this.numbers(number), ...this.values(number, views), ...this.commands(node),
+    ];
+  }
+
+  why(node) {
+    const chain = this.account.chain(node.name);
+    if (!chain.length) return [];
+    const steps = chain.map((decision, place) => make("li", {},
+      place ? this.named(decision.name) : null, place ? ` (${shown(decision.op || decision.kind)}) ` : null, place ? chip(decision.precision.compute) : null, place ? make("br") : null,
+      place && chain[place - 1].because === decision.because ? "For the same reason." : `${sentence(decision.because)} `,
+      make("span", { class: "quiet" }, `Rule ${shown(decision.rule)}${decision.category ? `: ${decision.category}` : ""}`),
+      mixed(decision.precision)));
+    return [make("h4", {}, "Why"), make("ol", { class: "chain" }, steps)];
+  }
+
+  numbers(number) {
+    const node = this.account.nodes[number];
+    const unit = this.account.unitOf.get(node.name), cost = this.account.costOf.get(node.name);
+    const rows = [];
+    for (const value of node.outputs) {
+      const error = value === null ? undefined : this.account.errorOf.get(this.account.values[value].name);
+      if (error) rows.push(["relative L2 error", figure(error.relative_l2.estimate)], ["largest error", `${figure(error.largest_ulp)} ulp of ${error.ulp_format}`]);
+      if (error?.fault) rows.push(["fault", shown(error.fault)]);
+    }
+    if (unit) rows.push(["output error if it alone runs low", figure(unit.error)]);
+    if (unit && unit.nodes.length > 1) rows.push(["judged together with", plural(unit.nodes.length - 1, "node")]);
+    if (cost) rows.push([`cost high → low, ${this.account.costs.unit}`, `${figure(cost.high)} → ${figure(cost.low)}`]);
+    return rows.length ? [make("h4", {}, "Error and cost"), make("table", { class: "plain" }, make("tbody", {}, rows.map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))))] : [];
+  }
+
+  values(number, views) {
+    const { nodes, values, readers, rangeOf } = this.account;
+    const node = nodes[number];
+    const made = node.outputs.filter((value) => value !== null), read = node.inputs.filter((value) => value !== null);
+    const parts = [];
+    for (const value of made.slice(0, 8)) {
+      const range = rangeOf.get(values[value].name);
+      parts.push(make("p", {}, make("code", {}, shown(values[value].name)), " ", ...views.map((view) => chip(view.held[value])), make("span", { class: "quiet" }, ` ${plural(values[value].elements, "element")}`)));
+      if (range) parts.push(make("p", {}, `${figure(range.minimum)} … ${figure(range.maximum)} on ${shown(range.largest_at ?? "the data")}`), rangeBar(range, true), limitsOf(range));
+    }
+    const weights = read.filter((value) => nodes[values[value].producer].kind === "source");
+    const sources = read.filter((value) => !weights.includes(value)).map((value) => values[value].producer);
+    return [
+      made.length ? make("h4", {}, "Makes") : null, ...parts,
+      sources.length ? make("h4", {}, "Reads") : null, sources.length ? this.links(sources, 12) : null,
+      weights.length ? make("h4", {}, "Weights") : null,
+      weights.length ? make("ul", { class: "links" }, weights.slice(0, 12).map((value) => make("li", {}, make("code", {}, shown(values[value].name)), " ", ...views.map((view) => chip(this.formRead(view, value, number)))))) : null,
+      made.some((value) => readers[value].length) ? make("h4", {}, "Read by") : null, this.links(made.flatMap((value) => readers[value]), 12),
+    ];
+  }
+
+  // A weight may be stored twice; this is the form that the node reads.
+  formRead(view, value, number) {
+    return view.casts.find((cast) => cast.value === value && cast.users.includes(number))?.dtype ?? view.held[value];
+  }
+
+  commands(node) {
+    const model = this.account.models.find((found) => found.role !== "result")?.path;
+    if (!model || !this.account.decisionOf.has(node.name) || node.kind !== "op") return [];
+    const decision = this.account.decisionOf.get(node.name);
+    const { to, policy, strategy, target } = this.account.settings;
+    const said = [to && `--to ${quoted(to)}`, policy && policy !== "balanced" && `--policy ${quoted(policy)}`, strategy && strategy !== "mincut" && `--strategy ${quoted(strategy)}`, target && target !== "any" && `--target ${quoted(target)}`].filter(Boolean).join(" ");
+    const option = decision.precision.compute === this.account.low ? `--exclude=${node.name}` : `--include=${node.name}`;
+    return [make("h4", {}, "Ask or change it"), command(`mezzo explain ${quoted(model)} ${quoted(node.name)} ${said}`), command(`mezzo plan ${quoted(model)} ${quoted(option)} ${said}`)];
+  }
+
+  named(name) {
+    const number = this.account.byName.get(name);
+    return number === undefined ? make("strong", {}, shown(name)) : this.link(number);
+  }
+
+  link(number) {
+    return make("button", { type: "button", class: "link", click: () => this.actions.go(number) }, shown(this.account.nodes[number].name));
+  }
+
+  links(numbers, most) {
+    const different = [...new Set(numbers)];
+    return make("ul", { class: "links" }, different.slice(0, most).map((number) => make("li", {}, this.link(number))), different.length > most ? make("li", { class: "quiet" }, `and ${count(different.length - most)} more`) : null);
+  }
+}
+
+const sentence = (text) => { const clean = shown(text).trim(); return `${clean.slice(0, 1).toUpperCase()}${clean.slice(1)}${/[.!?]$/.test(clean) ? "" : "."}`; };
+const mixed = ({ compute, accumulate, output }) => compute === accumulate && compute === output ? null : make("p", { class: "quiet" }, `Products in ${compute}, sums in ${accumulate}, result in ${output}.`);
+
+function command(text) {
+  const button = make("button", { type: "button", class: "copy", "aria-label": "Copy the command" }, "copy");
+  button.addEventListener("click", async () => {
+    try { await navigator.clipboard.writeText(text); button.textContent = "copied"; } catch { button.textContent = "select and copy"; }
+  });
+  return make("p", { class: "command" }, make("code", {}, text), button);
+}
+
+function shareBar(shares) {
+  const parts = [...shares].map(([dtype, number]) => [dtype === "none" ? null : dtype, number]).sort((a, b) => b[1] - a[1]);
+  const total = parts.reduce((sum, [, number]) => sum + number, 0);
+  if (!total) return make("p", { class: "quiet" }, "No operators.");
+  const words = parts.map(([dtype, number]) => `${number} in ${dtype ?? "no float format"}`).join(", ");
+  return make("div", {}, make("div", { class: "bar", role: "img", "aria-label": words }, parts.map(([dtype, number]) => { const part = make("span", { class: family(dtype) }); part.style.flexGrow = number; return part; })),
+    make("p", { class: "shares" }, parts.map(([dtype, number]) => make("span", {}, chip(dtype), ` ${count(number)} (${percent(number / total)}) `))));
+}

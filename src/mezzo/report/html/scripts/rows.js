@@ -1,0 +1,61 @@
+// The rows of the tables, one function per table. A row keeps `node`, the position of the node it leads to.
+"use strict";
+
+const LIMITS = { f16: { max: 65504, normal: 2 ** -14, least: 2 ** -24 }, bf16: { max: 3.3895e38, normal: 2 ** -126, least: 2 ** -133 }, f8e4m3fn: { max: 448, normal: 2 ** -6, least: 2 ** -9 }, f8e5m2: { max: 57344, normal: 2 ** -14, least: 2 ** -16 } };
+
+function nodeRows(account, view) {
+  if (!account.nodes.length) return account.decisions.map((decision) => ({ name: decision.name, op: decision.op || decision.kind, kind: decision.kind, precision: decision.precision.compute, rule: decision.rule, because: decision.because }));
+  return account.nodes.map((node, number) => {
+    const decision = account.decisionOf.get(node.name);
+    const unit = account.unitOf.get(node.name);
+    const bytes = node.outputs.reduce((sum, value) => value === null ? sum : sum + account.values[value].elements * bytesOf(view?.held[value]), 0);
+    return {
+      node: number, name: node.name, op: node.op || node.kind, kind: node.kind, precision: view ? precisionOf(account, view, number) ?? "" : "", bytes,
+      rule: decision?.rule ?? "", because: decision?.because ?? "", error: account.errorAt(number), unit: unit ? toNumber(unit.error) : null,
+    };
+  });
+}
+
+function rangeRows(account) {
+  return account.ranges.values.map((range) => {
+    const lost = range.formats[account.low];
+    return {
+      node: account.byName.get(range.node), name: range.value, op: range.op ?? "", minimum: toNumber(range.minimum), maximum: toNumber(range.maximum), range,
+      largest: Math.max(Math.abs(toNumber(range.minimum)), Math.abs(toNumber(range.maximum))),
+      beyond: lost ? toNumber(lost.beyond) : null, vanishing: lost ? toNumber(lost.vanishing) : null, below: lost ? toNumber(lost.below_normal) : null, rounding: lost ? toNumber(lost.rounding) : null,
+    };
+  });
+}
+
+function errorRows(account) {
+  const makers = new Map(account.values.map((value) => [value.name, value.producer]));
+  const row = (what) => (found) => ({
+    node: makers.get(found.name), what, name: found.name, error: toNumber(found.relative_l2.estimate), low: toNumber(found.relative_l2.low), high: toNumber(found.relative_l2.high),
+    cosine: toNumber(found.cosine), sqnr: toNumber(found.sqnr_db), ulp: toNumber(found.largest_ulp), top1: found.top1 ? toNumber(found.top1.estimate) : null, fault: found.fault ?? "",
+  });
+  return [...account.errors.outputs.map(row("output")), ...account.errors.layers.map(row("layer"))];
+}
+
+const unitRows = (account) => account.sensitivity.units.map((unit) => ({ node: account.byName.get(unit.nodes[0]), name: unit.name, nodes: unit.nodes.length, error: toNumber(unit.error), how: unit.is_measured ? "measured" : "share of a group", fault: unit.fault ?? "" }));
+const pointRows = (account) => account.frontier.map((point) => ({ cost: toNumber(point.cost), low: point.low_nodes, predicted: toNumber(point.predicted_error), error: toNumber(point.error), weight: toNumber(point.weight), chosen: point.is_chosen ? "chosen" : "" }));
+const strategyRows = (account) => account.views.filter((view) => view.counts).map((view) => ({ name: view.name, low: view.counts.low_nodes, nodes: view.counts.nodes, casts: view.counts.casts, bytes: view.counts.cast_bytes, cost: view.counts.cost, ratio: view.counts.to_least }));
+
+function differenceRows(account, [first, second]) {
+  const rows = [];
+  account.nodes.forEach((node, number) => {
+    const [a, b] = [precisionOf(account, first, number), precisionOf(account, second, number)];
+    if (a !== b && node.kind !== "source") rows.push({ node: number, name: node.name, op: node.op || node.kind, first: a ?? "", second: b ?? "" });
+  });
+  const key = (cast) => `${cast.value} ${cast.dtype}`;
+  const has = [first, second].map((view) => new Set(view.realCasts.map(key)));
+  const told = new Set();
+  for (const cast of [...first.realCasts, ...second.realCasts]) {
+    const [inFirst, inSecond] = has.map((casts) => casts.has(key(cast)));
+    if (inFirst === inSecond || told.has(key(cast))) continue;
+    told.add(key(cast));
+    const view = inFirst ? first : second;
+    const word = `${view.held[cast.value]} → ${cast.dtype}`;
+    rows.push({ node: account.values[cast.value].producer, name: account.values[cast.value].name, op: "cast of the value", first: inFirst ? word : "", second: inSecond ? word : "" });
+  }
+  return rows;
+}

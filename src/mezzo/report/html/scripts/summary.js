@@ -1,0 +1,64 @@
+// What the reader has to know first: what ran where, what it brought, whether it holds, what to try next.
+"use strict";
+
+const summary = (account) => [...verdict(account), cards(account)];
+const reasons = (account, goNode) => [...stayedHigh(account, goNode), ...nextSteps(account), ...notes(account)];
+
+function verdict(account) {
+  const told = account.errors?.verdict, search = account.search;
+  const parts = [];
+  if (told) parts.push(make("p", { class: `verdict ${told.is_same ? "good" : "fails"}` }, make("strong", {}, told.is_same ? "Same answers. " : "Not the same answers. "), sentence(told.because), ` Budget ${figure(told.budget)} (${shown(told.budget_source)}), FP32's own noise ${figure(told.noise)}, on ${plural(account.errors.data.samples, "sample")} of ${shown(account.errors.data.name)}, ${account.errors.run}.`));
+  if (search) parts.push(make("p", { class: `verdict ${search.is_within_budget ? "good" : "fails"}` }, make("strong", {}, search.is_within_budget ? "Within the budget. " : "Outside the budget. "), `Error ${figure(search.error)}${search.held_out_error === null ? "" : `, on unseen data ${figure(search.held_out_error)}`}, budget ${figure(search.budget)}. `, sentence(`the search ended because ${search.stopped_by}`)));
+  return parts;
+}
+
+function cards(account) {
+  const made = [];
+  const card = (title, figureText, ...more) => made.push(make("div", { class: "card" }, make("h3", {}, title), make("p", { class: "figure" }, figureText), ...more));
+  const view = account.views[0];
+  if (account.conversion || view) {
+    const shares = account.conversion ? new Map(Object.entries(account.conversion.precisions))
+      : account.nodes.reduce((found, node, number) => node.kind === "op" && view.precision[number] ? found.set(view.precision[number], (found.get(view.precision[number]) ?? 0) + 1) : found, new Map());
+    const total = [...shares.values()].reduce((sum, number) => sum + number, 0);
+    const low = shares.get(account.low) ?? 0;
+    card("Operators", `${count(low)} of ${count(total)} in ${account.low}`, shareBar(new Map([...shares].filter(([, number]) => number))));
+  }
+  const [source, result] = ["source", "result"].map((role) => account.models.find((model) => model.role === role));
+  if (source?.size_bytes && result?.size_bytes) card("File", `${size(source.size_bytes)} → ${size(result.size_bytes)}`, make("p", { class: "quiet" }, `${percent(result.size_bytes / source.size_bytes)} of what it was`, source.opset === result.opset ? "" : `; opset ${source.opset} → ${result.opset}`));
+  if (view) {
+    const bytes = new Map();
+    account.nodes.forEach((node) => { if (DRAWN.has(node.kind)) node.outputs.forEach((value) => { if (value !== null && view.held[value]) bytes.set(view.held[value], (bytes.get(view.held[value]) ?? 0) + account.values[value].elements * bytesOf(view.held[value])); }); });
+    const total = [...bytes.values()].reduce((sum, number) => sum + number, 0);
+    card("Activations", size(total), make("p", { class: "shares" }, [...bytes].sort((a, b) => b[1] - a[1]).slice(0, 4).map(([dtype, number]) => make("span", {}, chip(dtype), ` ${size(number)} `))));
+    const moved = view.realCasts.reduce((sum, cast) => sum + account.values[cast.value].elements * (bytesOf(view.held[cast.value]) + bytesOf(cast.dtype)), 0);
+    card("Casts", count(view.realCasts.length), make("p", { class: "quiet" }, view.realCasts.length ? `they read and write ${size(moved)} in one run` : "none is needed"));
+  }
+  if (account.errors?.outputs.length) {
+    const worst = account.errors.outputs.reduce((a, b) => order(toNumber(b.relative_l2.estimate)) > order(toNumber(a.relative_l2.estimate)) ? b : a);
+    card("Output error", figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : ""));
+  }
+  if (account.errors?.metric) card(shown(account.errors.metric.name), `${figure(account.errors.metric.reference, 4)} → ${figure(account.errors.metric.candidate, 4)}`);
+  return make("div", { class: "cards" }, made);
+}
+
+function stayedHigh(account, goNode) {
+  const groups = account.conversion?.stayed_high ?? [];
+  if (!groups.length) return [];
+  return [make("h3", {}, `What stayed in ${account.conversion.high}, and why`), make("ul", { class: "reasons" }, groups.slice(0, 8).map((group) => make("li", {},
+    make("strong", {}, plural(group.count, "operator")), ` by rule ${shown(group.rule)}: ${shown(group.because[0])}${group.because.length > 1 ? `, and ${plural(group.because.length - 1, "other reason")}` : ""} `,
+    ...group.nodes.slice(0, 3).map((name) => account.byName.has(name) ? make("button", { type: "button", class: "link", click: () => goNode(account.byName.get(name)) }, shown(name)) : shown(name)).flatMap((link, place) => place ? [", ", link] : [link]),
+    group.count > 3 ? ` and ${count(group.count - 3)} more` : "")))];
+}
+
+function nextSteps(account) {
+  if (!account.next.length) return [];
+  return [make("h3", {}, "What to try next"), make("ul", { class: "reasons" }, account.next.map((step) => make("li", {}, shown(step.why), command(shown(step.command)))))];
+}
+
+const notes = (account) => account.notes.length ? [make("h3", {}, "Notes"), make("ul", { class: "reasons" }, account.notes.map((note) => make("li", {}, shown(note))))] : [];
+
+function madeWith(account) {
+  const rows = [["command", `mezzo ${account.command}`], ...account.models.map((model) => [model.role, model.path]), ...Object.entries(account.settings),
+    ...Object.entries(account.versions).filter(([name, value]) => name !== "machine" && value), ...(account.versions.machine ? [["machine", `${account.versions.machine.architecture} ${(account.versions.machine.features ?? []).join(" ")}`]] : [])];
+  return make("table", { class: "plain" }, make("tbody", {}, rows.map(([name, value]) => make("tr", {}, make("th", { scope: "row" }, shown(name)), make("td", {}, shown(value))))));
+}

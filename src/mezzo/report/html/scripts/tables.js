@@ -1,0 +1,106 @@
+// Tables that sort and filter. Each is made when it is first seen, and holds only the rows that are on the screen.
+"use strict";
+
+const nameCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(cell.getValue() ?? ""));
+const chipCell = (cell) => cell.getValue() ? chip(cell.getValue()) : make("span", { class: "quiet" }, "–");
+const figureCell = (cell) => document.createTextNode(figure(cell.getValue()));
+const countCell = (cell) => document.createTextNode(cell.getValue() === null ? "" : count(cell.getValue()));
+const sizeCell = (cell) => document.createTextNode(size(cell.getValue() ?? 0));
+const shareCell = (cell) => make("span", { class: cell.getValue() > 0 ? "bad" : "" }, percent(cell.getValue()));
+
+// NaN and nothing go last when the largest come first.
+const byNumber = (a, b) => order(a) - order(b);
+const order = (value) => value === null || value === undefined ? -2e308 : Number.isNaN(value) ? 1.7e308 : Math.max(-1.6e308, Math.min(1.6e308, value));
+
+// "3", ">1e-3", "<= 2".
+function filterNumber(wanted, value) {
+  const found = /^\s*(>=|<=|>|<|=)?\s*(\S+)\s*$/.exec(wanted);
+  const limit = found ? Number(found[2].replace("−", "-")) : NaN;
+  if (!found || Number.isNaN(limit)) return true;
+  if (value === null || value === undefined) return false;
+  return { ">": value > limit, ">=": value >= limit, "<": value < limit, "<=": value <= limit, "=": value === limit }[found[1] ?? ">="];
+}
+const filterText = (wanted, value) => shown(value ?? "").toLowerCase().includes(wanted.toLowerCase());
+
+const text = (title, field, more = {}) => ({ title, field, formatter: nameCell, headerFilter: "input", headerFilterFunc: filterText, headerFilterPlaceholder: "contains", minWidth: 90, tooltip: false, ...more });
+const number = (title, field, formatter = figureCell, more = {}) => ({ title, field, formatter, sorter: byNumber, headerSortStartingDir: "desc", hozAlign: "right", headerHozAlign: "right", headerFilter: "input", headerFilterFunc: filterNumber, headerFilterPlaceholder: "≥", width: 118, ...more });
+const precise = (title, field) => text(title, field, { formatter: chipCell, width: 104, headerFilterPlaceholder: "is" });
+
+class Tables {
+  constructor(parent, onRow) {
+    Object.assign(this, { parent, onRow, made: [] });
+    this.watch = new IntersectionObserver((seen) => seen.filter((one) => one.isIntersecting).forEach((one) => this.fill(one.target)), { rootMargin: "300px" });
+    this.waiting = new Map();
+  }
+
+  // A section with a table; `rows` is called when it comes into sight.
+  add(id, title, intro, columns, rows, sort = null, lead = null) {
+    const place = make("div", { class: "table", id: `${id}-table` });
+    const shownCount = make("span", { class: "quiet", role: "status" });
+    const section = make("section", { id, "aria-labelledby": `${id}-title` }, make("h2", { id: `${id}-title` }, title, " ", shownCount), intro ? make("p", { class: "quiet" }, intro) : null, lead, place);
+    this.parent.append(section);
+    this.waiting.set(place, { id, title, columns, rows, sort, shownCount });
+    this.watch.observe(place);
+    return section;
+  }
+
+  fill(place) {
+    const asked = this.waiting.get(place);
+    if (!asked) return this.made.find((one) => one.place === place)?.table;
+    this.waiting.delete(place);
+    this.watch.unobserve(place);
+    const data = asked.rows();
+    const table = new Tabulator(place, {
+      data, columns: asked.columns, layout: "fitColumns", maxHeight: 460, index: "row", placeholder: "Nothing here.", nestedFieldSeparator: false,
+      ...(data.length > 12 ? { height: 460 } : {}), initialSort: asked.sort ? [{ column: asked.sort[0], dir: asked.sort[1] }] : [],
+      columnDefaults: { headerTooltip: false }, rowFormatter: (row) => this.dress(row),
+    });
+    table.on("dataFiltered", (_, rows) => { asked.shownCount.textContent = rows.length === data.length ? count(data.length) : `${count(rows.length)} of ${count(data.length)}`; });
+    table.on("tableBuilt", () => {
+      asked.shownCount.textContent = count(data.length);
+      place.querySelectorAll(".tabulator-header-filter input").forEach((input) => input.setAttribute("aria-label", `Filter ${input.closest(".tabulator-col").querySelector(".tabulator-col-title").textContent}`));
+    });
+    table.on("rowClick", (_, row) => this.onRow(row.getData()));
+    this.made.push({ place, table, asked });
+    return table;
+  }
+
+  // A row is reached by Tab and opened by Enter, if it leads anywhere.
+  dress(row) {
+    const { node } = row.getData();
+    if (node === undefined) return;
+    const element = row.getElement();
+    element.tabIndex = 0;
+    element.onkeydown = (event) => {
+      if (event.target !== element) return;
+      if (event.key === "Enter") this.onRow(row.getData());
+      else if (event.key === "ArrowDown") (element.nextElementSibling ?? element).focus();
+      else if (event.key === "ArrowUp") (element.previousElementSibling ?? element).focus();
+      else return;
+      event.preventDefault();
+    };
+  }
+
+  replace(id, rows) {
+    const found = this.made.find((one) => one.asked.id === id);
+    if (found) { found.table.setData(rows()); found.asked.shownCount.textContent = count(rows().length); }
+    else for (const asked of this.waiting.values()) if (asked.id === id) asked.rows = rows;
+  }
+
+  // On paper there is no scrolling: the first rows as they are sorted and filtered, as a plain table.
+  print(most = 60) {
+    for (const place of [...this.waiting.keys()]) this.fill(place);
+    for (const { place, table, asked } of this.made) {
+      place.parentNode.querySelector(".on-paper")?.remove();
+      let rows = [];
+      try { rows = table.getRows("active"); } catch { /* not built yet: the screen's own rows have to do */ }
+      const data = rows.length ? rows.map((row) => row.getData()) : asked.rows();
+      const columns = asked.columns.filter((column) => column.field);
+      const cell = (column, row) => column.formatter({ getValue: () => row[column.field], getData: () => row, getRow: () => ({ getData: () => row }) });
+      place.after(make("div", { class: "on-paper" }, make("table", { class: "plain" },
+        make("thead", {}, make("tr", {}, columns.map((column) => make("th", { scope: "col" }, column.title)))),
+        make("tbody", {}, data.slice(0, most).map((row) => make("tr", {}, columns.map((column) => make("td", {}, cell(column, row))))))),
+      data.length > most ? make("p", {}, `The first ${most} of ${count(data.length)}.`) : null));
+    }
+  }
+}

@@ -1,0 +1,207 @@
+// The boxes of the drawing: groups within groups, nodes and casts at their ends.
+"use strict";
+
+// So many things side by side are cut into parts, or nobody can look at them.
+const MANY = 60, PART = 30;
+
+class Box {
+  constructor(id, parent, kind, name) {
+    Object.assign(this, { id, parent, kind, name, children: [], depth: 0, isOpen: false, first: Infinity, ops: 0 });
+  }
+  get isGroup() { return this.children.length > 0; }
+}
+
+// What is in a part of a long list: "layer.0 … layer.29".
+function nameRange(part) {
+  const [first, last] = [part.children[0], part.children[part.children.length - 1]].map((box) => box.kind === "part" ? null : lastPart(box.name));
+  return first && last && first.length + last.length < 28 ? `${first} … ${last}` : null;
+}
+
+class Tree {
+  // `views`: one plan, or two that are shown beside each other.
+  constructor(account, views) {
+    this.account = account;
+    this.views = views;
+    this.byId = new Map();
+    this.boxOf = new Map(); // node position -> its box
+    this.root = this.add(new Box("g0", null, "graph", ""));
+    this.placeNodes();
+    this.casts = this.placeCasts();
+    this.tidy(this.root);
+    this.root.isOpen = true;
+    this.settle(this.root);
+    this.edges = this.findEdges();
+  }
+
+  add(box) {
+    this.byId.set(box.id, box);
+    box.parent?.children.push(box);
+    return box;
+  }
+
+  placeNodes() {
+    const { nodes, graph } = this.account;
+    const groups = [this.root];
+    graph.groups.forEach((group, number) => {
+      if (number) groups.push(this.add(new Box(`g${number}`, groups[group.parent], group.kind, group.name)));
+    });
+    this.groups = groups;
+    nodes.forEach((node, number) => {
+      if (!DRAWN.has(node.kind)) return;
+      const box = this.add(new Box(`n${number}`, groups[node.group], node.kind, node.name));
+      box.node = number;
+      box.first = number;
+      this.boxOf.set(number, box);
+    });
+  }
+
+  // A cast stands behind what it casts. Of two plans, `by` says which of them has it.
+  placeCasts() {
+    const placed = new Map();
+    this.views.forEach((view, side) => view.realCasts.forEach((cast) => {
+      const key = `${cast.value}-${cast.dtype}`;
+      const maker = this.account.values[cast.value].producer;
+      const inside = this.boxOf.get(maker);
+      if (!placed.has(key)) {
+        const box = this.add(new Box(`c${key}`, inside ? inside.parent : this.root, "placed", this.account.values[cast.value].name));
+        Object.assign(box, { cast, by: [], users: new Set(), maker, first: maker + 0.5 });
+        placed.set(key, box);
+      }
+      const box = placed.get(key);
+      box.by.push(side);
+      cast.users.forEach((user) => box.users.add(user));
+    }));
+    return [...placed.values()];
+  }
+
+  // Drop empty groups, put the only child of a group in its place, sort as the graph runs, cut what is too long.
+  tidy(box) {
+    const waiting = [[box, false]];
+    while (waiting.length) {
+      const [current, isDone] = waiting.pop();
+      if (!isDone) {
+        waiting.push([current, true]);
+        current.children.forEach((child) => { if (child.isGroup) waiting.push([child, false]); });
+        continue;
+      }
+      current.children = current.children.flatMap((child) => this.scatter(child)).filter((child) => child.node !== undefined || child.cast || child.isGroup)
+        .map((child) => this.skipLonely(child, current)).sort((a, b) => a.first - b.first);
+      if (current.children.length > MANY) current.children = this.cut(current);
+      for (const child of current.children) {
+        current.first = Math.min(current.first, child.first);
+        current.ops += child.isGroup ? child.ops : child.kind === "op" ? 1 : 0;
+      }
+    }
+  }
+
+  // A box of operators that hand each other nothing, such as one module called three times, hides the way the graph
+  // runs: they stand where they are called.
+  scatter(group) {
+    if (!group.isGroup || group.kind === "body" || group.children.length > 12 || group.children.some((child) => child.isGroup)) return [group];
+    const { nodes, values } = this.account;
+    if (group.children.filter((child) => !child.cast).length === 1) return this.release(group);
+    const within = new Set(group.children.map((child) => child.node ?? child.maker));
+    const isJoined = group.children.some((child) => child.cast || nodes[child.node].inputs.some((value) => value !== null && within.has(values[value].producer)));
+    return isJoined ? [group] : this.release(group);
+  }
+
+  release(group) {
+    group.children.forEach((child) => { child.prefix = group.name; });
+    this.byId.delete(group.id);
+    return group.children;
+  }
+
+  skipLonely(child, parent) {
+    let found = child;
+    while (found.isGroup && found.children.length === 1) {
+      const only = found.children[0];
+      if (only.isGroup) only.name = `${found.name}/${only.name}`;
+      else only.prefix = found.name;
+      this.byId.delete(found.id);
+      found = only;
+    }
+    found.parent = parent;
+    return found;
+  }
+
+  cut(box) {
+    let level = 0, items = box.children;
+    while (items.length > MANY) {
+      const length = Math.max(PART, Math.ceil(items.length / PART / PART));
+      const parts = [];
+      for (let begin = 0; begin < items.length; begin += length) {
+        const part = new Box(`p${box.id}-${level}-${begin}`, box, "part", "");
+        part.children = items.slice(begin, begin + length);
+        part.children.forEach((child) => { child.parent = part; });
+        part.first = part.children[0].first;
+        part.ops = part.children.reduce((sum, child) => sum + (child.isGroup ? child.ops : child.kind === "op" ? 1 : 0), 0);
+        this.byId.set(part.id, part);
+        parts.push(part);
+      }
+      parts.forEach((part, number) => { part.name = nameRange(part) ?? `part ${number + 1} of ${parts.length}`; });
+      items = parts;
+      level += 1;
+    }
+    return items;
+  }
+
+  // Depths, and what each group holds: how many operators in which precision, per plan.
+  settle(root) {
+    const order = [];
+    const waiting = [root];
+    while (waiting.length) {
+      const box = waiting.pop();
+      order.push(box);
+      for (const child of box.children) { child.depth = box.depth + 1; waiting.push(child); }
+    }
+    for (const box of order.reverse()) {
+      const [first, second] = this.views;
+      box.differs = Number(box.kind === "op" && second !== undefined && first.precision[box.node] !== second.precision[box.node]);
+      if (!box.isGroup) continue;
+      box.shares = this.views.map(() => new Map());
+      for (const child of box.children) {
+        box.differs += child.differs;
+        box.shares.forEach((share, side) => {
+          const add = (number, dtype) => share.set(dtype, (share.get(dtype) ?? 0) + number);
+          if (child.isGroup) child.shares[side].forEach(add);
+          else if (child.kind === "op") add(1, this.views[side].precision[child.node] ?? "none");
+        });
+      }
+    }
+  }
+
+  // [from box, to box, value], casts in between.
+  findEdges() {
+    const edges = [];
+    const { nodes, values } = this.account;
+    const cast = new Set(); // value and reader in one number
+    for (const box of this.casts) {
+      const maker = this.boxOf.get(box.maker);
+      if (maker) edges.push([maker, box, box.cast.value]);
+      for (const user of box.users) {
+        const reader = this.boxOf.get(user);
+        if (reader) edges.push([box, reader, box.cast.value]);
+        if (box.by.length === this.views.length) cast.add(box.cast.value * nodes.length + user);
+      }
+    }
+    nodes.forEach((node, number) => {
+      const reader = this.boxOf.get(number);
+      if (!reader) return;
+      node.inputs.forEach((value, place) => {
+        const maker = value === null ? undefined : this.boxOf.get(values[value].producer);
+        if (maker && node.inputs.indexOf(value) === place && !cast.has(value * nodes.length + number)) edges.push([maker, reader, value]);
+      });
+    });
+    return edges;
+  }
+
+  // The box that stands for another one as long as boxes around it are closed.
+  standIn(box) {
+    let found = box;
+    for (let around = box.parent; around; around = around.parent) if (!around.isOpen) found = around;
+    return found;
+  }
+
+  open(box) { for (let around = box; around; around = around.parent) if (around.isGroup) around.isOpen = true; }
+  reveal(box) { if (box.parent) this.open(box.parent); }
+}
