@@ -78,11 +78,12 @@ def main() -> int:
     asked = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
+    place = asked.out.resolve().parent
+    place.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=asked.browser, args=["--no-sandbox", "--disable-gpu"])
         rows = [
-            measure(nodes, has_paths, browser, asked.repeat, asked.out.parent)
+            measure(nodes, has_paths, browser, asked.repeat, place)
             for nodes in asked.nodes
             for has_paths in (True, False)
         ]

@@ -413,11 +413,12 @@ def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                                                                         ).items()},
         )  # fmt: skip
     commands = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("mezzo convert t5")]
-    assert len(commands) == 3
+    assert len(commands) == 4
     for command in commands:
-        assert main([*command.split()[1:], "--quiet"]) == 0
-        assert set(os.listdir(command.split()[3])) == {"config.json", "onnx", "tokenizer.json"}
-        shutil.rmtree(command.split()[3])
+        shutil.rmtree("t5-small")
+        make_seq2seq(tmp_path / "t5-small", external=True)
+        assert main([*command.split()[1:], "--quiet"]) == 0, command
+        assert set(os.listdir(command.split()[3])) == {"config.json", "onnx", "tokenizer.json"}, command
 
 
 def test_command_reports_or_accounts_for_every_file(

@@ -23,6 +23,7 @@ OUT = ROOT / "docs" / "images" / "report"
 DIGITS = ROOT / "examples" / "digits"
 WIDTH, HEIGHT = 1360, 900
 _SELECT = "name => { mezzoPage.goNode(mezzoPage.account.byName.get(name)); window.scrollTo(0, 0); }"
+_BESIDE = "two plans"  # instead of a node: show two plans
 _TO_SECTION = "id => document.getElementById(id).scrollIntoView()"
 
 
@@ -39,7 +40,7 @@ def make_reports(folder: Path) -> Iterator[tuple[str, Path, list[tuple[str, str,
     made = folder / "strategies.html"
     _run("strategies", _save(folder / "transformer.onnx", report_models.transformer()), "--policy", "tensorflow",
          "--report", made)  # fmt: skip
-    yield "strategies", made, [("", "graph", "")]
+    yield "strategies", made, [("", "graph", ""), ("-beside", "graph", _BESIDE)]
 
     made = folder / "resnet50.html"
     _run("convert", _save(folder / "resnet50.onnx", report_models.resnet50()), folder / "resnet50.fp16.onnx",
@@ -86,7 +87,9 @@ def main() -> int:
                 page.goto(page_path.as_uri())
                 page.wait_for_selector("html[data-ready]", timeout=60_000)
                 for suffix, section, node in views:
-                    if node:
+                    if node == _BESIDE:
+                        page.select_option("#against", label="paint")
+                    elif node:
                         page.evaluate(_SELECT, node)
                     page.evaluate(_TO_SECTION, section)
                     page.wait_for_timeout(400)

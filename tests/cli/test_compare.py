@@ -25,7 +25,7 @@ def folder(tmp_path, monkeypatch):
     x = np.random.default_rng(0).normal(size=(30, 20)).astype(np.float32)
     np.savez("data.npz", x=x)
     np.savez("labelled.npz", x=x, sign=x[:, 0] > 0)
-    (tmp_path / "judging.py").write_text(
+    (tmp_path / "own_scores.py").write_text(
         "def sign(outputs, labels):\n    return (outputs['y'][:, 0] > 0) == labels['sign']"
     )
     return tmp_path
@@ -77,9 +77,9 @@ def test_json_is_one_document_with_what_was_asked(run):
 
 
 def test_a_metric_of_the_current_folder_decides(run):
-    words = ("--labels", "sign", "--metric", "judging:sign", "--max-drop", "0.5%")
+    words = ("--labels", "sign", "--metric", "own_scores:sign", "--max-drop", "0.5%")
     ran = compare(run, "bf16.onnx", *words, data="labelled.npz")
-    assert ran.code == 0 and "judging:sign" in ran.out
+    assert ran.code == 0 and "own_scores:sign" in ran.out
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_metric_of_the_current_folder_decides(run):
         (("--data", "model.onnx"), "cannot be read"),
         (("--run", "fast"), "mezzo: run is 'fast'; choose one of emulated, native"),
         (("--max-error", "-1"), "mezzo: max error is -1.0; give a relative error of 0 or more, such as 1e-3"),
-        (("--metric", "judging:none"), "mezzo: metric 'judging:none' cannot be imported: AttributeError"),
+        (("--metric", "own_scores:none"), "mezzo: metric 'own_scores:none' cannot be imported: AttributeError"),
         (("--max-drop", "1%"), "mezzo: max drop is 1% of no metric; name one as module:function"),
         (("--tile", "8"), "mezzo: tile is 8 without accumulate"),
         (("--batch", "0"), "mezzo: batch size is 0; give 1 or more"),

@@ -1,6 +1,7 @@
 """What people read: reports of conversions, plans, explanations and tables, whole, as they look in a pipe."""
 
 import json
+import platform
 import re
 from pathlib import Path
 
@@ -189,7 +190,8 @@ def test_ops_of_one_operator_tells_what_policies_make_of_it(run):
 
 def test_version_lists_what_mezzo_stands_on(run):
     lines = run("--version").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["mezzo", "onnx", "onnx-ir", "numpy", "scipy", "onnxruntime"]
+    stands_on = ["numpy", "ml_dtypes", "scipy", "protobuf", "onnx", "onnx-ir", "onnxruntime", "typer", "rich"]
+    assert [line.split()[0] for line in lines][:11] == ["mezzo", platform.python_implementation(), *stands_on]
 
 
 def test_show_prints_typed_text(run, folder):

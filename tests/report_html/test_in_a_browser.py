@@ -26,7 +26,7 @@ SOFTMAX = "/encoder.0/attention/Softmax"
 _SYSTEM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """The browser that playwright has installed, or the system's."""
     with playwright.sync_playwright() as tool:
@@ -39,7 +39,7 @@ def browser() -> Iterator[Any]:
         opened.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Reports of the demo model by command, and one of a model with names that mean harm."""
     place = tmp_path_factory.mktemp("reports")

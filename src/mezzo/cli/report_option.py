@@ -35,9 +35,7 @@ def check_report(report: Path | None, *models: Path) -> None:
     from mezzo.report.html.page import MARK
 
     if any(_is_same(report, model) for model in models):
-        raise InputError(
-            f"--report {os.fspath(report)!r} is a model of this command; give it a name of its own"
-        )
+        raise InputError(f"--report {os.fspath(report)!r} is a model of this command; give it a name of its own")
     if report.is_dir():
         raise InputError(f"--report {os.fspath(report)!r} is a folder; name a file in it, such as report.html")
     if not report.absolute().parent.is_dir():

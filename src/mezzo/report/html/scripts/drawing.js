@@ -78,7 +78,7 @@ class Drawing {
       : box.isGroup ? `▸ ${labelOf(box, this.account)}\n${underLabel(box, this.views)}`
       : `${labelOf(box, this.account)}\n${underLabel(box, this.views)}`;
     const data = { id: box.id, label, width, height, ...this.fillOf(box) };
-    const classes = [isOpen ? "open" : box.isGroup ? "closed" : box.cast ? "placed" : box.kind, box.differs || (box.cast && box.by.length < this.views.list.length) ? "differs" : ""];
+    const classes = [isOpen ? "open" : box.isGroup ? "closed" : box.cast ? "placed" : box.kind, (box.differs && !isOpen) || (box.cast && box.by.length < this.views.list.length) ? "differs" : ""];
     return { group: "nodes", data: { ...data, z: isOpen ? box.depth : 1000 }, position: { x, y }, classes: classes.filter(Boolean).join(" ") };
   }
 
@@ -109,8 +109,8 @@ class Drawing {
   edgeElement(edge, places, bend) {
     const source = places.get(edge.source), target = places.get(edge.target);
     const data = { id: edge.id, source: edge.source.id, target: edge.target.id, width: Math.min(4, 1 + Math.log2(edge.values.size) / 2) };
-    if (edge.casts) data.label = plural(edge.casts, "cast");
-    const classes = [edge.casts ? "casting" : ""];
+    if (edge.casts.size) data.label = plural(edge.casts.size, "cast");
+    const classes = [edge.casts.size ? "casting" : ""];
     if (bend) {
       const length = Math.hypot(target.x - source.x, target.y - source.y) || 1;
       const along = { x: (target.x - source.x) / length, y: (target.y - source.y) / length };

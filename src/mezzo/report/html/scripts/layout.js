@@ -50,10 +50,11 @@ function shownEdges(tree) {
     const source = standIn(from), target = standIn(to);
     if (source === target) continue;
     const key = `${source.id} ${target.id}`;
-    if (!known.has(key)) known.set(key, { id: key, source, target, values: new Set(), casts: 0 });
+    if (!known.has(key)) known.set(key, { id: key, source, target, values: new Set(), casts: new Set() });
     const edge = known.get(key);
     edge.values.add(value);
-    if ((to.cast && target.isGroup) || (from.cast && source.isGroup)) edge.casts += 1;
+    if (to.cast && target.isGroup) edge.casts.add(to);
+    if (from.cast && source.isGroup) edge.casts.add(from);
   }
   return [...known.values()];
 }
