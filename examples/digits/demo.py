@@ -17,9 +17,12 @@ from rich.table import Table
 
 import mezzo
 from mezzo.dtypes import LOW_DTYPES
+from mezzo.frontends.onnx.probe.machine import find_machine
 from mezzo.frontends.onnx.run import native_session
 from mezzo.pipeline import Converted
+from mezzo.report.account import describe_tuning, with_graph
 from mezzo.report.frontier import plot_frontier, scale_of
+from mezzo.report.html import render
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import format_size
 from mezzo.report.picture import report_picture
@@ -32,6 +35,7 @@ DATA = HERE / "heldout.npz"
 OUT = HERE.parents[1] / "out" / "demo"
 WANTED_ACCURACY = 0.97
 BUDGET = 2e-3
+REPORT = OUT / "report.html"
 ISLANDS_SHOWN = 2
 ASKED = "/block/Add"
 CPU_FEATURES = ("amx_bf16", "amx_fp16", "amx_int8", "avx512_fp16", "avx512_bf16", "avx512_vnni", "avx512f", "avx2")
@@ -155,6 +159,14 @@ def tell_tuning(layout: Layout, result: Converted) -> list[RenderableType]:
     return [*lines, *plot_frontier(measured.frontier, BUDGET, None if scale is None else scale.high)]
 
 
+def write_report(conversion: Conversion) -> None:
+    """Draw the tuned model: one page for any browser."""
+    result, names = conversion.result, (relative(MODEL), relative(conversion.path))
+    assert result.measured is not None, "tuning measures"
+    account = describe_tuning(*names, result.plan, result.summary, result.measured, machine=find_machine())
+    REPORT.write_text(render(with_graph(account, result.outline(), spell_next_steps())), encoding="utf-8")
+
+
 def spell_next_steps() -> list[tuple[str, str]]:
     model, out = relative(MODEL), relative(OUT)
     return [
@@ -183,8 +195,11 @@ def main() -> None:
         blank(),
         heading(f"tuned: BF16 within a relative error of {BUDGET:g}"),
         *tell_tuning(layout, tuned.result),
+        blank(),
+        f"report: {relative(REPORT)}, for any browser",
         *report_next_steps(spell_next_steps()),
     ]
+    write_report(tuned)
     for part in parts:
         console.print(part, crop=False)
     worst = min(conversion.row.accuracy for conversion in conversions)
