@@ -179,8 +179,8 @@ def test_gpus_are_told_as_the_driver_s_tool_tells_them(tmp_path: Path, monkeypat
     monkeypatch.setenv("PATH", str(tmp_path))
     assert find_gpus() == ()
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771 MiB, 9.0'\n")
+    tool.write_text("#!/bin/sh\necho 'NVIDIA L4, 23034 MiB, 8.9'\n")
     tool.chmod(0o755)
-    assert find_gpus() == ("NVIDIA H200, 143771 MiB, 9.0",)
+    assert find_gpus() == ("NVIDIA L4, 23034 MiB, 8.9",)
     tool.write_text("#!/bin/sh\necho 'no driver'; exit 9\n")
     assert find_gpus() == ()
