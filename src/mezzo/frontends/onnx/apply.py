@@ -13,6 +13,7 @@ from mezzo.frontends.onnx.attributes import constant_tensor, find
 from mezzo.frontends.onnx.blobs import Blobs
 from mezzo.frontends.onnx.functions import replace_functions
 from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace, ResultPlace
+from mezzo.frontends.onnx.infos import retype_infos, state_casts
 from mezzo.frontends.onnx.names import Names
 from mezzo.frontends.onnx.placement import Placement
 from mezzo.frontends.onnx.special import SPECIAL
@@ -45,6 +46,7 @@ class _Applier:
         self.wanted: set[_Form] = set()  # forms that some Rewire reads
         self.casts: dict[DType, onnx.NodeProto] = {}  # a Cast to each dtype, to be copied
         self.names_only: set[_Form] = set()  # made by Casts that stay for their name, though they change nothing
+        self.added: dict[int, list[_Form]] = {}  # casts that were put in, by scope
         self.rewired: dict[Use, _Form] = {}
         self.placement = Placement(graph, handles)
         self.public: dict[int, tuple[str, _Form]] = {}  # by OUTPUT node: the name it must keep, the form it shows
@@ -189,6 +191,7 @@ class _Applier:
         cast.input.append(self.native_name(value))
         cast.output.append(name)
         cast.name = self._node_name(value, name)
+        self.added.setdefault(self.graph.values[value].scope, []).append((value, dtype))
         is_body_input = self.graph.nodes[producer].kind is Kind.INPUT or (
             self.graph.nodes[producer].scope != self.graph.values[value].scope
         )
@@ -374,11 +377,12 @@ class _Applier:
             name = self.graph.values[value].name
             changed.setdefault(self.graph.values[value].scope, {})[name] = (self.native_name(value), dtype)
         for scope, names in changed.items():
-            owner = self.handles.owners[scope]
-            for info in owner.value_info:
-                if info.name in names:
-                    info.name, dtype = names[info.name]
-                    retype_proto(info.type, dtype)
+            retype_infos(self.handles.owners[scope], names)
+        for scope, casts in self.added.items():
+            state_casts(
+                self.handles.owners[scope],
+                [(self.native_name(value), self.form_name((value, dtype)), dtype) for value, dtype in casts],
+            )
 
 
 def _follows_operands(node: Node) -> bool:

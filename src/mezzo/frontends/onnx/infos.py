@@ -1,0 +1,30 @@
+"""What a graph states of the types of its inner values, kept true and complete for viewers that infer nothing."""
+
+from collections.abc import Iterable, Mapping
+
+import onnx
+
+from mezzo.dtypes import DType
+from mezzo.frontends.onnx.types import retype_proto
+
+
+def retype_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Mapping[str, tuple[str, DType]]) -> None:
+    """Give statements about values their new names and dtypes; `names` are by the old name."""
+    for info in owner.value_info:
+        if info.name in names:
+            info.name, dtype = names[info.name]
+            retype_proto(info.type, dtype)
+
+
+def state_casts(owner: onnx.GraphProto | onnx.FunctionProto, casts: Iterable[tuple[str, str, DType]]) -> None:
+    """State the types of what casts made: (operand, result, dtype), where the graph states the operand's shape."""
+    if not isinstance(owner, onnx.GraphProto):
+        return
+    stated = {info.name: info for info in (*owner.input, *owner.output, *owner.value_info)}
+    for operand, result, dtype in casts:
+        source = stated.get(operand)
+        if source is not None and result not in stated:
+            info = owner.value_info.add()
+            info.CopyFrom(source)
+            info.name = result
+            retype_proto(info.type, dtype)
