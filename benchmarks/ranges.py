@@ -4,8 +4,9 @@
     python benchmarks/ranges.py --batches 40 --memory-batches 1000 --json out/ranges.json
 
 The plain run is ONNX Runtime as it comes, all optimisations on, outputs only; both take the same threads. Loading is
-timed on its own. The two take turns, batch by batch, so that whatever else the machine does hits them alike. "ratio" is
-of medians of elapsed time; "CPU ratio" of the least processor time on one thread, which other work disturbs less.
+timed on its own. Each runs in processes of its own, which take turns: in one process the idle threads of either session
+spin and rob the other. "ratio" is of medians of elapsed time; "CPU ratio" of the least processor time on one thread,
+which other work disturbs less.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 import unittest.mock
@@ -162,32 +164,51 @@ def measure_work(model: onnx.ModelProto, given: Feeds, rounds: int = 7) -> float
         return measured / least(lambda: session.run(None, given))
 
 
-def measure_time(model: onnx.ModelProto, feeds: Callable[[int], Feeds], batches: int) -> dict[str, float]:
-    """Run plainly and measuring in turns, after two runs of each."""
+def time_plainly(model: onnx.ModelProto, feeds: Callable[[int], Feeds], batches: int) -> dict[str, float]:
+    """Median time of a plain run, after two that do not count."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
-    plain_load, session = timed(
+    load, session = timed(
         lambda: onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     )
+    times = [timed(partial(session.run, None, feeds(number)))[0] for number in range(batches + 2)]
+    return {"plain_ms": statistics.median(times[2:]) * 1e3, "plain_load_ms": load * 1e3}
+
+
+def time_measuring(model: onnx.ModelProto, feeds: Callable[[int], Feeds], batches: int) -> dict[str, float]:
+    """Median time of a measuring run and of adding up what it showed, after two that do not count."""
     load, instruments = timed(lambda: Instruments(open_model(model), feeds(0)))
     accumulator = Accumulator(instruments.size)
     sample = 128
-    plain_s, run_s, add_s = [], [], []
+    run_s, add_s = [], []
     for number in range(batches + 2):
-        given = feeds(number)
-        plain_s.append(timed(partial(session.run, None, given))[0])
-        seconds, gathered = timed(partial(instruments.run, given, number, sample))
+        seconds, gathered = timed(partial(instruments.run, feeds(number), number, sample))
         run_s.append(seconds)
         add_s.append(timed(partial(accumulator.add, gathered, number))[0])
         # As mezzo.ranging chooses it.
-        wanted = min(int(gathered.counts.sum()) // 64, 1 << 20) // instruments.size
-        sample = min(max(1 << wanted.bit_length() >> 1, 128), 2048)
-    plain, run, add = (statistics.median(times[2:]) for times in (plain_s, run_s, add_s))
+        wanted = min(int(gathered.counts.sum()) // 128, 1 << 20) // instruments.size
+        sample = min(max(1 << wanted.bit_length() >> 1, 128), 1024)
+    run, add = (statistics.median(times[2:]) * 1e3 for times in (run_s, add_s))
     return {
-        "values": len(instruments.values), "plain_ms": plain * 1e3, "measuring_ms": run * 1e3, "adding_ms": add * 1e3,
-        "ratio": (run + add) / plain, "plain_load_ms": plain_load * 1e3, "load_ms": load * 1e3,
+        "values": len(instruments.values), "measuring_ms": run, "adding_ms": add, "load_ms": load * 1e3,
         "samples_per_value": sample,
     }  # fmt: skip
+
+
+_WAYS = {"plain": time_plainly, "measuring": time_measuring}
+
+
+def measure_time(name: str, batches: int, turns: int = 3) -> dict[str, float]:
+    """Time both ways in processes that take turns; the medians of their medians."""
+    found: dict[str, list[float]] = {}
+    for _ in range(turns):
+        for way in _WAYS:
+            command = [sys.executable, __file__, "--batches", str(batches), "--one", name, way]
+            answer = subprocess.run(command, capture_output=True, text=True, check=True)
+            for key, number in json.loads(answer.stdout).items():
+                found.setdefault(key, []).append(number)
+    row = {key: statistics.median(numbers) for key, numbers in found.items()}
+    return {**row, "ratio": (row["measuring_ms"] + row["adding_ms"]) / row["plain_ms"]}
 
 
 def resident_mb() -> float:
@@ -230,14 +251,19 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--memory-batches", type=int, default=1000)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--one", nargs=2, metavar=("MODEL", "WAY"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.one is not None:
+        name, way = arguments.one
+        print(json.dumps(_WAYS[way](*cases()[name], arguments.batches)))
+        return 0
     found = environment()
     versions = ", ".join(f"{name} {found[name]}" for name in ("onnxruntime", "onnx", "numpy", "python"))
     print(f"{found['cpu']}, {found['cores']} cores: {' '.join(found['cpu_features'])}; {versions}")
     rows: dict[str, dict[str, float]] = {}
     print(f"{'model':36} values  plain ms  measuring ms  adding ms  ratio  CPU ratio  load ms (plain)")
     for name, (model, feeds) in cases().items():
-        row = rows[name] = measure_time(model, feeds, arguments.batches)
+        row = rows[name] = measure_time(name, arguments.batches)
         row["cpu_ratio"] = measure_work(model, feeds(0))
         print(f"{name:36} {row['values']:6.0f} {row['plain_ms']:9.1f} {row['measuring_ms']:13.1f} "
               f"{row['adding_ms']:10.1f} {row['ratio']:6.2f} {row['cpu_ratio']:10.2f} "

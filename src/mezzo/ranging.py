@@ -27,8 +27,8 @@ _SAVE_EVERY_S = 5.0
 # Names of batches are kept up to this many before those that no longer matter are dropped.
 _MOST_ORIGINS = 1000
 # Samples per value: a share of what a run computes, so that adding them up takes a share of its time.
-_FEWEST, _MOST = 128, 2048
-_ELEMENTS_PER_SAMPLE = 64
+_FEWEST, _MOST = 128, 1024
+_ELEMENTS_PER_SAMPLE = 128
 _MOST_SAMPLES = 1 << 20
 
 

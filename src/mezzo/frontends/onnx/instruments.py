@@ -288,8 +288,6 @@ class _Session(Session):
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        # Processors that wait for the next operator by spinning are missing where the numbers are added up.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # It moves casts of quantized values behind the measuring, and ends in models that do not load.
         options.add_session_config_entry("session.disable_quant_qdq", "1")
         providers = ["CPUExecutionProvider"]
