@@ -10,7 +10,12 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from sphinx.cmd.build import build_main
+try:
+    from sphinx.cmd.build import build_main
+except ImportError as error:
+    raise SystemExit(
+        f"{error}; 'make docs' installs what builds the site, as does pip install 'mezzo[docs]'"
+    ) from error
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _LINKS = {"a": "href", "area": "href"}

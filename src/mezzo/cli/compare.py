@@ -73,7 +73,8 @@ def compare(
         machine = find_machine()
         account = describe_comparison(*names, comparison, settings=asked, accumulation=accumulation, machine=machine)
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
-        account = draw_report(report, account, draw, steps_after_comparison(reference, model, data, comparison))
+        steps = steps_after_comparison(reference, model, data, labels or (), comparison)
+        account = draw_report(report, account, draw, steps)
         if as_json and not quiet:
             print_document(account)
     if not quiet and not as_json:

@@ -1,7 +1,7 @@
 """The option --report FILE, which several commands share: one HTML page of what the command did."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -83,9 +83,11 @@ def tell_report(report: Path | None) -> None:
         print_text(f"\nreport: {os.fspath(report)} ({size}), for any browser")
 
 
-def steps_after_comparison(reference: Path, model: Path, data: Path, comparison: "Comparison") -> list[tuple[str, str]]:
+def steps_after_comparison(
+    reference: Path, model: Path, data: Path, labels: Sequence[str], comparison: "Comparison"
+) -> list[tuple[str, str]]:
     """What to look at once two models are compared."""
-    names, given = _words(reference, model), _words("--data", data)
+    names, given = _words(reference, model), _data_words(data, labels)
     steps = [(f"mezzo ranges {_words(reference)} {given}", "what values hold, and what a format would lose")]
     if not comparison.verdict.is_same:
         steps += [
@@ -95,13 +97,20 @@ def steps_after_comparison(reference: Path, model: Path, data: Path, comparison:
     return steps
 
 
-def steps_after_tuning(source: Path, result: Path, data: Path, held_out: Path | None) -> list[tuple[str, str]]:
-    """What to look at once a model is tuned."""
-    judge = held_out if held_out is not None else data
+def steps_after_tuning(
+    source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str], low: str
+) -> list[tuple[str, str]]:
+    """What to look at once a model is tuned to the format `low`."""
+    judge = _data_words(held_out if held_out is not None else data, labels)
+    given = f"{_data_words(data, labels)} --to {low}"
     return [
-        (f"mezzo compare {_words(source, result)} {_words('--data', judge)}", "judge the result again, layer by layer"),
-        (f"mezzo sensitivity {_words(source)} {_words('--data', data)}", "what each operator costs in error"),
+        (f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer"),
+        (f"mezzo sensitivity {_words(source)} {given}", "what each operator costs in error"),
     ]
+
+
+def _data_words(data: Path, labels: Sequence[str]) -> str:
+    return " ".join([_words("--data", data), *(_words("--labels", label) for label in labels)])
 
 
 def _words(*words: str | Path) -> str:

@@ -83,6 +83,7 @@ def tune(
     from mezzo.frontends.onnx.probe.machine import find_machine
     from mezzo.planfile import save_plan as write_plan
     from mezzo.report.account import describe_tuning
+    from mezzo.report.text import report_next_steps
     from mezzo.report.tuning import report_tuning
     from mezzo.tuning import tune as find
 
@@ -98,17 +99,19 @@ def tune(
         return
     names = os.fspath(source), os.fspath(result)
     assert found.measured is not None, "tuning measures"
+    steps = steps_after_tuning(source, result, data, held_out, labels or (), options.to)
     if as_json or report is not None:
         described = (*names, found.plan, found.summary, found.measured)
         accumulation = read_accumulation(accumulate, tile, "emulated")
         account = describe_tuning(*described, accumulation=accumulation, machine=find_machine())
-        account = draw_report(report, account, found.outline, steps_after_tuning(source, result, data, held_out))
+        account = draw_report(report, account, found.outline, steps)
         if as_json and not quiet:
             print_document(account)
     if as_json or quiet:
         return
     layout = output_layout()
-    print_report(report_tuning(layout, *names, found.plan, found.summary, found.measured), layout)
+    parts = report_tuning(layout, *names, found.plan, found.summary, found.measured)
+    print_report([*parts, *report_next_steps(steps)], layout)
     tell_report(report)
 
 
