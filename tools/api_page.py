@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from generated import keep
+
 import mezzo
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "python.md"
@@ -202,16 +204,5 @@ def _spell_class(name: str, thing: type) -> Iterator[str]:
             yield f"{' '.join((inspect.getdoc(value) or '').split())}\n"
 
 
-def main() -> int:
-    page = spell_page()
-    if "--check" in sys.argv[1:]:
-        if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page:
-            return 0
-        print("python.md differs from the package; run python tools/api_page.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(page, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(keep({PAGE: spell_page()}, "the package", __doc__))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from generated import keep
 
 from mezzo.cli.app import make_app
 from mezzo.cli.examples import EXAMPLES, TOP_EXAMPLES
@@ -93,16 +94,5 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-def main() -> None:
-    """Write the page, or with --check tell whether it is up to date."""
-    wanted = render()
-    if "--check" in sys.argv[1:]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != wanted:
-            raise SystemExit(f"{PAGE.name} differs from the command line; run python tools/cli_reference.py")
-        return
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(wanted, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(keep({PAGE: render()}, "the command line", __doc__))

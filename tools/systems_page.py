@@ -6,9 +6,10 @@
 A row is the comment at the head of a golden file, so the page cannot say more than the files show.
 """
 
-import argparse
 import sys
 from pathlib import Path
+
+from generated import keep
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reference" / "systems.md"
@@ -87,18 +88,5 @@ def spell_page() -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true")
-    page = spell_page()
-    if parser.parse_args().check:
-        if PAGE.read_text(encoding="utf-8") == page:
-            return 0
-        print("systems.md differs from the golden files; run python tools/systems_page.py", file=sys.stderr)
-        return 1
-    PAGE.write_text(page, encoding="utf-8")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(keep({PAGE: spell_page()}, "the golden files", __doc__))

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from generated import keep
+
 from mezzo import discovery, facts
 from mezzo.ops import dialects, op_facts
 from mezzo.policy import Policy, Rule
@@ -195,18 +197,5 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 
-def main() -> int:
-    stale = []
-    for name, spell in PAGES.items():
-        path, page = FOLDER / name, "\n".join(spell())
-        if "--check" not in sys.argv[1:]:
-            path.write_text(page, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != page:
-            stale.append(name)
-    if stale:
-        print(f"{', '.join(stale)} differ from the tables; run python tools/tables_pages.py", file=sys.stderr)
-    return int(bool(stale))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(keep({FOLDER / name: "\n".join(spell()) for name, spell in PAGES.items()}, "the tables", __doc__))
