@@ -20,6 +20,7 @@ from mezzo.ranging import measure_ranges
 if TYPE_CHECKING:
     import onnx
 
+    from mezzo.conversion import Decided
     from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.datasets import Data, Dataset
 
@@ -50,8 +51,7 @@ def convert_on_data(
     comparison = check(model, result, dataset, None, options.wishes.low)
     measured = Measured(comparison.data, ranges, comparison)
     if _is_wrong(comparison) and options.wishes.strategy.name == "mincut":  # the others know no price of error
-        options, measured = _repair(model, options, dataset, measured)
-        decided, result = convert_model(model, options, None)
+        decided, result, measured = _repair(model, options, dataset, measured)
     return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
 
 
@@ -92,7 +92,9 @@ def _is_wrong(comparison: Comparison) -> bool:
     return comparison.verdict.error.estimate > comparison.verdict.budget or any(o.fault for o in comparison.outputs)
 
 
-def _repair(model: "OnnxModel", options: Options, dataset: "Dataset", failed: Measured) -> tuple[Options, Measured]:
+def _repair(
+    model: "OnnxModel", options: Options, dataset: "Dataset", failed: Measured
+) -> "tuple[Decided, onnx.ModelProto, Measured]":
     """Give nodes back to FP32, the costliest first, until the check holds."""
     from mezzo.searching import Limits, Tuner
 
@@ -103,12 +105,11 @@ def _repair(model: "OnnxModel", options: Options, dataset: "Dataset", failed: Me
         Memory(None, {}),
     )  # fmt: skip
     choosing = tuner.choose()
-    result = convert_model(model, choosing.options, None)[1]
+    decided, result = convert_model(model, choosing.options, None)
     comparison = check(model, result, dataset, None, options.wishes.low)
     note = (
         f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "
         f"costs: {choosing.stopped_by}"
     )
-    return choosing.options, replace(
-        failed, comparison=comparison, sensitivity=choosing.sensitivity, notes=(*failed.notes, note)
-    )
+    measured = replace(failed, comparison=comparison, sensitivity=choosing.sensitivity, notes=(*failed.notes, note))
+    return decided, result, measured
