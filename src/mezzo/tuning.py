@@ -34,7 +34,7 @@ from mezzo.pipeline import Converted, PlanOptions, Progress, finish, open_source
 from mezzo.protecting import check, protect, with_data_settings
 from mezzo.searching import Choosing, Limits, Tuner
 from mezzo.sensing import can_cut
-from mezzo.strategy import MeasuredCosts
+from mezzo.strategy import MeasuredCosts, Problem
 
 if TYPE_CHECKING:
     import onnx
@@ -108,10 +108,11 @@ def tune(
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
     chosen, ranges = protect(model, chosen, seen)
-    prices = measure_target(model, chosen, next(iter(seen)).feeds) if measure else _read_table(model, chosen)
+    problem = judge_model(model, chosen)[1].problem
+    prices = measure_target(model, chosen, next(iter(seen)).feeds) if measure else _read_table(problem, chosen)
     chosen = replace(chosen, wishes=replace(chosen.wishes, measured=prices.costs))
     deadline = math.inf if time_limit_s is None else begin + time_limit_s
-    identity = {"model": judge_model(model, chosen)[0].graph.fingerprint, "data": seen.name, **dict(chosen.settings)}
+    identity = {"model": problem.graph.fingerprint, "data": seen.name, **dict(chosen.settings)}
     memory = Memory(None if resume is None else Path(resume), identity)
     tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
     return _Finish(model, tuner, goal, seen, unseen, ranges, prices, begin).write(dst, overwrite)
@@ -126,8 +127,7 @@ class _Table:
     notes: tuple[str, ...] = ()
 
 
-def _read_table(model: "OnnxModel", options: Options) -> _Table:
-    problem = judge_model(model, options)[1].problem
+def _read_table(problem: Problem, options: Options) -> _Table:
     return _Table(*table_costs(problem, f"table of {options.wishes.target.name}"))
 
 

@@ -27,10 +27,7 @@ def convert(
     data: measuring.MaybeData = None,
     labels: measuring.Labels = None,
     batch: measuring.BatchSize = None,
-    save_plan: Annotated[
-        Path | None,
-        typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL),
-    ] = None,
+    save_plan: given.SavePlan = None,
     overwrite: Annotated[
         bool,
         typer.Option(

@@ -82,6 +82,9 @@ PlanFile = Annotated[
     typer.Option("--plan", metavar="FILE", help="Replay this saved plan instead of deciding anew.",
                  rich_help_panel=FILES_PANEL),
 ]  # fmt: skip
+SavePlan = Annotated[
+    Path | None, typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=FILES_PANEL)
+]
 TrustExternalPaths = Annotated[
     bool,
     typer.Option("--trust-external-paths", help="Open weights outside the model's folder, as links of a Hugging Face "

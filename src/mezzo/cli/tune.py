@@ -55,10 +55,7 @@ def tune(
     ] = None,
     accumulate: measuring.Accumulate = None,
     tile: measuring.Tile = None,
-    save_plan: Annotated[
-        Path | None,
-        typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=given.FILES_PANEL),
-    ] = None,
+    save_plan: given.SavePlan = None,
     overwrite: Annotated[
         bool,
         typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
