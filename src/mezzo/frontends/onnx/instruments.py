@@ -7,9 +7,7 @@ run is small and does not grow with the tensors.
 import hashlib
 import logging
 import math
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +23,7 @@ from mezzo.frontends.onnx.instruments_sizes import Size, known_sizes, row_length
 from mezzo.frontends.onnx.instruments_values import mark_casts
 from mezzo.frontends.onnx.instruments_weave import Known, Weaver, Woven
 from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.run import Engine, Session
+from mezzo.frontends.onnx.run import MEASURING, Engine, Session
 from mezzo.frontends.onnx.shapes import can_infer
 from mezzo.frontends.onnx.tags import tagged
 from mezzo.frontends.onnx.twin import twin
@@ -38,7 +36,6 @@ _log = logging.getLogger(__name__)
 BODY_SAMPLE = 64
 # The newest opset whose operators measuring takes; older models are raised to it where that keeps their meaning.
 _WANTED_OPSET = 11
-_PROTOBUF_LIMIT_BYTES = 2**31 - 2**20
 # After so many sessions every value is measured carefully, which costs time, but no more sessions.
 _MOST_LOADS = 4
 # Tensors of at most so many numbers come out whole: that takes less time than measuring them.
@@ -92,7 +89,7 @@ class Instruments:
         self._careful: set[int] | None = set()
         self._lengths = self._bind(feeds) or {}
         self._loads = 0
-        self._session: _Session | None = None
+        self._session: Session | None = None
         self._woven = self._load()
         numbers = [slot.value for slot in self._woven.slots]
         numbers += [value for group in self._woven.groups for value in group.values]
@@ -174,7 +171,8 @@ class Instruments:
         self._session = None  # before the next one takes its memory
         woven = self._weaver.weave(self._careful, Known(self._sizes, self._is_small, self._columns()))
         if woven.model.graph.output:
-            self._session = _Session(woven.model, [*self._declared, *woven.model.graph.input[-4:]], Engine.ONNXRUNTIME)
+            declared = [*self._declared, *woven.model.graph.input[-4:]]
+            self._session = Session(woven.model, declared, Engine.ONNXRUNTIME, MEASURING)
         self._loads += 1
         woven.model.Clear()  # the session holds the weights
         return woven
@@ -278,25 +276,6 @@ class Instruments:
         return Gathered(
             self._positions[numbers], header[:, 0], header[:, 1], has_nan, has_infinity, counts, lengths, samples
         )
-
-
-class _Session(Session):
-    """A session that uses the machine's processors, since nobody compares the bits of what comes out."""
-
-    def _make_runner(self) -> Any:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 4
-        # It moves casts of quantized values behind the measuring, and ends in models that do not load.
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-        providers = ["CPUExecutionProvider"]
-        if self._model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
-            return onnxruntime.InferenceSession(self._model.SerializeToString(), options, providers=providers)
-        with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
-            path = Path(folder) / "model.onnx"
-            onnx.save(self._model, path, save_as_external_data=True, location="weights")
-            return onnxruntime.InferenceSession(str(path), options, providers=providers)
 
 
 def _spread(graph: Graph, held: dict[int, int]) -> dict[int, int]:

@@ -12,11 +12,11 @@ from mezzo.dtypes import FORMATS, DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.compared import flatten, float_formats, float_values, with_outputs, with_sizes
 from mezzo.frontends.onnx.matching import Match, match_models
-from mezzo.frontends.onnx.run import EMULATING, Session, Settings, emulated_session
+from mezzo.frontends.onnx.run import EMULATING, Optimizing, Session, Settings, emulated_session
 from mezzo.plans import Accumulation
 
 # As a user runs it: all cores, operators joined.
-_TRUSTED = Settings(threads=0, is_optimized=True)
+_TRUSTED = Settings(threads=0, optimizing=Optimizing.BASICS)
 _HIGH = frozenset({DType.FLOAT32, DType.FLOAT64})
 # Layers that are held at once for one batch, in both models together.
 _CHUNK_BYTES = 256 << 20

@@ -42,20 +42,26 @@ class Engine(enum.Enum):
     REFERENCE = "onnx.reference"
 
 
+class Optimizing(enum.Enum):
+    """What ONNX Runtime may change of a model before it runs it."""
+
+    NOTHING = "nothing"  # every operator computes on its own, as it stands
+    BASICS = "basics"  # constants are folded; extended fusions would only hide the rounding between what they join
+    ALL = "all"  # but quantized parts: casts would move past what measures them, and some models would not load
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How ONNX Runtime runs a model. `threads` 0: as many as the machine has cores.
-
-    `is_optimized` folds constants and joins operators; otherwise every operator computes on its own, as it stands.
-    """
+    """How ONNX Runtime runs a model. `threads` 0: as many as the machine has cores."""
 
     threads: int
-    is_optimized: bool
+    optimizing: Optimizing
 
 
-NATIVE = Settings(threads=1, is_optimized=True)
-JUDGING = Settings(threads=1, is_optimized=False)
-EMULATING = Settings(threads=0, is_optimized=False)
+NATIVE = Settings(threads=1, optimizing=Optimizing.BASICS)
+JUDGING = Settings(threads=1, optimizing=Optimizing.NOTHING)
+EMULATING = Settings(threads=0, optimizing=Optimizing.NOTHING)
+MEASURING = Settings(threads=0, optimizing=Optimizing.ALL)
 
 
 class Session:
@@ -284,10 +290,16 @@ def _load_onnxruntime(model: onnx.ModelProto, settings: Settings) -> Any:
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4
-    # Basic is enough to fold constants; the extended fusions would only hide the rounding between what they join.
     levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = levels.ORT_ENABLE_BASIC if settings.is_optimized else levels.ORT_DISABLE_ALL
-    options.enable_mem_pattern = settings.is_optimized  # a pattern per shape, which branches make many of
+    options.graph_optimization_level = {
+        Optimizing.NOTHING: levels.ORT_DISABLE_ALL,
+        Optimizing.BASICS: levels.ORT_ENABLE_BASIC,
+        Optimizing.ALL: levels.ORT_ENABLE_ALL,
+    }[settings.optimizing]
+    # A pattern per shape, which branches make many of.
+    options.enable_mem_pattern = settings.optimizing is not Optimizing.NOTHING
+    if settings.optimizing is Optimizing.ALL:
+        options.add_session_config_entry("session.disable_quant_qdq", "1")
     providers = ["CPUExecutionProvider"]
     if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
