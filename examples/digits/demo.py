@@ -3,7 +3,6 @@ budget of error. Run: make demo
 """
 
 import os
-import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,7 +37,6 @@ BUDGET = 2e-3
 REPORT = OUT / "report.html"
 ISLANDS_SHOWN = 2
 ASKED = "/block/Add"
-CPU_FEATURES = ("amx_bf16", "amx_fp16", "amx_int8", "avx512_fp16", "avx512_bf16", "avx512_vnni", "avx512f", "avx2")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +62,12 @@ class Conversion:
     result: Converted
 
 
-def read_cpu_features() -> str:
-    """Return the instruction sets that matter for low precision, from /proc/cpuinfo where there is one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return f"{platform.machine()}, features unknown"
-    flags = {flag for line in lines if line.startswith(("flags", "Features")) for flag in line.split()}
-    present = [feature for feature in CPU_FEATURES if feature in flags]
-    return f"{platform.machine()}, {' '.join(present) or 'none of ' + ' '.join(CPU_FEATURES)}"
+def describe_cpu() -> str:
+    """The instruction sets that matter for low precision, where the system tells them."""
+    machine = find_machine()
+    if machine.features is None:
+        return f"{machine.architecture}, features unknown"
+    return f"{machine.architecture}, {' '.join(machine.features) or 'no feature that speeds low precision up'}"
 
 
 def relative(path: Path) -> str:
@@ -182,7 +177,7 @@ def main() -> None:
     with np.load(DATA, allow_pickle=False) as file:
         held_out = dict(file)
     runtime = f"ONNX Runtime {onnxruntime.__version__}"
-    console.print(f"[bold]mezzo {mezzo.__version__}[/bold], {runtime}; {read_cpu_features()}")
+    console.print(f"[bold]mezzo {mezzo.__version__}[/bold], {runtime}; {describe_cpu()}")
     console.print(f"{relative(MODEL)}, {len(held_out['label'])} held-out digits, judged in the true precision\n")
     reference = native_session(onnx.load(MODEL)).run({"image": held_out["image"]})["logits"]
     conversions = [*(convert(to, held_out) for to in LOW_DTYPES), tune(held_out)]
