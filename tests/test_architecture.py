@@ -24,6 +24,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
         {"facts", "policy", "target", "plans", "strategy", "selectors", "coloring", "oplists", "tomlfile"}
         | {"grouping", "outline"}
     ),  # contracts
+    frozenset({"estimates"}),
     frozenset({"ops", "policies", "targets", "structure", "strategies"})
     | {"lower", "check", "promotion", "picture", "plandiff", "planfile", "policyfile", "targetfile", "discovery"},
     frozenset({"frontends", "quant", "numerics"}),
@@ -33,7 +34,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({""}),  # the package itself: its public names
     frozenset({"cli", "__main__"}),
 )
-_UNITED = frozenset({0, 1, 5, 6, 8})
+_UNITED = frozenset({0, 1, 6, 7, 9})
 # Folders whose files are many of one kind: no file imports another of them.
 _PLUG_INS = ("ops", "policies", "targets", "strategies", "structure")
 # Libraries, and where they may be imported. Elsewhere their types may be named, under TYPE_CHECKING.

@@ -32,7 +32,7 @@ _FOLDER = Path(__file__).parent / "golden"
 _TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset"})
 _LISTS = frozenset({"include", "exclude"})
 # ONNX text has no sparse tensors: `sparse: NAME` makes a Constant that holds that weight of the text sparse.
-_OTHERS = frozenset({"io", "sparse"})
+_OTHERS = frozenset({"assume", "io", "sparse"})
 _KEYS = _TEXTS | _LISTS | _OTHERS
 _EXPECTATIONS = ("after", "reasons", "opset", "error")
 
@@ -60,6 +60,7 @@ class Case:
         options |= {k: tuple(v.split()) for k, v in self.options.items() if k in _LISTS}
         if self.policy:
             options["policy"] = read_policy(self.policy, "case", discovery.policy)
+        options["assume"] = dict(part.split("=", 1) for part in self.options.get("assume", "").split())
         io = self.options.get("io", "keep")
         options["io"] = dict(part.split("=", 1) for part in io.split()) if "=" in io else io
         return mezzo.convert(model, **options)  # type: ignore[arg-type]  # the names are those of `convert`

@@ -91,6 +91,77 @@ class Function(enum.Enum):
     __hash__ = object.__hash__
 
 
+class Transfer(enum.Enum):
+    """How an operator's result follows from its operands in size, and how far an operand may be off for a given error
+    of the result. One name per law, whatever the operator is called; `mezzo.estimates` holds the laws.
+    """
+
+    MOVE = "move"  # every number is one of the first operand's
+    JOIN = "join"  # every number is one of some operand's
+    SELECT = "select"  # a condition picks from the second and third operand
+    ADD = "add"
+    SUBTRACT = "subtract"
+    AVERAGE = "average"  # of the operands, number by number
+    MULTIPLY = "multiply"
+    DIVIDE = "divide"
+    POWER = "power"
+    NEGATE = "negate"
+    ABSOLUTE = "absolute"
+    SQUARE_ROOT = "square-root"
+    RECIPROCAL = "reciprocal"
+    EXPONENTIAL = "exponential"
+    LOGARITHM = "logarithm"
+    MINIMUM = "minimum"  # number by number
+    MAXIMUM = "maximum"  # number by number
+    CLIP = "clip"
+    RELU = "relu"  # and what bends the negative side
+    GELU = "gelu"
+    SILU = "silu"
+    SIGMOID = "sigmoid"
+    HARD_SIGMOID = "hard-sigmoid"
+    SOFTPLUS = "softplus"
+    TANH = "tanh"  # and what else saturates at both ends
+    PERIODIC = "periodic"  # sine, cosine
+    STEEP = "steep"  # the derivative has no bound inside the domain
+    CONTRACT = "contract"  # products summed over a contracted axis, a bias added
+    EINSUM = "einsum"
+    SUM = "sum"
+    MEAN = "mean"
+    POOL = "pool"  # mean over a small window
+    EXTREME = "extreme"  # largest or smallest along an axis
+    SUM_OF_SQUARES = "sum-of-squares"
+    L2_NORM = "l2-norm"
+    L1_NORM = "l1-norm"
+    PRODUCT = "product"
+    LOG_SUM = "log-sum"
+    LOG_SUM_EXP = "log-sum-exp"
+    RUNNING_SUM = "running-sum"
+    RUNNING_PRODUCT = "running-product"
+    SOFTMAX = "softmax"
+    LOG_SOFTMAX = "log-softmax"
+    STANDARDIZE = "standardize"  # by the mean and spread of its input: LayerNorm
+    NORMALIZE_SIZE = "normalize-size"  # by the size of its input: RMSNorm, L2
+    GIVEN_STATISTICS = "given-statistics"  # by mean and variance that are operands: BatchNorm in inference
+    ATTENTION = "attention"
+    RECURRENT = "recurrent"
+    STEP = "step"  # floor, round: whole numbers of the input's size
+    ABOVE = "above"  # whether the first operand is larger than the second
+    BELOW = "below"  # whether it is smaller
+    TRUTH = "truth"  # true or false, or 0 or 1
+    INDEX = "index"  # positions in its input
+    SHAPE = "shape"  # sizes of its input
+    RANGE = "range"
+    FILL = "fill"  # one number everywhere
+    ONE_HOT = "one-hot"
+    CAST = "cast"
+    QUANTIZED_SUM = "quantized-sum"  # integer products summed in integers
+    QUANTIZE = "quantize"  # to small integers, with scale and zero point
+    DEQUANTIZE = "dequantize"
+    RANDOM = "random"  # of unit size
+
+    __hash__ = object.__hash__
+
+
 @dataclass(frozen=True, slots=True)
 class OpFacts:
     """One row. Unlisted operators have no row, which a policy reads as deny.
@@ -98,6 +169,7 @@ class OpFacts:
     `keeps_values`: each output element is one of the input's elements (Reshape, MaxPool, Relu is not: it makes zeros).
     `numbers`: attributes that enter the arithmetic as floats (Clip's bounds, Elu's alpha).
     `is_bounded`: the result's magnitude is bounded whatever the input's is (Sigmoid, Softmax, normalizations).
+    `transfer`: how size and error pass through; None where that is not followed.
     """
 
     op: str
@@ -108,6 +180,7 @@ class OpFacts:
     is_bounded: bool = False
     source: str = ""
     numbers: tuple[str, ...] = ()
+    transfer: Transfer | None = None
 
 
 def facts(
@@ -119,6 +192,7 @@ def facts(
     is_bounded: bool = False,
     source: str = "",
     numbers: tuple[str, ...] = (),
+    transfer: Transfer | None = None,
 ) -> OpFacts:
     """Write one row of a table."""
-    return OpFacts(op, cost, function, frozenset(risks), keeps_values, is_bounded, source, numbers)
+    return OpFacts(op, cost, function, frozenset(risks), keeps_values, is_bounded, source, numbers, transfer)

@@ -118,7 +118,8 @@ class Scope(NamedTuple):
 class ConstantFacts(NamedTuple):
     """What a constant holds, without its numbers. Magnitudes skip zeros, infinities and NaN; 0.0 where none is left.
 
-    `values` is the full content of a constant of at most 8 elements, else None.
+    `values` is the full content of a constant of at most 8 elements, else None. `mean`, `rms`, `minimum` and `maximum`
+    are of all finite numbers, zeros included; `rms` is None where the front end has not measured them.
     """
 
     elements: int
@@ -128,6 +129,10 @@ class ConstantFacts(NamedTuple):
     has_nan: bool
     has_negative: bool
     values: tuple[float, ...] | None
+    mean: float = 0.0
+    rms: float | None = None
+    minimum: float = 0.0
+    maximum: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,8 @@ class Graph:
     # of the module that the node was exported from. By value id: the shape, None per unknown dimension.
     modules: Mapping[int, str] = field(default_factory=dict, compare=False)
     shapes: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict, compare=False)
+    # By value id: the numbers of an integer constant of few elements.
+    integers: Mapping[int, tuple[int, ...]] = field(default_factory=dict, compare=False)
 
     @cached_property
     def uses(self) -> "UsesByValue":

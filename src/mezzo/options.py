@@ -1,6 +1,7 @@
 """Read the options of a conversion: names become policies, targets and dtypes, and what is unknown is refused."""
 
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ class Request:
     io: IO = "keep"
     out_of_range: str = "protect"
     opset: str = "auto"
+    assume: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ def read_options(request: Request) -> Options:
         default = {"keep": HIGH, "low": low, "follow": None}[_choose("io", request.io, ("keep", "low", "follow"))]
     else:
         io = {name: _read_dtype(f"io of {name!r}", text, to) for name, text in request.io.items()}
+    assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}
     wishes = Wishes(
         low,
         policy,
@@ -104,6 +107,7 @@ def read_options(request: Request) -> Options:
         request.out_of_range == "clamp",
         tuple(request.keep_region),
         tuple((name, _read_dtype(f"fix_region {name!r}", text, to)) for name, text in request.fix_region.items()),
+        assumed=assumed,
     )
     settings = (
         ("to", to),
@@ -117,6 +121,7 @@ def read_options(request: Request) -> Options:
         ("io", request.io if isinstance(request.io, str) else json.dumps(dict(request.io))),
         ("out_of_range", request.out_of_range),
         ("opset", request.opset),
+        ("assume", json.dumps(dict(request.assume))),
     )
     return Options(wishes, request.out_of_range, request.opset, settings)
 
@@ -128,6 +133,20 @@ def _read_dtype(option: str, text: str, to: str) -> DType:
     if text not in ("fp32", to):
         raise InputError(f"{option} is {text!r}; this conversion knows fp32 and {to}")
     return dtype
+
+
+def _read_ends(name: str, text: str) -> tuple[float, float]:
+    """Read what an input holds: "lo..hi"."""
+    first, dots, last = text.partition("..")
+    try:
+        low, high = float(first), float(last)
+    except ValueError:
+        low, high = 1.0, 0.0
+    if not dots or not -math.inf < low <= high < math.inf:
+        raise InputError(
+            f"assume {name!r} is {text!r}; write the ends of what it holds as LO..HI, two numbers such as 0..255"
+        )
+    return low, high
 
 
 def _read_policy(given: "str | os.PathLike[str] | Policy") -> Policy:

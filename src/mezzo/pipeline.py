@@ -98,6 +98,7 @@ def convert(
     io: IO = "keep",
     out_of_range: str = "protect",
     opset: str = "auto",
+    assume: Mapping[str, str] | None = None,
     plan: Plan | str | os.PathLike[str] | None = None,
     data: "Data | None" = None,
     labels: Sequence[str] = (),
@@ -121,6 +122,7 @@ def convert(
         out_of_range: what becomes of weights past the format's range: "protect" keeps their users in FP32, "clamp"
             stores the largest finite number, "error" refuses.
         opset: "auto" raises the model's opset where only a newer one allows the type; "keep" never does.
+        assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
         plan: a plan to replay instead of deciding; it has to be of this model.
         data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows or vanishes on it keeps
             FP32, and the result is checked on it in the true precision; `labels` names arrays that are no inputs,
@@ -135,6 +137,7 @@ def convert(
     request = Request(
         to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
         keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
+        assume=assume or {},
     )  # fmt: skip
     model = open_source(src, trust_external_paths, progress)
     if data is None:
@@ -194,6 +197,7 @@ class PlanOptions(TypedDict, total=False):
     io: IO
     out_of_range: str
     opset: str
+    assume: Mapping[str, str]
     trust_external_paths: bool
 
 

@@ -38,6 +38,7 @@ class Wishes:
     outputs take what their producer makes.
     `clamps_constants`: what is past the range is stored as the largest finite number, and protects nobody.
     `keep_regions` are left out of the pass; `fixed_regions` run in the dtype given. Both are patterns of `ByRegion`.
+    `assumed` are the ends of graph inputs, by name, for what is estimated without data.
     `found` are facts measured on data, which deny their nodes as structure findings do; `error_prices`, by node name,
     and `measured` weigh what a strategy chooses.
     """
@@ -56,6 +57,7 @@ class Wishes:
     found: tuple[NamedFinding, ...] = ()
     error_prices: Mapping[str, ErrorPrice] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
+    assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         InputError: a pattern or an interface name matches nothing, or asks for what cannot be.
     """
     rows = rows_of(graph)
-    view = View(graph, rows, FORMATS[wishes.low])
+    view = View(graph, rows, FORMATS[wishes.low], assumed=wishes.assumed)
     limits = _limits(view, wishes)
     notes: list[str] = []
     view = replace(view, limited=frozenset(limits))

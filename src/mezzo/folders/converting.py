@@ -77,6 +77,7 @@ def convert_folder(
     io: IO = "keep",
     out_of_range: str = "protect",
     opset: str = "auto",
+    assume: Mapping[str, str] | None = None,
     data: "FolderData | None" = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
@@ -92,7 +93,7 @@ def convert_folder(
     Args:
         dst: the folder that comes out; by default the same folder.
         layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx".
-        include, exclude, keep_region, fix_region, io: as for `mezzo.convert`; each has to match in some model.
+        include, exclude, keep_region, fix_region, io, assume: as for `mezzo.convert`; each has to match in some model.
         data: a folder of data named like the models: "encoder_model.npz", or a folder "encoder_model" of .npz files,
             for "encoder_model.onnx"; or a mapping from models to what `mezzo.convert` takes.
         overwrite: replace files that are there.
@@ -106,6 +107,7 @@ def convert_folder(
     request = Request(
         to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
         keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
+        assume=assume or {},
     )  # fmt: skip
     if layout not in (placings := [placing.value for placing in Placing]):
         raise InputError(f"layout is {layout!r}; choose one of {', '.join(placings)}")

@@ -6,7 +6,7 @@ A structure rule reads a View and yields findings; whether a finding denies its 
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TypeVar, cast
 
@@ -26,6 +26,7 @@ class View:
     rows: tuple[OpFacts | None, ...]
     low: Format
     limited: frozenset[int] = frozenset()  # values of constants that will be stored within bounds
+    assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ends of graph inputs, by name
 
     def function(self, node: Node) -> Function:
         row = self.rows[node.id]

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 
 import onnx
 
-from mezzo.frontends.onnx.shapes import Shape, value_shapes
-from mezzo.graph import Value
+from mezzo.dtypes import DType
+from mezzo.frontends.onnx.shapes import Shape
+from mezzo.graph import Kind, Node, Value
 
 # PyTorch's exporter lists the modules around a node, outermost first, and last the node's own name.
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
@@ -41,13 +41,9 @@ class Shapes(Mapping[int, Shape]):
     """Shapes by value id: of weights as stored, of other values as ONNX infers them."""
 
     def __init__(
-        self, model: onnx.ModelProto, values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto]
+        self, inferred: Mapping[str, Shape], values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto]
     ) -> None:
-        self._model, self._values, self._tensors = model, values, tensors
-
-    @cached_property
-    def _inferred(self) -> Mapping[str, Shape]:
-        return value_shapes(self._model)
+        self._inferred, self._values, self._tensors = inferred, values, tensors
 
     def __getitem__(self, value: int) -> Shape:
         tensor = self._tensors.get(value)
@@ -55,8 +51,72 @@ class Shapes(Mapping[int, Shape]):
             return tuple(tensor.dims)
         return self._inferred[self._values[value].name]
 
+    def get(self, value: int, default: Shape | None = None) -> Shape | None:  # type: ignore[override]  # the one default
+        """The same without an exception, which costs as much as the look."""
+        tensor = self._tensors.get(value)
+        if tensor is not None:
+            return tuple(tensor.dims)
+        return self._inferred.get(self._values[value].name, default)
+
     def __iter__(self) -> Iterator[int]:
         return (value for value in range(len(self._values)) if self.get(value) is not None)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+class Integers(Mapping[int, tuple[int, ...]]):
+    """Numbers of small integer constants, by value id; decoded when asked for."""
+
+    def __init__(
+        self, values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto], nodes: Sequence[Node],
+        protos: Sequence[onnx.NodeProto | None],
+    ) -> None:  # fmt: skip
+        self._values, self._tensors, self._nodes, self._protos = values, tensors, nodes, protos
+
+    def __getitem__(self, value: int) -> tuple[int, ...]:
+        found = self.get(value)
+        if found is None:
+            raise KeyError(value)
+        return found
+
+    def get(self, value: int, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:  # type: ignore[override]
+        """The numbers, or the default where the value is no integer constant of few elements."""
+        held = self._values[value]
+        if held.dtype not in _INTEGERS or held.elements > _FEW:
+            return default
+        tensor = self._tensors.get(value)
+        if tensor is not None:
+            numbers = _small_integers(tensor)
+            return default if numbers is None else tuple(numbers)
+        node = self._nodes[held.producer]
+        proto = self._protos[node.id]
+        if node.kind is not Kind.SOURCE or proto is None or proto.op_type != "Constant":
+            return default
+        for attribute in proto.attribute:
+            if attribute.name == "value_int":
+                return (attribute.i,)
+            if attribute.name == "value_ints":
+                return tuple(attribute.ints)
+        return default
+
+    def __iter__(self) -> Iterator[int]:
+        return (value for value in range(len(self._values)) if self.get(value) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+_FEW = 16
+_INTEGERS = frozenset({DType.INT64, DType.INT32, DType.INT16, DType.INT8, DType.UINT8})
+
+
+def _small_integers(tensor: onnx.TensorProto) -> Sequence[int] | None:
+    """The numbers of a small integer tensor that is stored in the model; None where they are elsewhere or odd."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL or len(tensor.raw_data) > 8 * _FEW:
+        return None
+    try:
+        numbers: list[int] = onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return numbers if len(numbers) <= _FEW else None

@@ -54,8 +54,13 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
     """Measure at most a few dozen numbers without numpy, which would cost more than the work."""
     kept = tuple(values) if len(values) <= _KEPT_ELEMENTS else None
     magnitudes = list(map(abs, values))
+    count = len(values)
     if min(magnitudes) > 0.0 and sum(magnitudes) < math.inf:  # ordinary numbers; a NaN compares false
-        return ConstantFacts(len(values), max(magnitudes), min(magnitudes), False, False, min(values) < 0.0, kept)
+        size = math.sqrt(sum([value * value for value in values]) / count)
+        low, high = min(values), max(values)
+        return ConstantFacts(
+            count, max(magnitudes), min(magnitudes), False, False, low < 0.0, kept, sum(values) / count, size, low, high
+        )
     largest = 0.0
     smallest = math.inf
     has_infinity = has_nan = has_negative = False
@@ -72,7 +77,12 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
                 largest = magnitude
             if magnitude < smallest:
                 smallest = magnitude
-    return ConstantFacts(len(values), largest, smallest if largest else 0.0, has_infinity, has_nan, has_negative, kept)
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    mean, size = sum(finite) / len(finite), math.sqrt(sum(value * value for value in finite) / len(finite))
+    return ConstantFacts(
+        count, largest, smallest if largest else 0.0, has_infinity, has_nan, has_negative, kept, mean, size,
+        min(finite), max(finite),
+    )  # fmt: skip
 
 
 def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
@@ -84,6 +94,7 @@ def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
     elements, largest, smallest = 0, 0, sign
     has_infinity = has_nan = has_negative = False
     kept: list[float] = []
+    sums = Sums()
     scratch = np.empty(0, unsigned)
     for chunk in chunks:
         if not chunk.size:
@@ -94,6 +105,7 @@ def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
             kept.extend(chunk.astype(np.float64).tolist())
         if scratch.size < bits.size:
             scratch = np.empty(bits.size, unsigned)
+        sums.add(chunk)
         magnitude = np.bitwise_and(bits, unsigned.type(sign - 1), out=scratch[: bits.size])
         top = int(magnitude.max())
         if top >= infinity:
@@ -113,4 +125,38 @@ def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
         smallest = 0
     large, small = (float(x) for x in np.array([largest, smallest], unsigned).view(storage).astype(np.float64))
     values = tuple(kept) if elements <= _KEPT_ELEMENTS else None
-    return ConstantFacts(elements, large, small, has_infinity, has_nan, has_negative, values)
+    return ConstantFacts(
+        elements, large, small, has_infinity, has_nan, has_negative, values, *sums.mean_and_rms(), sums.minimum,
+        sums.maximum,
+    )  # fmt: skip
+
+
+class Sums:
+    """Sums, squares and signed extremes of the finite numbers of a payload that comes in pieces."""
+
+    __slots__ = ("count", "maximum", "minimum", "square", "total")
+
+    def __init__(self) -> None:
+        self.count, self.total, self.square, self.minimum, self.maximum = 0, 0.0, 0.0, 0.0, 0.0
+
+    def add(self, chunk: Array) -> None:
+        """Add a piece. In FP32 where that neither overflows nor vanishes; squares of 1e-20 and 1e20 need FP64."""
+        numbers = chunk if chunk.dtype == np.float32 else chunk.astype(np.float32)
+        low, high = float(numbers.min()), float(numbers.max())
+        if not math.isfinite(low) or not math.isfinite(high):
+            numbers = numbers[np.isfinite(numbers)]
+            if not numbers.size:
+                return
+            low, high = float(numbers.min()), float(numbers.max())
+        if not max(-low, high) < 1e15 or max(-low, high) < 1e-15:
+            numbers = numbers.astype(np.float64)
+        self.minimum = low if not self.count else min(self.minimum, low)
+        self.maximum = high if not self.count else max(self.maximum, high)
+        self.count += numbers.size
+        self.total += float(numbers.sum())
+        self.square += float(np.dot(numbers, numbers))
+
+    def mean_and_rms(self) -> tuple[float, float]:
+        """Mean and root mean square; 0.0 of nothing."""
+        count = max(self.count, 1)
+        return self.total / count, math.sqrt(self.square / count)

@@ -23,7 +23,7 @@ from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.read import read
 from mezzo.frontends.onnx.save import DATA_SUFFIX, materialize, save, without_payloads
 from mezzo.frontends.onnx.schema import find_schema
-from mezzo.frontends.onnx.shapes import all_nodes, can_infer, element_counts, may_crash
+from mezzo.frontends.onnx.shapes import Sizes, all_nodes, can_infer, may_crash, value_sizes
 from mezzo.graph import ConstantFacts, Graph, Kind
 from mezzo.plans import Edit
 
@@ -52,7 +52,7 @@ class OnnxModel:
         self.progress = progress
         self.data_suffix = _data_suffix(source)  # ends the name of a result's external data
         self._facts: dict[bytes, ConstantFacts] = {}
-        self._counts: dict[str, int] | None = None
+        self._sizes: Sizes | None = None
         self._is_sorted = True
         self._may_crash = True  # until the first reading has looked
 
@@ -68,12 +68,12 @@ class OnnxModel:
             opsets.set_opset(working, opset)
         if not self._is_sorted:
             sort_nodes(working.graph)
-        if self._counts is None:
+        if self._sizes is None:
             data = working.SerializeToString()
             self._may_crash = may_crash(data)
-            self._counts = element_counts(working, data)
+            self._sizes = value_sizes(working, data)
         try:
-            graph, handles = read(working, low, self._counts, self._facts_of)
+            graph, handles = read(working, low, self._sizes, self._facts_of)
         except ModelError:
             if not self._is_sorted:
                 raise

@@ -13,9 +13,9 @@ from mezzo.frontends.onnx import control, sources
 from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, dtype_of
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Container, Handles, ResultPlace
-from mezzo.frontends.onnx.lookups import Modules, Shapes
+from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
 from mezzo.frontends.onnx.schema import find_schema, frozen, solve, stated_type
-from mezzo.frontends.onnx.shapes import MAX_ELEMENTS
+from mezzo.frontends.onnx.shapes import MAX_ELEMENTS, Sizes
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import FROM_ONNX, UNKNOWN, Aggregate, ValueType, element_dtype, from_type_proto
 from mezzo.graph import ConstantFacts, Graph, Kind, Node, Scope, Signature, Use, Value
@@ -37,10 +37,10 @@ class Reader:
     nodes.
     """
 
-    def __init__(self, model: onnx.ModelProto, low: DType | None, counts: Mapping[str, int], facts_of: FactsOf) -> None:
+    def __init__(self, model: onnx.ModelProto, low: DType | None, sizes: Sizes, facts_of: FactsOf) -> None:
         self.model = model
         self.low = low
-        self.counts = counts
+        self.counts, self.shapes = sizes.counts, sizes.shapes
         self.facts_of = facts_of
         self.nodes: list[Node] = []
         self.values: list[Value] = []
@@ -193,7 +193,8 @@ class Reader:
                 self.form_makers,
                 tuple(self.notes),
                 Modules(self.handles.protos),
-                Shapes(self.model, self.values, self.handles.tensors),
+                Shapes(self.shapes, self.values, self.handles.tensors),
+                Integers(self.values, self.handles.tensors, self.nodes, self.handles.protos),
             ),
             self.handles,
         )
@@ -389,10 +390,10 @@ _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {
 }
 
 
-def read(model: onnx.ModelProto, low: DType, counts: Mapping[str, int], facts_of: FactsOf) -> tuple[Graph, Handles]:
+def read(model: onnx.ModelProto, low: DType, sizes: Sizes, facts_of: FactsOf) -> tuple[Graph, Handles]:
     """Read a model whose nodes stand in order. `low` is the dtype that counts as low already.
 
     Raises:
         ModelError: a name that nothing produces, an unknown element type, bodies nested without end.
     """
-    return Reader(model, low, counts, facts_of).read()
+    return Reader(model, low, sizes, facts_of).read()

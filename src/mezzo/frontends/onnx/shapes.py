@@ -1,7 +1,8 @@
 """Sizes of values, where ONNX's own shape inference can tell them. Types never depend on it."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import onnx
 import onnx.checker
@@ -65,36 +66,37 @@ _BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _BODY_MARKS = tuple(bytes([4 << 3 | 2, len(op)]) + op.encode() for op in sorted(_BODIES))
 
 
-def element_counts(model: onnx.ModelProto, data: bytes) -> dict[str, int]:
-    """Elements per value name, given the model's bytes too; a name is missing where nothing is known. Never raises on a
-    bad model.
-    """
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Elements and shapes per value name; a name is missing where nothing is known."""
+
+    counts: Mapping[str, int]
+    shapes: Mapping[str, Shape]
+
+
+def value_sizes(model: onnx.ModelProto, data: bytes) -> Sizes:
+    """Infer sizes, given the model's bytes too. Never raises on a bad model."""
     inferred = _infer(model, data)
-    found: dict[str, int] = {}
-    counts: dict[bytes, int | None] = {}  # models repeat few types
+    counts: dict[str, int] = {}
+    shapes: dict[str, Shape] = {}
+    known: dict[bytes, tuple[int, Shape] | None] = {}  # models repeat few types
     for graph in _graphs(inferred.graph):
         for infos in (graph.value_info, graph.input, graph.output):
             for info in infos:
                 held = info.type
                 key = held.SerializeToString()
-                if key not in counts:
+                if key not in known:
                     tensor = held.tensor_type
-                    counts[key] = _count(tensor.shape) if tensor.HasField("shape") else None
-                count = counts[key]
-                if count is not None:
-                    found[info.name] = count
-    return found
+                    known[key] = (_count(tensor.shape), _dims(tensor.shape)) if tensor.HasField("shape") else None
+                sizes = known[key]
+                if sizes is not None:
+                    counts[info.name], shapes[info.name] = sizes
+    return Sizes(counts, shapes)
 
 
-def value_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
+def value_shapes(model: onnx.ModelProto) -> Mapping[str, Shape]:
     """Shapes per value name; a name is missing where nothing is known. Never raises on a bad model."""
-    return {
-        info.name: _dims(info.type.tensor_type.shape)
-        for graph in _graphs(_infer(model, model.SerializeToString()).graph)
-        for infos in (graph.value_info, graph.input, graph.output)
-        for info in infos
-        if info.type.tensor_type.HasField("shape")
-    }
+    return value_sizes(model, model.SerializeToString()).shapes
 
 
 def _dims(shape: onnx.TensorShapeProto) -> Shape:

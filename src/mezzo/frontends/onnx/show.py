@@ -9,6 +9,7 @@ import onnx
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import decode
 from mezzo.frontends.onnx.read import Reader, no_facts
+from mezzo.frontends.onnx.shapes import Sizes
 from mezzo.frontends.onnx.types import FROM_ONNX, Aggregate, ValueType
 
 _Shapes = Mapping[str, str]
@@ -41,7 +42,7 @@ class _Types:
     """Types by owner and name, and shapes by name where the model, or inference, states them."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        reader = Reader(model, None, {}, no_facts)
+        reader = Reader(model, None, Sizes({}, {}), no_facts)
         try:
             reader.read()
         except ModelError:

@@ -1,6 +1,6 @@
 """Attention as one operator. It subtracts the maximum and sums in FP32 inside, so its softmax is no risk."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft; Dao 2023 (arXiv:2307.08691)"
 
@@ -12,9 +12,9 @@ FACTS: tuple[OpFacts, ...] = (
     facts("DynamicSparseAttention", Cost.ATTENTION),
     # A position bias of attention scores: a small product, two sigmoids, a multiplication.
     facts("GatedRelativePositionBias", Cost.LINEAR),
-    facts("GroupQueryAttention", Cost.ATTENTION),
+    facts("GroupQueryAttention", Cost.ATTENTION, transfer=Transfer.ATTENTION),
     facts("LongformerAttention", Cost.ATTENTION),
-    facts("MultiHeadAttention", Cost.ATTENTION),
+    facts("MultiHeadAttention", Cost.ATTENTION, transfer=Transfer.ATTENTION),
     facts("PackedAttention", Cost.ATTENTION),
     facts("PackedMultiHeadAttention", Cost.ATTENTION),
     # The indexers give the indices of the best keys.

@@ -1,6 +1,6 @@
 """Images, boxes and grids. The risk is in coordinates: half a pixel at 2,000 needs 12 bits."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft; resolution of coordinates: IEEE 754-2019, section 3"
 
@@ -8,5 +8,5 @@ FACTS: tuple[OpFacts, ...] = (
     # The boxes share the type of the data.
     facts("CropAndResize", Cost.MOVEMENT, Risk.POSITION),
     # The grid shares the type of the data, unlike in the default domain's GridSample.
-    facts("GridSample", Cost.MOVEMENT, Risk.POSITION),
+    facts("GridSample", Cost.MOVEMENT, Risk.POSITION, transfer=Transfer.MOVE),
 )

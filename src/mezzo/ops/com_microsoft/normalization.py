@@ -3,7 +3,7 @@
 Those that also give the sum they normalize, or multiply by a gate, are not bounded.
 """
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 
@@ -16,7 +16,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("EngramGate", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
     facts("GatedRMSNorm", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
     # An optional SiLU follows; it keeps the bound.
-    facts("GroupNorm", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True),
+    facts("GroupNorm", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
     facts("SkipGroupNorm", Cost.NORMALIZATION, Risk.STATISTICS),
     facts("SkipLayerNormalization", Cost.NORMALIZATION, Risk.STATISTICS),
     facts("SkipSimplifiedLayerNormalization", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),

@@ -3,13 +3,13 @@
 A scale that shares the activations' type is still no data: rounding it scales a whole block of weights.
 """
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 
 FACTS: tuple[OpFacts, ...] = (
     facts("DequantizeBFP", Cost.QUANTIZE, Risk.QUANTIZED),
-    facts("DequantizeLinear", Cost.QUANTIZE, Risk.QUANTIZED),
+    facts("DequantizeLinear", Cost.QUANTIZE, Risk.QUANTIZED, transfer=Transfer.DEQUANTIZE),
     facts("DequantizeWithOrder", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("DynamicQuantizeLSTM", Cost.QUANTIZE, Risk.QUANTIZED, Risk.RECURSION),
     facts("DynamicQuantizeMatMul", Cost.QUANTIZE, Risk.QUANTIZED),
@@ -49,7 +49,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("QOrderedLongformerAttention", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QOrderedMatMul", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QuantizeBFP", Cost.QUANTIZE, Risk.QUANTIZED),
-    facts("QuantizeLinear", Cost.QUANTIZE, Risk.QUANTIZED),
+    facts("QuantizeLinear", Cost.QUANTIZE, Risk.QUANTIZED, transfer=Transfer.QUANTIZE),
     facts("QuantizeWithOrder", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("ReduceSumInteger", Cost.QUANTIZE, Risk.QUANTIZED, Risk.SUM),
 )

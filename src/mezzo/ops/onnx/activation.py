@@ -1,6 +1,6 @@
 """Activation functions. Those with an exponential take it of negative numbers only, so it stays within 0 and 1."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 1 to 28; the softplus in Softplus and Mish is taken as "
@@ -8,23 +8,23 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("Celu", Cost.POINTWISE, numbers=("alpha",)),
-    facts("Elu", Cost.POINTWISE, numbers=("alpha",)),
-    facts("Gelu", Cost.POINTWISE),
-    facts("HardSigmoid", Cost.POINTWISE, is_bounded=True, numbers=("alpha", "beta")),
-    facts("HardSwish", Cost.POINTWISE),
-    facts("LeakyRelu", Cost.POINTWISE, numbers=("alpha",)),
-    facts("Mish", Cost.POINTWISE),
-    facts("PRelu", Cost.POINTWISE),
-    facts("Relu", Cost.POINTWISE),
-    facts("Selu", Cost.POINTWISE, numbers=("alpha", "gamma")),
+    facts("Celu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.RELU),
+    facts("Elu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.RELU),
+    facts("Gelu", Cost.POINTWISE, transfer=Transfer.GELU),
+    facts("HardSigmoid", Cost.POINTWISE, is_bounded=True, numbers=("alpha", "beta"), transfer=Transfer.HARD_SIGMOID),
+    facts("HardSwish", Cost.POINTWISE, transfer=Transfer.SILU),
+    facts("LeakyRelu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.RELU),
+    facts("Mish", Cost.POINTWISE, transfer=Transfer.SILU),
+    facts("PRelu", Cost.POINTWISE, transfer=Transfer.RELU),
+    facts("Relu", Cost.POINTWISE, transfer=Transfer.RELU),
+    facts("Selu", Cost.POINTWISE, numbers=("alpha", "gamma"), transfer=Transfer.RELU),
     # Shrink and ThresholdedRelu jump at their threshold.
-    facts("Shrink", Cost.POINTWISE, Risk.STEP, numbers=("bias", "lambd")),
-    facts("Sigmoid", Cost.POINTWISE, is_bounded=True),
-    facts("Softplus", Cost.POINTWISE),
-    facts("Softsign", Cost.POINTWISE, is_bounded=True),
+    facts("Shrink", Cost.POINTWISE, Risk.STEP, numbers=("bias", "lambd"), transfer=Transfer.RELU),
+    facts("Sigmoid", Cost.POINTWISE, is_bounded=True, transfer=Transfer.SIGMOID),
+    facts("Softplus", Cost.POINTWISE, transfer=Transfer.SOFTPLUS),
+    facts("Softsign", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TANH),
     facts("SwiGLU", Cost.POINTWISE),
-    facts("Swish", Cost.POINTWISE, numbers=("alpha",)),
-    facts("Tanh", Cost.POINTWISE, is_bounded=True),
-    facts("ThresholdedRelu", Cost.POINTWISE, Risk.STEP, numbers=("alpha",)),
+    facts("Swish", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.SILU),
+    facts("Tanh", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TANH),
+    facts("ThresholdedRelu", Cost.POINTWISE, Risk.STEP, numbers=("alpha",), transfer=Transfer.RELU),
 )

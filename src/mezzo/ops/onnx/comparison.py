@@ -1,6 +1,6 @@
 """Comparisons, tests and logic: floats in, booleans or indices out."""
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, facts
+from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 1 to 28; a rounded operand can cross the threshold, "
@@ -8,27 +8,31 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("And", Cost.POINTWISE, is_bounded=True),
-    facts("ArgMax", Cost.REDUCTION, Risk.STEP, is_bounded=True),
-    facts("ArgMin", Cost.REDUCTION, Risk.STEP, is_bounded=True),
+    facts("And", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("ArgMax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
+    facts("ArgMin", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
     facts("BitShift", Cost.POINTWISE),
     facts("BitwiseAnd", Cost.POINTWISE),
     facts("BitwiseNot", Cost.POINTWISE),
     facts("BitwiseOr", Cost.POINTWISE),
     facts("BitwiseXor", Cost.POINTWISE),
-    facts("Equal", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True),
-    facts("Greater", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True),
-    facts("GreaterOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True),
-    facts("Hardmax", Cost.REDUCTION, Risk.STEP, is_bounded=True),
-    facts("IsInf", Cost.POINTWISE, Risk.STEP, is_bounded=True),
-    facts("IsNaN", Cost.POINTWISE, Risk.STEP, is_bounded=True),
-    facts("Less", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True),
-    facts("LessOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True),
-    facts("NonZero", Cost.OTHER, Risk.STEP, is_bounded=True),
-    facts("Not", Cost.POINTWISE, is_bounded=True),
-    facts("Or", Cost.POINTWISE, is_bounded=True),
+    facts("Equal", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("Greater", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.ABOVE),
+    facts(
+        "GreaterOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.ABOVE
+    ),
+    facts("Hardmax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.MOVE),
+    facts("IsInf", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("IsNaN", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("Less", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.BELOW),
+    facts(
+        "LessOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.BELOW
+    ),
+    facts("NonZero", Cost.OTHER, Risk.STEP, is_bounded=True, transfer=Transfer.INDEX),
+    facts("Not", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("Or", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
     # The values are the input's own; which of them, and their indices, may flip.
-    facts("TopK", Cost.REDUCTION, Risk.STEP, keeps_values=True),
-    facts("Unique", Cost.OTHER, Risk.STEP, keeps_values=True),
-    facts("Xor", Cost.POINTWISE, is_bounded=True),
+    facts("TopK", Cost.REDUCTION, Risk.STEP, keeps_values=True, transfer=Transfer.MOVE),
+    facts("Unique", Cost.OTHER, Risk.STEP, keeps_values=True, transfer=Transfer.MOVE),
+    facts("Xor", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TRUTH),
 )

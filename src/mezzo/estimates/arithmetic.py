@@ -1,0 +1,363 @@
+"""Laws of sums, products and powers, number by number."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, passed, tolerated
+from mezzo.estimates.moments import (
+    BELIEVABLE,
+    INTEGER,
+    LOST,
+    MASKED,
+    POSITIVE,
+    RARE,
+    TOUCHING,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    crosses_zero,
+    exactly,
+    is_singular,
+    largest,
+    moments,
+    nearest_zero,
+    rms,
+    sampled,
+    scaled,
+)
+from mezzo.estimates.site import Site
+from mezzo.facts import Transfer
+from mezzo.graph import Node
+
+# Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
+_RARELY = 1e-3
+# A constant this small beside a value that may vanish is there for the case that it does.
+_GUARD = 1e-3
+
+
+def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    total = xs[0]
+    if len(xs) == 2 and site.is_same(node):
+        return scaled(total, 2.0)
+    for x in xs[1:]:
+        total = _sum(total, x)
+    return total
+
+
+def _sum(a: Moments, b: Moments) -> Moments:
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    mean = a.mean + b.mean
+    flags = a.flags & b.flags & (INTEGER | POSITIVE) | (a.flags | b.flags) & MASKED
+    if not b.std:
+        guarded = _guarded(a, b.mean)
+        low, high = (b.mean if guarded else a.low + b.mean), a.high + b.mean
+        return moments(mean, a.std, low, high, flags | (0 if not guarded or a.flags & TOUCHING else RARE))
+    if not a.std:
+        return _sum(b, a)
+    std = math.sqrt(a.std * a.std + b.std * b.std)
+    high = mean + math.hypot(a.high - a.mean, b.high - b.mean)
+    low = mean - math.hypot(a.mean - a.low, b.mean - b.low)
+    if flags & POSITIVE:
+        low = max(low, a.low + b.low)
+    return moments(mean, std, low, high, flags)
+
+
+def _guarded(x: Moments, constant: float) -> bool:
+    """Whether a constant is added for the case that x vanishes: whoever wrote it expects that."""
+    if not 0.0 < constant < _GUARD:
+        return False
+    return bool(x.flags & UNIT) or (bool(x.flags & POSITIVE) and x.low <= 0.0)
+
+
+def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    a, b = xs
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    if site.is_same(node):
+        return exactly(0.0)
+    if not a.std and a.mean == 1.0 and b.flags & UNIT:  # the complement of a probability
+        return moments(1.0 - b.mean, b.std, 1.0 - b.high, 1.0 - b.low, POSITIVE | UNIT | b.flags & INTEGER)
+    first, second = node.inputs
+    assert first is not None and second is not None, "both operands are there"
+    by = site.reduced.get(site.origin[second])
+    if by is not None and by[1] == site.origin[first]:
+        if by[0] is Transfer.EXTREME:
+            return moments(a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0)
+        if by[0] is Transfer.MEAN:
+            return moments(0.0, a.std, a.low - a.mean, a.high - a.mean)
+    minus = Moments(-b.mean, b.std, -b.high, -b.low, b.flags & ~(POSITIVE | UNIT))
+    return _sum(a, minus)
+
+
+def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    error = absolute_of(demand, y)
+    if all(x.flags & POSITIVE for x in xs) and y.flags & POSITIVE:
+        return tuple(Demand(error, max(demand.relative, error / (rms(x) or 1.0))) for x in xs)
+    return tuple(tolerated(x, error) for x in xs)
+
+
+def average(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return scaled(add(site, node, xs), 1.0 / len(xs))
+
+
+def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    a, b = xs
+    if site.is_same(node):
+        return square(a)
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    if not b.std:
+        return _by_constant(a, b.mean)
+    if not a.std:
+        return _by_constant(b, a.mean)
+    mean = a.mean * b.mean
+    size_a, size_b = rms(a), rms(b)
+    size = size_a * size_b
+    ends = a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high
+    most = max(2.0 * largest(a) * size_b, 2.0 * largest(b) * size_a, 8.0 * size)
+    flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT) | (a.flags | b.flags) & MASKED
+    std = math.sqrt(max(size * size - mean * mean, 0.0))
+    return moments(mean, std, max(min(ends), -most), min(max(ends), most), flags)
+
+
+def _by_constant(x: Moments, factor: float) -> Moments:
+    if x.flags & UNIT and x.flags & INTEGER and factor <= -1e3:
+        return Moments(0.0, 0.0, 0.0, 0.0, MASKED)  # a mask: what it hides is hidden
+    return scaled(x, factor)
+
+
+def square(x: Moments) -> Moments:
+    """Of numbers that are normal as far as one knows: the fourth moment is that of a normal distribution."""
+    if x.flags & LOST:
+        return UNKNOWN
+    m, s = x.mean * x.mean, x.std * x.std
+    low = 0.0 if crosses_zero(x) else min(x.low * x.low, x.high * x.high)
+    flags = POSITIVE | x.flags & (INTEGER | UNIT)
+    return moments(m + s, math.sqrt(2.0 * s * s + 4.0 * m * s), low, largest(x) ** 2, flags)
+
+
+def _product_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    a, b = xs
+    if site.is_same(node):
+        return (_square_demand(a, demand),) * 2
+    return (
+        Demand(demand.absolute / _weight(site, node, 1, b), demand.relative),
+        Demand(demand.absolute / _weight(site, node, 0, a), demand.relative),
+    )
+
+
+def _weight(site: Site, node: Node, operand: int, x: Moments) -> float:
+    """By what a factor multiplies an error: a constant by its largest number, in whose channel the error counts."""
+    if site.constant(node.inputs[operand]) is not None and x.std:
+        return largest(x) or 1.0
+    return rms(x) or 1.0
+
+
+def _square_demand(x: Moments, demand: Demand) -> Demand:
+    return Demand(demand.absolute / (2.0 * rms(x) or 1.0), demand.relative / 2.0)
+
+
+def divide(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    a, b = xs
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    first, second = node.inputs
+    assert first is not None and second is not None, "both operands are there"
+    if site.origin[first] == site.origin[second]:
+        return exactly(1.0)
+    if not b.std:
+        return scaled(a, 1.0 / b.mean) if b.mean else UNKNOWN
+    by = site.reduced.get(site.origin[second])
+    if by is not None and by[1] == site.origin[first] and by[0] is Transfer.SUM and a.flags & POSITIVE:
+        mean = a.mean / b.mean if b.mean else 0.0
+        return moments(mean, math.sqrt(mean * max(1.0 - mean, 0.0)), 0.0, 1.0, POSITIVE | UNIT)
+    return _quotient(a, b)
+
+
+def _quotient(a: Moments, b: Moments) -> Moments:
+    near, size = nearest_zero(b), rms(b)
+    if not near:
+        return UNKNOWN
+    typical = max(abs(b.mean), 0.5 * size)
+    if b.flags & RARE:
+        near = max(near, _RARELY * typical)
+    sign = -1.0 if b.high < 0.0 else 1.0
+    mean, std = sign * a.mean / typical, rms(a) / typical
+    most = largest(a) / near
+    low = 0.0 if a.low >= 0.0 and sign > 0.0 and not crosses_zero(b) else -most
+    if a.low > 0.0 and not low:
+        low = a.low / largest(b)
+    flags = a.flags & b.flags & POSITIVE | a.flags & MASKED
+    return moments(mean, std, low, most, flags)
+
+
+def _quotient_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    b = xs[1]
+    size = rms(y)
+    relative = max(demand.relative, demand.absolute / size if size else 0.0)
+    size = _size_that_counts(b)
+    return Demand(demand.absolute * size, demand.relative), Demand(relative * size, relative)
+
+
+def _size_that_counts(x: Moments) -> float:
+    """By what size of a divisor, a root's or a logarithm's operand an error counts: its usual one, or its smallest
+    where it may vanish.
+    """
+    typical = max(abs(x.mean), 0.5 * rms(x))
+    return nearest_zero(x) if is_singular(x) and not x.flags & RARE else typical
+
+
+def reciprocal(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return UNKNOWN
+    if not x.std:
+        return exactly(1.0 / x.mean) if x.mean else UNKNOWN
+    return _quotient(exactly(1.0, POSITIVE), x)
+
+
+def _reciprocal_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    size = rms(y)
+    relative = max(demand.relative, demand.absolute / size if size else 0.0)
+    return (Demand(relative * _size_that_counts(xs[0]), relative),)
+
+
+def square_root(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _power(xs[0], 0.5)
+
+
+def _power(x: Moments, exponent: float) -> Moments:
+    """x to a constant power."""
+    if x.flags & LOST:
+        return UNKNOWN
+    if exponent == 2.0:
+        return square(x)
+    if exponent == 1.0:
+        return x
+    if exponent == -1.0:
+        return _quotient(exactly(1.0, POSITIVE), x) if x.std else exactly(1.0 / x.mean) if x.mean else UNKNOWN
+    is_whole = exponent == int(exponent) and abs(exponent) < 64
+    if exponent > 0 and is_whole:
+        flags = POSITIVE if int(exponent) % 2 == 0 or x.flags & POSITIVE else 0
+        return sampled(lambda t: max(min(t**exponent, 1e300), -1e300), x, flags | x.flags & (INTEGER | UNIT))
+    # Roots and poles: the operand is positive, or the model gives NaN in FP32 too.
+    least = max(x.low, 0.0) if exponent > 0 else max(nearest_zero(x), 1e-30)
+    positive = moments(max(x.mean, least), x.std, least, max(x.high, least), POSITIVE)
+    rare = x.flags & RARE if exponent > 0 else 0
+    if exponent < 0 and x.flags & RARE:
+        positive = positive._replace(low=max(least, min(_RARELY * rms(x), x.mean)))
+    return sampled(lambda t: math.exp(min(exponent * math.log(max(t, 1e-38)), 300.0)), positive, POSITIVE | rare)
+
+
+def power(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x, p = xs
+    if (x.flags | p.flags) & LOST:
+        return UNKNOWN
+    if not p.std:
+        return _power(x, p.mean)
+    if not x.std and x.mean > 0.0:  # a number to the power of data: an exponential
+        rate = math.log(x.mean)
+        return sampled(lambda t: math.exp(max(min(rate * t, 300.0), -300.0)), p, POSITIVE)
+    return UNKNOWN
+
+
+def _power_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    x, p = xs
+    if not p.std:
+        return (_root_demand(x, p.mean, demand),)
+    error = max(demand.relative, demand.absolute / (rms(y) or 1.0))
+    rate = abs(math.log(x.mean)) if not x.std and x.mean > 0.0 else 1.0
+    return None, tolerated(p, error / (rate or 1.0))
+
+
+def _root_demand(x: Moments, exponent: float, demand: Demand) -> Demand:
+    steepness = abs(exponent) or 1.0
+    relative = demand.relative / steepness
+    if exponent >= 1.0:
+        size = rms(x) or 1.0
+        return Demand(demand.absolute / (steepness * min(size ** (exponent - 1.0), BELIEVABLE) or 1.0), relative)
+    near = _size_that_counts(x)
+    if not near:
+        return Demand(0.0, relative)
+    change = min(max(near ** (1.0 - exponent), 1e-30), 1e30)
+    return Demand(demand.absolute * change / steepness, relative)
+
+
+def _square_root_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (_root_demand(xs[0], 0.5, demand),)
+
+
+def exponential(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    return UNKNOWN if x.flags & LOST else sampled(lambda t: math.exp(max(min(t, 300.0), -300.0)), x, POSITIVE)
+
+
+def _exponential_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    size = rms(y)
+    return (tolerated(xs[0], max(demand.relative, demand.absolute / size if size else 0.0)),)
+
+
+def logarithm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST or x.high <= 0.0:
+        return UNKNOWN
+    least = max(nearest_zero(x) if x.low <= 0.0 else x.low, 1e-38)
+    return sampled(lambda t: math.log(max(t, least)), x)
+
+
+def _logarithm_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (Demand(demand.absolute * _size_that_counts(xs[0]), demand.absolute),)
+
+
+def negate(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return scaled(xs[0], -1.0)
+
+
+def absolute(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & (LOST | POSITIVE):
+        return x
+    return sampled(abs, x, POSITIVE | x.flags & INTEGER)
+
+
+def steep(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Between -3 and 3 but for the pole, which nobody's data reaches."""
+    return Moments(0.0, 1.0, -8.0, 8.0, 0)
+
+
+def _steep_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (tolerated(xs[0], 0.01 * demand.absolute),)
+
+
+LAWS: Laws = {
+    Transfer.ADD: Law(add, _sum_demands),
+    Transfer.AVERAGE: Law(average, _sum_demands),
+    Transfer.SUBTRACT: Law(subtract, _sum_demands),
+    Transfer.MULTIPLY: Law(multiply, _product_demands),
+    Transfer.DIVIDE: Law(divide, _quotient_demands),
+    Transfer.RECIPROCAL: Law(reciprocal, _reciprocal_demands),
+    Transfer.SQUARE_ROOT: Law(square_root, _square_root_demands),
+    Transfer.POWER: Law(power, _power_demands),
+    Transfer.EXPONENTIAL: Law(exponential, _exponential_demands),
+    Transfer.LOGARITHM: Law(logarithm, _logarithm_demands),
+    Transfer.NEGATE: Law(negate, passed),
+    Transfer.ABSOLUTE: Law(absolute, passed),
+    Transfer.STEEP: Law(steep, _steep_demands),
+}

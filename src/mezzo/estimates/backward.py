@@ -1,0 +1,226 @@
+"""The backward walk: what every value may be off by, and where storing it in the low format is off by more."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from mezzo.dtypes import HIGH, Format
+from mezzo.estimates.laws import FINEST, TOLERANCE, Demand, Law
+from mezzo.estimates.loops import Loops
+from mezzo.estimates.moments import INTEGER, LOST, Moments, crosses_zero, largest, rms
+from mezzo.estimates.site import Site
+from mezzo.facts import Transfer
+from mezzo.graph import ConstantFacts, Kind, Node, Role
+
+# Rounding to nearest errs by a quarter of eps on the whole, relative to each number.
+_ROUNDING = 0.25
+# Numbers below the smallest normal one err by this share of the smallest subnormal one, root mean square.
+_BELOW_NORMAL = 0.29
+# Outputs of nets that fade away are worth at least this much.
+_LEAST_WORTH = 1e-6
+
+
+class Coarse(NamedTuple):
+    """A value that its reader cannot take rounded: how large it is, what rounding does to it, what is tolerated."""
+
+    value: int
+    reader: int
+    size: float
+    error: float
+    tolerated: float
+
+
+@dataclass
+class Backward:
+    """Demands by value id, infinite where nobody asks, and what was found too coarse."""
+
+    site: Site
+    laws: Mapping[Transfer, Law]
+    low: Format
+    loops: Loops
+    absolute: list[float] = field(default_factory=list)
+    relative: list[float] = field(default_factory=list)
+    coarse: list[Coarse] = field(default_factory=list)
+    endurance: dict[int, float] = field(default_factory=dict)  # by tie: over how many trips errors add up
+    lengthened: dict[int, int] = field(default_factory=dict)  # by value that ends a trip: its tie
+
+    def walk(self) -> None:
+        """Ask from the outputs back; models with loops twice, since a loop's own gain is known after the first."""
+        nodes = self.site.graph.nodes
+        for tie in self.loops.ties.values():
+            if tie.inputs[-1] is not None:
+                self.lengthened[tie.inputs[-1]] = tie.id
+        for sweep in range(2 if self.loops.ties else 1):
+            size = len(self.site.graph.values)
+            self.absolute, self.relative = [math.inf] * size, [math.inf] * size
+            self.coarse.clear()
+            for node in reversed(nodes):
+                self._visit(node)
+            if not sweep:
+                for tie in self.loops.ties.values():
+                    self.endurance[tie.id] = self._trips_that_count(tie)
+
+    def _visit(self, node: Node) -> None:
+        kind = node.kind
+        if kind is Kind.OP:
+            if node.outputs:
+                self._operator(node)
+        elif kind is Kind.OUTPUT:
+            value = node.inputs[0]
+            if value is not None:
+                worth = max(rms(self.site.held[value]), _LEAST_WORTH)
+                self._ask(value, node, 0, Demand(TOLERANCE * worth, TOLERANCE))
+        elif kind is Kind.TIE:
+            demand = self._demand_of(node)
+            if demand is not None:
+                for operand, value in enumerate(node.inputs):
+                    if value is not None:
+                        self._ask(value, node, operand, demand)
+        elif kind in (Kind.CAST, Kind.SOURCE) and node.inputs:
+            demand = self._demand_of(node)
+            if demand is not None and node.inputs[0] is not None:
+                self._ask(node.inputs[0], node, 0, demand)
+
+    def _demand_of(self, node: Node) -> Demand | None:
+        """The strictest of what is asked of a node's results."""
+        absolute = relative = math.inf
+        for value in node.outputs:
+            if value is not None:
+                absolute = min(absolute, self.absolute[value])
+                relative = min(relative, self.relative[value])
+                tie = self.lengthened.get(value)
+                if tie is not None:
+                    own = self._end_of_trip(tie)
+                    absolute, relative = min(absolute, own.absolute), min(relative, own.relative)
+        return None if absolute == math.inf else Demand(absolute, relative)
+
+    def _end_of_trip(self, tie: int) -> Demand:
+        """What is asked of a state at the end of a trip: errors of all trips that count add up in what leaves."""
+        node = self.loops.ties[tie]
+        graph = self.site.graph
+        leaving = [v for v in node.outputs if v is not None and graph.values[v].scope == node.scope]
+        absolute = min((self.absolute[v] for v in leaving), default=math.inf)
+        if absolute == math.inf:
+            return Demand(math.inf, math.inf)
+        trips = self.endurance.get(tie, 1.0)
+        relative = min(self.relative[v] for v in leaving)
+        return Demand(absolute / trips, relative / trips)
+
+    def _trips_that_count(self, tie: Node) -> float:
+        """Over how many trips an error lives: all of them, unless the body makes it smaller each time."""
+        trips = float(max(self.loops.trips[tie.id], 1))
+        graph, last = self.site.graph, tie.inputs[-1]
+        inside = [v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope]
+        if last is None or not inside:
+            return trips
+        if self.site.origin[last] in inside or self.site.origin[last] == self.site.origin[inside[0]]:
+            return 1.0  # the state goes round unchanged
+        end = self._end_of_trip(tie.id).absolute
+        begin = min(self.absolute[v] for v in inside)
+        if end == math.inf or begin == math.inf or not begin:
+            return 1.0 if begin == math.inf else trips
+        gain = min(end / begin, 1.0)
+        return trips if gain >= 1.0 else min(trips, 1.0 / (1.0 - gain))
+
+    def _operator(self, node: Node) -> None:
+        row = self.site.rows[node.id]
+        transfer = None if row is None else row.transfer
+        demand = self._demand_of(node)
+        if transfer is None:
+            return
+        held = self.site.held
+        if demand is None:
+            if not self._decides(node):
+                return
+            demand = Demand(math.inf, math.inf)
+        xs = [held[value] if value is not None else _ABSENT for value in node.inputs]
+        y = held[node.outputs[0]] if node.outputs[0] is not None else _ABSENT
+        if y.flags & LOST:
+            return
+        try:
+            asked = self.laws[transfer].backward(self.site, node, xs, y, demand)
+        except (OverflowError, ZeroDivisionError, ValueError, IndexError):
+            return
+        for operand, (value, wish) in enumerate(zip(node.inputs, asked, strict=False)):
+            if value is not None and wish is not None:
+                self._ask(value, node, operand, wish)
+
+    def _decides(self, node: Node) -> bool:
+        """Whether what a node makes of floats are no floats: thresholds and indices ask on their own account."""
+        values = self.site.graph.values
+        return any(v is not None and values[v].dtype is not HIGH for v in node.outputs)
+
+    def _ask(self, value: int, node: Node, operand: int, wish: Demand) -> None:
+        """Note what a reader asks of a value, and whether the low format gives it."""
+        x = self.site.held[value]
+        if x.flags & LOST or wish.absolute != wish.absolute:
+            return
+        size = rms(x)
+        floor = FINEST * size
+        absolute = max(wish.absolute, floor)
+        relative = max(wish.relative, FINEST)
+        if absolute < self.absolute[value]:
+            self.absolute[value] = absolute
+        if relative < self.relative[value]:
+            self.relative[value] = relative
+        if self.site.graph.values[value].dtype is not HIGH or node.signature.inputs[operand] is Role.FIXED:
+            return
+        error = self._error(value, x, size, absolute, relative)
+        if error is not None:
+            self.coarse.append(Coarse(value, node.id, size, error, absolute))
+
+    def _error(self, value: int, x: Moments, size: float, absolute: float, relative: float) -> float | None:
+        """What rounding does to a value, if that is more than is tolerated."""
+        low = self.low
+        facts = self.site.graph.constants.get(value)
+        if facts is not None and facts.values is not None:
+            return _constant_error(facts, low, absolute, relative)
+        if x.flags & INTEGER and largest(x) <= low.largest_exact_integer:
+            return None
+        rounding = _ROUNDING * low.eps * size
+        vanishing = min(_BELOW_NORMAL * low.smallest_subnormal, size)
+        if rounding + vanishing <= absolute:
+            return None
+        if _ROUNDING * low.eps <= relative:
+            near = max(x.low, 0.0)
+            if near >= low.smallest_normal or vanishing <= relative * near:
+                return None
+            if crosses_zero(x) and vanishing <= relative * size:
+                return None
+        return rounding + vanishing
+
+
+_ABSENT = Moments(0.0, 0.0, 0.0, 0.0, LOST)
+
+
+def _constant_error(facts: ConstantFacts, low: Format, absolute: float, relative: float) -> float | None:
+    """The largest error that rounding makes in few known numbers, if that is more than is tolerated."""
+    assert facts.values is not None, "asked of small constants"
+    worst = 0.0
+    for number in facts.values:
+        if not abs(number) < low.overflow_from:
+            continue  # infinite on purpose, or a matter of range
+        error = abs(rounded(number, low) - number)
+        if error > absolute and error > relative * abs(number):
+            worst = max(worst, error)
+    return worst or None
+
+
+def rounded(number: float, low: Format) -> float:
+    """A number rounded to nearest even in a format, infinity past its range."""
+    magnitude = abs(number)
+    if magnitude >= low.overflow_from:
+        return math.copysign(math.inf, number)
+    if not magnitude:
+        return number
+    step = max(2.0 ** (math.frexp(magnitude)[1] - 1) * low.eps, low.smallest_subnormal)
+    return round(number / step) * step
+
+
+def readers_of(coarse: Sequence[Coarse]) -> Mapping[int, list[Coarse]]:
+    """What was found, by value."""
+    found: dict[int, list[Coarse]] = {}
+    for entry in coarse:
+        found.setdefault(entry.value, []).append(entry)
+    return found

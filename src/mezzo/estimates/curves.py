@@ -1,0 +1,204 @@
+"""Laws of activation functions, bounds and steps."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from mezzo.estimates.laws import TOLERANCE, Demand, Law, Laws, passed, tolerated
+from mezzo.estimates.moments import (
+    INTEGER,
+    LOST,
+    MASKED,
+    POSITIVE,
+    TOUCHING,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    largest,
+    moments,
+    rms,
+    sampled,
+    slope,
+)
+from mezzo.estimates.site import Site
+from mezzo.facts import Transfer
+from mezzo.graph import Node
+
+Curve = Callable[[float], float]
+# The largest finite number stands for "no bound".
+_NO_BOUND = 3.0e38
+
+
+def _sigmoid(t: float) -> float:
+    return 1.0 / (1.0 + math.exp(-t)) if t > -300.0 else 0.0
+
+
+def _gelu(t: float) -> float:
+    return 0.5 * t * (1.0 + math.erf(t / math.sqrt(2.0)))
+
+
+def _silu(t: float) -> float:
+    return t * _sigmoid(t)
+
+
+def _softplus(t: float) -> float:
+    return t if t > 30.0 else math.log1p(math.exp(t))
+
+
+def _relu(t: float) -> float:
+    return t if t > 0.0 else 0.0
+
+
+def _hard_sigmoid(t: float) -> float:
+    return min(max(0.2 * t + 0.5, 0.0), 1.0)
+
+
+def _curve(f: Curve, flags: int = 0) -> Law:
+    """The law of a smooth function of one operand: an error counts by the slope where data lies."""
+
+    def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+        x = xs[0]
+        if x.flags & LOST:
+            return Moments(0.5, 0.3, 0.0, 1.0, UNIT | POSITIVE) if flags & UNIT else UNKNOWN
+        if flags & UNIT and largest(x) > 8.0:  # saturates: both ends are reached
+            y = sampled(f, x, flags)
+            return y._replace(low=0.0 if x.low < -8.0 else y.low, high=1.0 if x.high > 8.0 else y.high)
+        return sampled(f, x, flags)
+
+    def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+        steepness = slope(f, xs[0])
+        floor = demand.absolute if flags & UNIT else 0.0
+        return (tolerated(xs[0], max(demand.absolute / max(steepness, 1e-3), floor)),)
+
+    return Law(forward, backward)
+
+
+def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return x
+    touching = TOUCHING if x.low < 0.0 else 0
+    return sampled(_relu, x, POSITIVE | touching | x.flags & (INTEGER | UNIT))
+
+
+def periodic(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return Moments(0.0, math.sqrt(0.5), -1.0, 1.0, 0)
+
+
+def _angle_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (tolerated(xs[0], demand.absolute * math.sqrt(2.0)),)
+
+
+def clip(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    least, most = _bound(site, node, 1, "min"), _bound(site, node, 2, "max")
+    x = xs[0]
+    if x.flags & LOST:
+        if least is None or most is None:
+            return x
+        x = Moments((least + most) / 2, (most - least) / 4, least, most, 0)
+    return _between(x, least, most)
+
+
+def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None:
+    value = site.operand(node, operand)
+    if value is not None:
+        found = site.number(value)
+        if found is None:
+            facts = site.held[value]
+            found = None if facts.std or facts.flags & LOST else facts.mean
+    else:
+        stated = node.attributes.get(attribute) if node.attributes else None
+        found = stated if isinstance(stated, float) else None
+    return None if found is None or abs(found) >= _NO_BOUND else found
+
+
+def _between(x: Moments, least: float | None, most: float | None) -> Moments:
+    low = x.low if least is None else max(x.low, least)
+    high = x.high if most is None else min(x.high, most)
+    if least is not None and 0.0 < least < 1e-3 and x.low <= max(least, 0.0) + (1e-2 if x.flags & UNIT else 0.0):
+        low = least  # a guard: whoever set it expects that it is met
+    if most is not None and 0.0 < 1.0 - most < 1e-3 and x.flags & UNIT:
+        high = most
+    if low > high:
+        low = high = least if least is not None and x.high < least else high
+    flags = x.flags & (INTEGER | MASKED | POSITIVE | UNIT)
+    if low == 0.0 and x.low < 0.0:
+        flags |= TOUCHING
+    if low >= 0.0 and least is not None and least >= 0.0:
+        flags |= POSITIVE
+        if most is not None and most <= 1.0:
+            flags |= UNIT
+    if low == x.low and high == x.high:
+        return Moments(x.mean, x.std, low, high, flags)
+    bounded = sampled(lambda t: min(max(t, low), high), x, flags)
+    return moments(bounded.mean, bounded.std, low, high, flags)
+
+
+def maximum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _extreme(xs, is_largest=True)
+
+
+def minimum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _extreme(xs, is_largest=False)
+
+
+def _extreme(xs: Sequence[Moments], *, is_largest: bool) -> Moments:
+    fixed = [x.mean for x in xs if not x.std and not x.flags & LOST]
+    others = [x for x in xs if x.std or x.flags & LOST]
+    if not others:
+        number = max(fixed) if is_largest else min(fixed)
+        return Moments(number, 0.0, number, number, POSITIVE if number >= 0.0 else 0)
+    result = others[0]
+    for x in others[1:]:
+        result = _join(result, x)
+    for number in fixed:
+        if result.flags & LOST:
+            return UNKNOWN
+        result = _between(result, number, None) if is_largest else _between(result, None, number)
+    return result
+
+
+def _join(a: Moments, b: Moments) -> Moments:
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT)
+    size = max(rms(a), rms(b))
+    mean = (a.mean + b.mean) / 2
+    return moments(mean, math.sqrt(max(size * size - mean * mean, 0.0)), min(a.low, b.low), max(a.high, b.high), flags)
+
+
+def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    return x if x.flags & LOST else moments(x.mean, x.std, x.low, x.high, INTEGER | x.flags & POSITIVE)
+
+
+def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT)
+
+
+def threshold_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """Numbers beside a threshold change sides: a share of the spread, and whole numbers must be right."""
+    spread = max((x.std for x in xs), default=0.0)
+    return tuple(tolerated(x, 0.25 if x.flags & INTEGER else TOLERANCE * spread) for x in xs)
+
+
+LAWS: Laws = {
+    Transfer.RELU: Law(relu, passed),
+    Transfer.GELU: _curve(_gelu),
+    Transfer.SILU: _curve(_silu),
+    Transfer.SIGMOID: _curve(_sigmoid, POSITIVE | UNIT),
+    Transfer.HARD_SIGMOID: _curve(_hard_sigmoid, POSITIVE | UNIT),
+    Transfer.SOFTPLUS: _curve(_softplus, POSITIVE),
+    Transfer.TANH: _curve(math.tanh),
+    Transfer.PERIODIC: Law(periodic, _angle_demands),
+    Transfer.CLIP: Law(clip, passed),
+    Transfer.MAXIMUM: Law(maximum, passed),
+    Transfer.MINIMUM: Law(minimum, passed),
+    Transfer.STEP: Law(step, threshold_demands),
+    Transfer.ABOVE: Law(truth, threshold_demands),
+    Transfer.BELOW: Law(truth, threshold_demands),
+    Transfer.TRUTH: Law(truth, threshold_demands),
+}

@@ -1,0 +1,176 @@
+"""The forward walk: an estimate of every value, in the order of the graph."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mezzo.dtypes import FLOATING
+from mezzo.estimates.inputs import Assumption, assume
+from mezzo.estimates.laws import Law
+from mezzo.estimates.loops import Loops
+from mezzo.estimates.moments import (
+    BELIEVABLE,
+    CONSTANT,
+    INTEGER,
+    LOST,
+    MASKED,
+    POSITIVE,
+    UNKNOWN,
+    Moments,
+    hull,
+    largest,
+    moments,
+)
+from mezzo.estimates.site import Site
+from mezzo.facts import Transfer
+from mezzo.graph import ConstantFacts, Kind, Node
+
+# Reductions whose results others are recognised by.
+_REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
+# Operands smaller than this that make a result past belief have made it overflow; larger ones were lost before.
+_SANE = 1e5
+
+
+@dataclass
+class Forward:
+    """What the walk found. `blown`: values that pass belief although their operands are sane."""
+
+    site: Site
+    laws: Mapping[Transfer, Law]
+    given: Mapping[str, tuple[float, float]]
+    loops: Loops
+    assumptions: dict[int, Assumption] = field(default_factory=dict)
+    blown: dict[int, float] = field(default_factory=dict)
+    strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
+
+    def walk(self) -> None:
+        """Estimate every value; models with loops are walked again until their state is known."""
+        nodes = self.site.graph.nodes
+        for node in nodes:
+            self._visit(node)
+        for _ in range(self.loops.sweeps):
+            self.loops.advance(self.site)
+            self.blown.clear()
+            for node in nodes:
+                if node.kind is Kind.OP or node.kind is Kind.TIE or node.kind is Kind.CAST:
+                    self._visit(node)
+
+    def _visit(self, node: Node) -> None:
+        held = self.site.held
+        kind = node.kind
+        if kind is Kind.OP:
+            self._operator(node)
+        elif kind is Kind.SOURCE:
+            value = node.outputs[0]
+            if value is not None:
+                held[value] = self._source(node, value)
+        elif kind is Kind.TIE:
+            self._tie(node)
+        elif kind is Kind.INPUT:
+            value = node.outputs[0]
+            if value is not None:
+                found = self.assumptions[value] = assume(self.site, node, self.given)
+                held[value] = found.held
+        elif kind is Kind.CAST:
+            held[node.outputs[0]] = held[node.inputs[0]]  # type: ignore[index]  # a Cast has both
+            self.site.origin[node.outputs[0]] = self.site.origin[node.inputs[0]]  # type: ignore[index]
+
+    def _operator(self, node: Node) -> None:
+        site, held = self.site, self.site.held
+        row = site.rows[node.id]
+        transfer = None if row is None else row.transfer
+        if transfer is None:
+            self._stranger(node)
+            return
+        xs = [UNKNOWN if value is None else held[value] for value in node.inputs]
+        try:
+            y = self.laws[transfer].forward(site, node, xs) if xs or transfer is Transfer.RANDOM else UNKNOWN
+        except (OverflowError, ZeroDivisionError, ValueError, IndexError):
+            y = UNKNOWN  # hostile numbers and shapes: the estimate gives up, the model is converted all the same
+        result = node.outputs[0] if node.outputs else None
+        if result is None:
+            return
+        if not -BELIEVABLE < y.low <= y.high < BELIEVABLE:
+            if not any(x.flags & LOST for x in xs) and all(largest(x) < _SANE for x in xs):
+                self.blown[result] = largest(y)
+            y = UNKNOWN
+        held[result] = y
+        for other in node.outputs[1:]:
+            if other is not None:
+                held[other] = _other_result(transfer, y)
+        if transfer is Transfer.MOVE and node.inputs[0] is not None:
+            site.origin[result] = site.origin[node.inputs[0]]
+            by = site.reduced.get(node.inputs[0])
+            if by is not None:
+                site.reduced[result] = by
+        elif transfer in _REMEMBERED and node.inputs[0] is not None:
+            site.reduced[result] = (transfer, site.origin[node.inputs[0]])
+        site.derive_shape(node)
+
+    def _stranger(self, node: Node) -> None:
+        if node.signature.dtype is not None:
+            self.strangers[node.op] = self.strangers.get(node.op, 0) + 1
+        for value in node.outputs:
+            if value is not None:
+                self.site.held[value] = self.loops.counter(self.site, node, value)
+
+    def _tie(self, node: Node) -> None:
+        site = self.site
+        state = self.loops.state(node)
+        parts = [site.held[value] for value in node.inputs if value is not None and (state is None)]
+        estimate = state if state is not None else hull(parts) if parts else UNKNOWN
+        if state is None and self.loops.is_loop(node) and node.inputs[0] is not None:
+            estimate = site.held[node.inputs[0]]
+        for value in node.outputs:
+            if value is not None:
+                site.held[value] = estimate
+        if len(node.inputs) == 1 and node.inputs[0] is not None:
+            for value in node.outputs:
+                if value is not None:
+                    site.origin[value] = site.origin[node.inputs[0]]
+                    if node.inputs[0] in site.reduced:
+                        site.reduced[value] = site.reduced[node.inputs[0]]
+        if node.outputs:
+            site.derive_shape(node)
+
+    def _source(self, node: Node, value: int) -> Moments:
+        site = self.site
+        if node.inputs and node.inputs[0] is not None:  # a Cast from an integer or another float
+            x = site.held[node.inputs[0]]
+            site.origin[value] = site.origin[node.inputs[0]]
+            if site.graph.values[node.inputs[0]].dtype not in FLOATING and not x.flags & LOST:
+                return x._replace(flags=x.flags | INTEGER)
+            return x
+        facts = site.graph.constants.get(value)
+        if facts is not None:
+            return of_constant(facts)
+        numbers = site.graph.integers.get(value)
+        if numbers:
+            middle = sum(numbers) / len(numbers)
+            std = math.sqrt(sum((n - middle) ** 2 for n in numbers) / len(numbers))
+            flags = INTEGER | CONSTANT | (POSITIVE if min(numbers) >= 0 else 0)
+            return moments(middle, std, float(min(numbers)), float(max(numbers)), flags)
+        return UNKNOWN
+
+
+def _other_result(transfer: Transfer, y: Moments) -> Moments:
+    """Second and later results: parts of a Split are alike; statistics and indices are not followed."""
+    return y if transfer is Transfer.MOVE else UNKNOWN
+
+
+def of_constant(facts: ConstantFacts) -> Moments:
+    """The estimate of a constant: exact, masks left out."""
+    if facts.rms is None:  # not measured: as large as its largest, half of that on the whole
+        low = -facts.largest if facts.has_negative else 0.0
+        return moments(0.0, facts.largest / 2, low, facts.largest, CONSTANT | (0 if facts.has_negative else POSITIVE))
+    if facts.elements > 1 and (facts.has_infinity or facts.minimum <= -1e3) and facts.maximum <= 1.0:
+        return Moments(0.0, 0.0, 0.0, 0.0, CONSTANT | MASKED)
+    flags = CONSTANT
+    if facts.minimum >= 0.0 and not facts.has_infinity:
+        flags |= POSITIVE
+    if facts.values is not None and all(v == v and abs(v) < 1e15 and v == int(v) for v in facts.values):
+        flags |= INTEGER
+    std = math.sqrt(max(facts.rms**2 - facts.mean**2, 0.0))
+    if facts.minimum == facts.maximum:
+        std = 0.0
+    return Moments(facts.mean, std, facts.minimum, facts.maximum, flags)

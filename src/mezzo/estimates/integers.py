@@ -1,0 +1,63 @@
+"""Laws of casts and of quantized arithmetic: where integers become floats."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.estimates.curves import threshold_demands
+from mezzo.estimates.laws import Demand, Law, Laws, nothing, tolerated
+from mezzo.estimates.moments import INTEGER, LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, moments, rms, scaled
+from mezzo.estimates.site import Site
+from mezzo.facts import Transfer
+from mezzo.graph import Node
+
+# Eight-bit integers that hold data: half of their range is the size of most.
+_QUANTIZED = Moments(0.0, 48.0, -128.0, 127.0, INTEGER)
+_LARGEST_PRODUCT = 127.0 * 127.0
+
+
+def cast(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    result = node.outputs[0]
+    dtype = None if result is None else site.graph.values[result].dtype
+    if str(dtype) == "bool":
+        return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT)
+    x = xs[0]
+    if str(dtype)[:1] in "iu" and not x.flags & LOST:
+        return x._replace(flags=x.flags | INTEGER)
+    return x
+
+
+def _cast_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    result = node.outputs[0]
+    dtype = None if result is None else site.graph.values[result].dtype
+    if dtype is None or str(dtype)[:1] not in "iu":
+        return (demand,)
+    # Whole numbers must be right; others only where a rounding moves them past the next one.
+    x = xs[0]
+    return (tolerated(x, 0.25 if x.flags & INTEGER else max(0.05, 0.02 * x.std)),)
+
+
+def quantized_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    terms = site.contracted(node)
+    std = _QUANTIZED.std * _QUANTIZED.std * math.sqrt(terms)
+    high = min(max(SIGMA * std, std), terms * _LARGEST_PRODUCT)
+    return moments(0.0, std, -high, high, INTEGER)
+
+
+def quantized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _QUANTIZED
+
+
+def dequantized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    scale = xs[1] if len(xs) > 1 else UNKNOWN
+    if scale.flags & LOST or not rms(scale):
+        return UNKNOWN
+    y = scaled(_QUANTIZED, rms(scale))
+    return y._replace(flags=0)
+
+
+LAWS: Laws = {
+    Transfer.CAST: Law(cast, _cast_demands),
+    Transfer.QUANTIZED_SUM: Law(quantized_sum, nothing),
+    Transfer.QUANTIZE: Law(quantized, threshold_demands),
+    Transfer.DEQUANTIZE: Law(dequantized, nothing),
+}

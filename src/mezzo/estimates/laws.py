@@ -1,0 +1,67 @@
+"""What a law is: forward, an estimate of the result; backward, what the operands may be off by."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mezzo.estimates.moments import Moments, rms
+from mezzo.estimates.site import Site
+from mezzo.facts import Transfer
+from mezzo.graph import Node
+
+# Softmax answers to absolute errors of its logits: this much changes a probability by as large a share of itself.
+TOLERANCE = 0.02
+# What FP32 itself does not keep is never asked for.
+FINEST = 2e-6
+
+
+class Demand(NamedTuple):
+    """What readers of a value tolerate: a root mean square error, the same for all its numbers, or else a share of
+    each number. Either is enough.
+    """
+
+    absolute: float
+    relative: float
+
+
+Forward = Callable[[Site, Node, Sequence[Moments]], Moments]
+# Node, estimates of operands and of the result, and what is asked of the result.
+Backward = Callable[[Site, Node, Sequence[Moments], Moments, Demand], Sequence[Demand | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """How size goes forward through an operator, and tolerance backward."""
+
+    forward: Forward
+    backward: Backward
+
+
+Laws = Mapping[Transfer, Law]
+
+
+def tolerated(x: Moments, absolute: float) -> Demand:
+    """A demand that says nothing of each number's own size."""
+    size = rms(x)
+    return Demand(absolute, absolute / size if size else 0.0)
+
+
+def share(x: Moments, part: float = TOLERANCE) -> Demand:
+    """A demand for a share of what a value is worth on the whole."""
+    return Demand(part * rms(x), part)
+
+
+def absolute_of(demand: Demand, y: Moments) -> float:
+    """The error, the same everywhere, that a demand allows: a share of each number allows that of the small ones."""
+    typical = max(y.low, -y.high, abs(y.mean) - 4.0 * y.std, 0.0)
+    return max(demand.absolute, demand.relative * typical)
+
+
+def passed(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """Every operand may be off as the result may."""
+    return (demand,) * len(xs)
+
+
+def nothing(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """Nothing is asked of the operands."""
+    return ()

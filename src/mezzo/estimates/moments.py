@@ -1,0 +1,165 @@
+"""What an estimate says of a value: where its numbers lie, how large they are, and what kind they are.
+
+Moments are of all elements of a value over plausible inputs, taken as independent. `low` and `high` are plausible ends,
+not bounds: four standard deviations of what is sampled, or the true ends where an operator or a constant sets them.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+# Flags of a value.
+INTEGER = 1  # whole numbers
+MASKED = 2  # some places hold a very negative mask, which the moments leave out
+RAW = 4  # comes straight from a graph input, moved at most
+LOST = 8  # nothing is known: it neither overflows nor asks for anything
+CONSTANT = 16
+POSITIVE = 32  # never below 0, by its mathematics
+UNIT = 64  # within 0 and 1, by its mathematics, and may reach both
+TOUCHING = 128  # many of its numbers are zero
+RARE = 256  # comes as near to zero as its low end says only where a guard against zero is met
+
+# Sampled values are taken to stay within this many standard deviations when asked whether they overflow.
+SIGMA = 4.0
+# The same when asked how near to zero they come.
+SINGULAR_SIGMA = 6.0
+# A sum of many numbers of one sign stays within this factor of its mean.
+_CONCENTRATED = 100.0
+# Numbers past this are not believed: the model works in FP32.
+BELIEVABLE = 1e10
+
+
+class Moments(NamedTuple):
+    """Mean, standard deviation and plausible ends of the numbers a value holds; `flags` say their kind."""
+
+    mean: float
+    std: float
+    low: float
+    high: float
+    flags: int
+
+
+_new: Callable[[tuple[float, float, float, float, int]], Moments] = partial(tuple.__new__, Moments)
+
+# What stands for a value of which nothing is known.
+UNKNOWN = Moments(0.0, 1.0, -SIGMA, SIGMA, LOST)
+
+
+def moments(mean: float, std: float, low: float, high: float, flags: int = 0) -> Moments:
+    """Build a consistent estimate: the mean within the ends, the spread no larger than they allow."""
+    if not low <= high:  # NaN too
+        return UNKNOWN
+    if not low <= mean <= high:
+        mean = min(max(mean, low), high) if mean == mean else (low + high) / 2
+    reach = max(high - mean, mean - low)
+    if not std <= reach:
+        std = reach
+    return _new((mean, std, low, high, flags))
+
+
+def exactly(number: float, flags: int = 0) -> Moments:
+    return _new((number, 0.0, number, number, flags))
+
+
+def rms(x: Moments) -> float:
+    """Root of the mean square."""
+    return math.sqrt(x.mean * x.mean + x.std * x.std)
+
+
+def largest(x: Moments) -> float:
+    """Largest plausible magnitude."""
+    return max(x.high, -x.low)
+
+
+def nearest_zero(x: Moments) -> float:
+    """Smallest plausible magnitude; of what crosses zero, a hundredth of its size."""
+    if x.low > 0.0:
+        return x.low
+    if x.high < 0.0:
+        return -x.high
+    size = rms(x)
+    far = abs(x.mean) - SINGULAR_SIGMA * x.std
+    return max(far, size / _CONCENTRATED)
+
+
+def crosses_zero(x: Moments) -> bool:
+    """Whether numbers of both signs are plausible, so that hardly any lies beside zero."""
+    return x.low < 0.0 < x.high
+
+
+def is_singular(x: Moments) -> bool:
+    """Whether x comes so near to zero, by a guard or a bound, that its size says nothing of its smallest numbers."""
+    return nearest_zero(x) * (2.0 * _CONCENTRATED) < max(abs(x.mean), 0.5 * rms(x))
+
+
+def low_of_sum(mean: float, std: float, terms: float, least: float) -> float:
+    """How small the sum of so many numbers that are never negative plausibly is; `least` is so many times the
+    smallest. A sum of squares has a chi-squared distribution; its quantile is Wilson and Hilferty's (1931).
+    """
+    if terms < 2 or not mean > 0.0:
+        return max(least, 0.0)
+    spread = std * std / (9.0 * mean * mean)
+    root = 1.0 - spread - SIGMA * math.sqrt(spread)
+    return max(least, mean * root**3 if root > 0.0 else 0.0, mean / _CONCENTRATED)
+
+
+def scaled(x: Moments, factor: float) -> Moments:
+    """x times a number."""
+    ends = x.low * factor, x.high * factor
+    flags = x.flags & (MASKED | LOST)
+    if factor >= 0.0:
+        flags |= x.flags & POSITIVE
+    if factor == int(factor) if abs(factor) < BELIEVABLE else False:
+        flags |= x.flags & INTEGER
+    return _new((x.mean * factor, x.std * abs(factor), min(ends), max(ends), flags))
+
+
+def hull(parts: "list[Moments]") -> Moments:
+    """What holds the numbers of all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    believed = [x for x in parts if not x.flags & LOST]
+    if not believed:
+        return UNKNOWN
+    mean = sum(x.mean for x in believed) / len(believed)
+    square = sum(x.mean * x.mean + x.std * x.std for x in believed) / len(believed)
+    flags = INTEGER | POSITIVE | UNIT
+    for x in believed:
+        flags &= x.flags
+    flags |= MASKED if any(x.flags & MASKED for x in believed) else 0
+    flags |= LOST if len(believed) < len(parts) else 0
+    low, high = min(x.low for x in believed), max(x.high for x in believed)
+    return moments(mean, math.sqrt(max(square - mean * mean, 0.0)), low, high, flags)
+
+
+# Nodes and weights of Gauss-Hermite quadrature in five points, for the standard normal distribution.
+_POINTS = (
+    (-2.8569700138728056, 0.011257411327720688), (-1.3556261799742659, 0.22207592200561266), (0.0, 0.5333333333333333),
+    (1.3556261799742659, 0.22207592200561266), (2.8569700138728056, 0.011257411327720688),
+)  # fmt: skip
+
+
+def sampled(f: Callable[[float], float], x: Moments, flags: int = 0) -> Moments:
+    """f(x), by five points of a normal distribution and the two ends."""
+    mean = square = 0.0
+    low, high = math.inf, -math.inf
+    for point, weight in _POINTS:
+        y = f(min(max(x.mean + point * x.std, x.low), x.high))
+        mean += weight * y
+        square += weight * y * y
+        low, high = min(low, y), max(high, y)
+    first, last = f(x.low), f(x.high)
+    low, high = min(low, first, last), max(high, first, last)
+    return moments(mean, math.sqrt(max(square - mean * mean, 0.0)), low, high, flags)
+
+
+def slope(f: Callable[[float], float], x: Moments) -> float:
+    """Root mean square of the derivative of f over x. A steep place counts by how often it is met."""
+    step = 1e-3 * max(x.std, 1e-3 * abs(x.mean), 1e-12)
+    total = 0.0
+    for point, weight in _POINTS:
+        at = min(max(x.mean + point * x.std, x.low), x.high)
+        rise = (f(min(at + step, x.high + step)) - f(max(at - step, x.low - step))) / (2 * step)
+        total += weight * rise * rise
+    return math.sqrt(total)

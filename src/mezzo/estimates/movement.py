@@ -1,0 +1,153 @@
+"""Laws of operators that move and pick values, and of what makes them from nothing."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.estimates.laws import Demand, Law, Laws, nothing, passed
+from mezzo.estimates.moments import (
+    INTEGER,
+    LOST,
+    MASKED,
+    POSITIVE,
+    UNKNOWN,
+    Moments,
+    exactly,
+    hull,
+    moments,
+)
+from mezzo.estimates.site import OPEN_POSITIONS, Site
+from mezzo.facts import Transfer
+from mezzo.graph import Node
+
+# A number this far below zero that takes the place of others is a mask.
+_MASK = -1e3
+
+
+def moved(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if node.op == "RotaryEmbedding" or len(xs) == 1:
+        return xs[0]
+    return xs[0] if xs else UNKNOWN
+
+
+def _first_only(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    return (demand,)
+
+
+def joined(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    parts = [xs[0], xs[2]] if node.op.startswith("Scatter") and len(xs) > 2 else list(xs)
+    masks = [x for x in parts if is_mask(x)]
+    if masks and len(masks) < len(parts):
+        return _with_mask(hull([x for x in parts if not is_mask(x)]))
+    return hull(parts) if parts else UNKNOWN
+
+
+def is_mask(x: Moments) -> bool:
+    """Whether a value is nothing but very negative numbers."""
+    return not x.std and x.mean <= _MASK
+
+
+def _with_mask(x: Moments) -> Moments:
+    return x._replace(flags=x.flags | MASKED)
+
+
+def selected(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if len(xs) < 3:
+        return UNKNOWN
+    first, second = _where_chosen(site, node, xs)
+    if is_mask(second) and is_mask(first):
+        return Moments(0.0, 0.0, 0.0, 0.0, MASKED)
+    if is_mask(second):
+        return _with_mask(first)
+    if is_mask(first):
+        return _with_mask(second)
+    return hull([first, second])
+
+
+def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moments, Moments]:
+    """The two operands of a selection, each where the condition picks it: x > c bounds x itself."""
+    picked = [xs[1], xs[2]]
+    condition = node.inputs[0]
+    if condition is None:
+        return picked[0], picked[1]
+    test = site.producer(site.origin[condition])
+    transfer = site.transfer(test)
+    bound = site.number(site.operand(test, 1)) if transfer in (Transfer.ABOVE, Transfer.BELOW) else None
+    if bound is None or test.inputs[0] is None:
+        return picked[0], picked[1]
+    for k in range(2):
+        value, x = node.inputs[k + 1], picked[k]
+        if value is None or site.origin[value] != site.origin[test.inputs[0]] or x.flags & LOST:
+            continue
+        is_above = (transfer is Transfer.ABOVE) == (k == 0)
+        low, high = (max(x.low, bound), x.high) if is_above else (x.low, min(x.high, bound))
+        if low > high:  # never picked
+            return picked[1 - k], picked[1 - k]
+        picked[k] = moments(x.mean, x.std, low, high, x.flags)
+    return picked[0], picked[1]
+
+
+def shape_of(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    shape = site.shape(node.inputs[0])
+    flags = INTEGER | POSITIVE
+    if shape is None:
+        return moments(64.0, 64.0, 1.0, float(OPEN_POSITIONS), flags)
+    sizes = [float(OPEN_POSITIONS if size is None else size) for size in shape] or [1.0]
+    if node.op == "Size":
+        return exactly(min(math.prod(sizes), 1e9), flags)
+    middle = sum(sizes) / len(sizes)
+    spread = math.sqrt(sum((size - middle) ** 2 for size in sizes) / len(sizes))
+    return moments(middle, spread, min(sizes), max(sizes), flags)
+
+
+def index_into(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    shape = site.shape(node.inputs[0])
+    sizes = [OPEN_POSITIONS if size is None else size for size in shape or (OPEN_POSITIONS,)]
+    if node.op.startswith("Arg"):
+        axis = node.attributes.get("axis", 0) if node.attributes else 0
+        if isinstance(axis, int) and -len(sizes) <= axis < len(sizes):
+            sizes = [sizes[axis]]
+    top = float(max(max(sizes, default=1) - 1, 1))
+    return moments(top / 2, top / 3, 0.0, top, INTEGER | POSITIVE)
+
+
+def counted(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Range: from start to limit in steps."""
+    if len(xs) < 3 or any(x.flags & LOST for x in xs[:3]):
+        return moments(OPEN_POSITIONS / 2, OPEN_POSITIONS / 3, 0.0, float(OPEN_POSITIONS), INTEGER | POSITIVE)
+    low, high = min(xs[0].low, xs[1].low), max(xs[0].high, xs[1].high)
+    is_whole = all(x.flags & INTEGER or (not x.std and x.mean == int(x.mean)) for x in xs[:3])
+    flags = (INTEGER if is_whole else 0) | (POSITIVE if low >= 0.0 else 0)
+    return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, flags)
+
+
+def filled(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    result = node.outputs[0]
+    facts = None if result is None else site.graph.constants.get(result)
+    if facts is not None and facts.values:
+        return exactly(facts.values[0], POSITIVE if facts.values[0] >= 0 else 0)
+    return Moments(0.0, 0.0, 0.0, 0.0, INTEGER | POSITIVE)
+
+
+def one_hot(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return xs[2] if len(xs) > 2 else UNKNOWN
+
+
+def random(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    scale = node.attributes.get("scale", 1.0) if node.attributes else 1.0
+    middle = node.attributes.get("mean", 0.0) if node.attributes else 0.0
+    if not isinstance(scale, float) or not isinstance(middle, float):
+        return UNKNOWN
+    return moments(middle, scale, middle - 4.0 * scale, middle + 4.0 * scale)
+
+
+LAWS: Laws = {
+    Transfer.MOVE: Law(moved, _first_only),
+    Transfer.JOIN: Law(joined, passed),
+    Transfer.SELECT: Law(selected, passed),
+    Transfer.INDEX: Law(index_into, nothing),
+    Transfer.SHAPE: Law(shape_of, nothing),
+    Transfer.RANGE: Law(counted, passed),
+    Transfer.FILL: Law(filled, nothing),
+    Transfer.ONE_HOT: Law(one_hot, nothing),
+    Transfer.RANDOM: Law(random, nothing),
+}

@@ -1,0 +1,145 @@
+"""Laws of softmax and of operators that bring their input to one size."""
+
+import math
+from collections.abc import Sequence
+
+from mezzo.estimates.laws import Demand, Law, Laws, tolerated
+from mezzo.estimates.moments import LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, largest, moments, rms
+from mezzo.estimates.site import OPEN_LENGTH, Site
+from mezzo.facts import Transfer
+from mezzo.graph import Node
+
+# A probability that is off by this share of itself is never the matter: layers behind it would ask for ever less.
+_LOGIT_ERROR = 0.01
+
+
+def softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    count = _width(site, node)
+    mean = 1.0 / count
+    spread = min(math.expm1(min(xs[0].std ** 2, 50.0)), count) if not xs[0].flags & LOST else 1.0
+    return moments(mean, mean * math.sqrt(spread), 0.0, 1.0, POSITIVE | UNIT)
+
+
+def _width(site: Site, node: Node) -> float:
+    axis = node.attributes.get("axis", -1) if node.attributes else -1
+    return float(max(site.length(node.inputs[0], axis if isinstance(axis, int) else -1) or OPEN_LENGTH, 1))
+
+
+def _softmax_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """An error of the logits is a share of the probabilities, less so where one of them outdoes the others."""
+    size = rms(y)
+    share = max(demand.relative, demand.absolute / size if size else 0.0, _LOGIT_ERROR)
+    return (tolerated(xs[0], share * math.sqrt(1.0 + xs[0].std)),)
+
+
+def log_softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x, above = xs[0], math.log(_width(site, node))
+    if x.flags & LOST:
+        return UNKNOWN
+    return moments(-above, x.std, x.low - x.high - above, 0.0)
+
+
+def _log_softmax_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (tolerated(xs[0], demand.absolute),)
+
+
+def standardized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Unit size times the gain, plus the bias, which are operands."""
+    gain = _known(xs, 1, 1.0)
+    bias = xs[2] if len(xs) > 2 and not xs[2].flags & LOST else Moments(0.0, 0.0, 0.0, 0.0, 0)
+    size = math.hypot(rms(gain), bias.std)
+    reach = max(SIGMA * size, largest(gain) * SIGMA)
+    return moments(bias.mean, size, bias.mean - reach + min(bias.low - bias.mean, 0.0),
+                   bias.mean + reach + max(bias.high - bias.mean, 0.0))  # fmt: skip
+
+
+def _known(xs: Sequence[Moments], index: int, otherwise: float) -> Moments:
+    if len(xs) > index and not xs[index].flags & LOST:
+        return xs[index]
+    return Moments(otherwise, 0.0, otherwise, otherwise, 0)
+
+
+def _epsilon(node: Node) -> float:
+    stated = node.attributes.get("epsilon") if node.attributes else None
+    return stated if isinstance(stated, float) else 1e-5
+
+
+def _norm_demands(xs: Sequence[Moments], node: Node, demand: Demand, spread: float) -> Sequence[Demand | None]:
+    size = math.sqrt(spread * spread + _epsilon(node))
+    gain = rms(_known(xs, 1, 1.0)) or 1.0
+    asked: list[Demand | None] = [tolerated(xs[0], demand.absolute * size / gain)]
+    return (*asked, *(tolerated(x, demand.absolute) for x in xs[1:3]))
+
+
+def _standard_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return _norm_demands(xs, node, demand, xs[0].std)
+
+
+def _size_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    return _norm_demands(xs, node, demand, rms(xs[0]))
+
+
+def unit_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if node.op == "LpNormalization":
+        count = _width(site, node)
+        return moments(0.0, 1.0 / math.sqrt(count), -1.0, 1.0)
+    return standardized(site, node, xs[:2])
+
+
+def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """(x - mean) / sqrt(variance) * gain + bias. Statistics that were gathered tell what the input is like."""
+    if len(xs) < 5:
+        return UNKNOWN
+    slope, _ = _slope(xs, node)
+    x, bias, mean = believed_input(xs), xs[2], xs[3]
+    if x.flags & LOST:
+        return standardized(site, node, xs[:3])
+    middle = (x.mean - mean.mean) * slope + bias.mean
+    std = math.hypot(max(x.std**2 - mean.std**2, 0.25 * x.std**2) ** 0.5 * slope, bias.std)
+    reach = SIGMA * std + max(bias.high - bias.mean, 0.0)
+    return moments(middle, std, middle - reach, middle + reach)
+
+
+def believed_input(xs: Sequence[Moments]) -> Moments:
+    """What a batch normalization's own statistics say of its input, where they are far from what was estimated."""
+    x, mean, variance = xs[0], xs[3], xs[4]
+    if (mean.flags | variance.flags) & LOST:
+        return x
+    spread = math.sqrt(max(variance.mean, 0.0))
+    if not x.flags & LOST and abs(x.mean - mean.mean) < 8.0 * max(spread, x.std):
+        return x
+    std = math.hypot(spread, mean.std)
+    return moments(mean.mean, std, min(mean.low, mean.mean) - SIGMA * spread, mean.high + SIGMA * spread)
+
+
+def _slope(xs: Sequence[Moments], node: Node) -> tuple[float, float]:
+    gain, variance = xs[1], xs[4]
+    if (gain.flags | variance.flags) & LOST:
+        return 1.0, 1.0
+    spread = math.sqrt(max(variance.mean, 0.0) + _epsilon(node))
+    return (rms(gain) or 1e-6) / spread, spread
+
+
+def _statistics_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    if len(xs) < 5:
+        return ()
+    slope, _ = _slope(xs, node)
+    error = demand.absolute / slope
+    return tolerated(xs[0], error), tolerated(xs[1], demand.absolute), tolerated(xs[2], demand.absolute)
+
+
+LAWS: Laws = {
+    Transfer.SOFTMAX: Law(softmax, _softmax_demands),
+    Transfer.LOG_SOFTMAX: Law(log_softmax, _log_softmax_demands),
+    Transfer.STANDARDIZE: Law(standardized, _standard_demands),
+    Transfer.NORMALIZE_SIZE: Law(unit_norm, _size_demands),
+    Transfer.GIVEN_STATISTICS: Law(given_statistics, _statistics_demands),
+}

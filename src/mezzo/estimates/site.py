@@ -1,0 +1,182 @@
+"""What a law may ask of the graph: shapes, lengths, small constants, and which values are one value moved."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mezzo.estimates.moments import UNKNOWN, Moments
+from mezzo.facts import OpFacts, Transfer
+from mezzo.graph import ConstantFacts, Graph, Kind, Node
+
+# Open dimensions count as this long where numbers are summed along them.
+OPEN_LENGTH = 256
+# Positions along an open dimension reach this far: the context of a language model, seconds of sound.
+OPEN_POSITIONS = 4096
+
+Shape = tuple[int | None, ...]
+
+
+@dataclass
+class Site:
+    """A graph under estimation. `held` are the estimates by value id; laws read it, the walk writes it.
+
+    `origin`: the value of which a value is the same numbers moved, itself elsewhere. `reduced`: of a value that an
+    axis was reduced to, the law that did it and the value reduced, each seen through moves.
+    """
+
+    graph: Graph
+    rows: Sequence[OpFacts | None]
+    held: list[Moments]
+    origin: list[int]
+    reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
+    derived: dict[int, Shape] = field(default_factory=dict)
+
+    def transfer(self, node: Node) -> Transfer | None:
+        row = self.rows[node.id]
+        return None if row is None else row.transfer
+
+    def shape(self, value: int | None) -> Shape | None:
+        """Shape of a value as far as it is known: what the front end tells, else what the walk derived."""
+        if value is None:
+            return None
+        known = self.graph.shapes.get(value)
+        return self.derived.get(value) if known is None else known
+
+    def constant(self, value: int | None) -> ConstantFacts | None:
+        """Facts of a floating constant, seen through moves."""
+        return None if value is None else self.graph.constants.get(self.origin[value])
+
+    def number(self, value: int | None) -> float | None:
+        """The one number that a constant holds."""
+        facts = self.constant(value)
+        if facts is None or facts.values is None or len(facts.values) != 1:
+            return None
+        return facts.values[0]
+
+    def integers(self, value: int | None) -> tuple[int, ...] | None:
+        """The whole numbers of a small integer constant."""
+        return None if value is None else self.graph.integers.get(self.origin[value])
+
+    def operand(self, node: Node, index: int) -> int | None:
+        return node.inputs[index] if index < len(node.inputs) else None
+
+    def estimate(self, node: Node, index: int) -> Moments:
+        """Estimate of an operand; of one left out, nothing known."""
+        value = self.operand(node, index)
+        return UNKNOWN if value is None else self.held[value]
+
+    def is_same(self, node: Node) -> bool:
+        """Whether the first two operands are the same numbers."""
+        first, second = self.operand(node, 0), self.operand(node, 1)
+        return first is not None and second is not None and self.origin[first] == self.origin[second]
+
+    def producer(self, value: int) -> Node:
+        return self.graph.nodes[self.graph.values[value].producer]
+
+    # -- lengths --------------------------------------------------------------------------------------------------
+
+    def length(self, value: int | None, axis: int) -> int | None:
+        """Size of one axis; None where it is open or unknown."""
+        shape = self.shape(value)
+        if shape is None or not -len(shape) <= axis < len(shape):
+            return None
+        return shape[axis]
+
+    def reduced_axes(self, node: Node) -> tuple[int, ...] | None:
+        """The axes that a reduction runs over; None for all of them."""
+        axes = node.attributes.get("axes") if node.attributes else None
+        if isinstance(axes, tuple):
+            return tuple(int(axis) for axis in axes)
+        if len(node.inputs) > 1 and node.inputs[1] is not None:
+            return self.integers(node.inputs[1]) or (-1,)
+        return None
+
+    def terms(self, node: Node) -> float:
+        """How many numbers go into one of a reduction's result."""
+        value, result = node.inputs[0], node.outputs[0]
+        shape = self.shape(value)
+        if shape is None:
+            return self._ratio(value, result)
+        axes = self.reduced_axes(node)
+        if axes is None:
+            axes = tuple(range(2, len(shape))) if node.op.startswith("Global") else tuple(range(len(shape)))
+        sizes = [shape[axis] for axis in axes if -len(shape) <= axis < len(shape)]
+        return math.prod(OPEN_LENGTH if size is None else max(size, 1) for size in sizes)
+
+    def _ratio(self, value: int | None, result: int | None) -> float:
+        if value is None or result is None:
+            return OPEN_LENGTH
+        values = self.graph.values
+        ratio = values[value].elements / max(values[result].elements, 1)
+        return ratio if ratio > 1 else OPEN_LENGTH
+
+    def contracted(self, node: Node) -> float:
+        """How many products a contraction sums up for one number of its result."""
+        weight, data = self.shape(self.operand(node, 1)), self.shape(node.inputs[0])
+        if "Conv" in node.op:
+            if weight is None or len(weight) < 3:
+                return OPEN_LENGTH
+            if "Transpose" in node.op:
+                strides = node.attributes.get("strides")
+                step = math.prod(strides) if isinstance(strides, tuple) else 1
+                kernel = math.prod(size or 1 for size in weight[2:])
+                return max((weight[0] or 1) * max(kernel / max(step, 1), 1.0), 1.0)
+            return max(math.prod(size or 1 for size in weight[1:]), 1)
+        is_turned = bool(node.attributes.get("transA")) if node.attributes and node.op == "Gemm" else False
+        if data and data[-2 if is_turned and len(data) > 1 else -1] is not None:
+            return max(data[-2 if is_turned and len(data) > 1 else -1] or 1, 1)
+        if weight:
+            turned = bool(node.attributes.get("transB")) if node.attributes else False
+            size = weight[-1 if turned or len(weight) == 1 else -2]
+            if size is not None:
+                return max(size, 1)
+        return OPEN_LENGTH
+
+    # -- shapes that the front end does not know -------------------------------------------------------------------
+
+    def derive_shape(self, node: Node) -> None:
+        """Work out the shape of a node's first result from its operands' where the front end told none (bodies of
+        functions); leave it open where that takes more than a look.
+        """
+        result = node.outputs[0]
+        if result is None or self.graph.shapes.get(result) is not None:
+            return
+        shapes = [self.shape(value) for value in node.inputs]
+        shape = self._shape_of_result(node, shapes)
+        if shape is not None:
+            self.derived[result] = shape
+            if node.kind is Kind.TIE:
+                for other in node.outputs:
+                    if other is not None:
+                        self.derived[other] = shape
+
+    def _shape_of_result(self, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
+        first = shapes[0] if shapes else None
+        transfer = self.transfer(node)
+        if transfer in _REDUCTIONS and first is not None:
+            axes = self.reduced_axes(node)
+            keeps = node.attributes.get("keepdims", 1) if node.attributes else 1
+            at = {axis % len(first) for axis in axes} if axes is not None and first else set(range(len(first)))
+            if keeps or node.op.startswith("Global"):
+                return tuple(1 if k in at else size for k, size in enumerate(first))
+            return tuple(size for k, size in enumerate(first) if k not in at)
+        if transfer is Transfer.CONTRACT and node.op == "MatMul":
+            second = shapes[1] if len(shapes) > 1 else None
+            return None if not first or not second or len(second) < 2 else (*first[:-1], second[-1])
+        if transfer is Transfer.MOVE and node.op == "Transpose" and first is not None:
+            order = node.attributes.get("perm") if node.attributes else None
+            return tuple(first[k] for k in order) if isinstance(order, tuple) else tuple(reversed(first))
+        if transfer in _RESHAPING or (transfer is None and node.kind is Kind.OP):
+            return first if node.op in ("Identity", "Dropout", "Cast") else None
+        known = [shape for shape in shapes if shape is not None]
+        return max(known, key=len) if known else None
+
+
+_REDUCTIONS = frozenset(
+    {Transfer.SUM, Transfer.MEAN, Transfer.EXTREME, Transfer.SUM_OF_SQUARES, Transfer.L1_NORM, Transfer.L2_NORM,
+     Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
+)  # fmt: skip
+_RESHAPING = frozenset(
+    {Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE, Transfer.RANGE,
+     Transfer.ONE_HOT, Transfer.FILL, Transfer.POOL, Transfer.ATTENTION, Transfer.RECURRENT}
+)  # fmt: skip

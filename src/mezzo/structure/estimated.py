@@ -1,0 +1,68 @@
+"""What estimates say without data: values that may pass the range, and values whose rounding their readers cannot take.
+
+Their producers and those readers keep FP32.
+"""
+
+from collections.abc import Iterable
+
+from mezzo.estimates import Estimates, estimate
+from mezzo.graph import Node, Role
+from mezzo.policy import Finding
+from mezzo.structure import StructureRule, View
+
+
+def estimates_of(view: View) -> Estimates:
+    """The estimates of a view's graph, made once."""
+    return view.once(_estimate)
+
+
+def _estimate(view: View) -> Estimates:
+    return estimate(view.graph, view.rows, view.low, view.assumed)
+
+
+def _producer(view: View, value: int) -> Node | None:
+    """The operator or tie that makes a value in its own precision, if one does."""
+    node = view.graph.nodes[view.graph.values[value].producer]
+    if not view.is_decided(node) or value not in node.outputs:
+        return None
+    return node if node.signature.outputs[node.outputs.index(value)] is Role.GROUP else None
+
+
+def overflows(view: View) -> Iterable[Finding]:
+    """Values whose plausible numbers pass the format's range."""
+    graph = view.graph
+    for value, size in estimates_of(view).overflowing:
+        if value in view.limited:
+            continue
+        name = graph.values[value].name
+        text = f"{name!r} may reach {size:.3g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
+        maker = _producer(view, value)
+        if maker is not None:
+            yield Finding(maker.id, "may-overflow", text)
+        for use in graph.uses[value]:
+            reader = graph.nodes[use.node]
+            if reader.signature.inputs[use.operand] is Role.GROUP and view.is_decided(reader):
+                yield Finding(reader.id, "may-overflow", f"reads {text}", None if maker is None else maker.id)
+
+
+def coarse(view: View) -> Iterable[Finding]:
+    """Values that rounding puts off by more than their readers tolerate."""
+    graph = view.graph
+    for value, number, size, error, tolerated in estimates_of(view).coarse:
+        reader = graph.nodes[number]
+        text = (
+            f"{graph.values[value].name!r}, about {size:.3g} in size, is off by {error:.2g} in {view.low.dtype} "
+            f"where {reader.name!r} tolerates {tolerated:.2g}"
+        )
+        maker = _producer(view, value)
+        if maker is not None:
+            yield Finding(maker.id, "too-coarse", text, None if maker is reader else reader.id)
+        operand = reader.inputs.index(value)
+        if reader.signature.inputs[operand] is Role.GROUP and view.is_decided(reader):
+            yield Finding(reader.id, "too-coarse", text, None if maker is None or maker is reader else maker.id)
+
+
+RULES = (
+    StructureRule("may-overflow", "a value that plausible inputs bring past the range", overflows),
+    StructureRule("too-coarse", "a value whose rounding its readers cannot take", coarse),
+)
