@@ -164,7 +164,9 @@ def embeddings_as_initialized(w: Writer) -> Sequence[str]:
 def weights_as_initialized(w: Writer) -> Sequence[str]:
     """Standard deviation 0.02: some numbers lie near 0, and nothing is lost with them."""
     x = w.normal(ROWS, 768)
-    return [w.op("MatMul", w.op("Relu", _linear(w, x, 768, 256, gain=0.5)), w.initializer(w.weights(256, 8, scale=0.02)))]
+    return [
+        w.op("MatMul", w.op("Relu", _linear(w, x, 768, 256, gain=0.5)), w.initializer(w.weights(256, 8, scale=0.02)))
+    ]
 
 
 def pruned(w: Writer) -> Sequence[str]:

@@ -14,8 +14,8 @@ def _probabilities(w: Writer, sharpness: float = 6.0) -> str:
     logits = w.times(w.op("Tanh", w.normal(ROWS, WIDTH)), sharpness)
     match w.choose("Sigmoid", "Softmax of two"):
         case "Softmax of two":
-            pair = w.op("Concat", w.unsqueeze(logits, 2), w.unsqueeze(w.times(logits, -1), 2), axis=2)
-            both = w.op("Softmax", pair, axis=2) if w.opset >= 13 else w.op("Softmax", pair, axis=-1)
+            halves = w.unsqueeze(w.times(logits, 0.5), 2), w.unsqueeze(w.times(logits, -0.5), 2)
+            both = w.op("Softmax", w.op("Concat", *halves, axis=2), axis=2)
             first = w.op("Slice", both, w.integers(0), w.integers(1), w.integers(2))
             return w.squeeze(first, 2)
         case _:

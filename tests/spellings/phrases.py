@@ -231,7 +231,9 @@ class Writer(Draft):
 
     def length(self, x: str, size: int) -> str:
         """L2 norms of rows of a matrix."""
-        match self.choose("root of sum", "ReduceL2", "GlobalLpPool", "LpPool"):
+        # ONNX Runtime has no kernel for its newest version.
+        pools = ("GlobalLpPool", "LpPool") if self.opset < 22 else ("LpPool",)
+        match self.choose("root of sum", "ReduceL2", *pools):
             case "ReduceL2":
                 return self.reduce("ReduceL2", self.noise(x), -1)
             case "GlobalLpPool":
@@ -256,7 +258,8 @@ class Writer(Draft):
 
     def scaled(self, x: str, size: int, scale: float, offset: float = 0.0) -> str:
         """Rows of `size` numbers, times `scale`, plus `offset`: by arithmetic, a normalization or a matrix."""
-        match self.choose("Mul, Add", "BatchNormalization", "MatMul by a matrix", "Conv 1x1", "Gemm"):
+        matrices = ("MatMul by a matrix", "Gemm") if size <= 1024 else ()
+        match self.choose("Mul, Add", "BatchNormalization", "Conv 1x1", *matrices):
             case "BatchNormalization":
                 ones = np.ones(size, np.float32)
                 parts = (ones * scale, ones * offset, 0 * ones, ones)

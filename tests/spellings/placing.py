@@ -39,7 +39,11 @@ def _with_output_shapes(model: onnx.ModelProto, draft: Draft) -> onnx.ModelProto
     inferred = onnx.shape_inference.infer_shapes(model).graph.output
     for port, known in zip(model.graph.output, inferred, strict=True):
         shape = known.type.tensor_type.shape if known.type.tensor_type.HasField("shape") else None
-        dims = None if shape is None else [d.dim_value or d.dim_param or f"{port.name}_{n}" for n, d in enumerate(shape.dim)]
+        dims = (
+            None
+            if shape is None
+            else [d.dim_value or d.dim_param or f"{port.name}_{n}" for n, d in enumerate(shape.dim)]
+        )
         if dims is None:
             random = np.random.default_rng(0)
             session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

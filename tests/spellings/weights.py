@@ -79,7 +79,9 @@ def tiny_embeddings(w: Writer, scale: float, rows: int, columns: int) -> Sequenc
 def tiny_bias(w: Writer, scale: float, rows: int, columns: int) -> Sequence[str]:
     """A bias beside products as small as it is."""
     x = w.times(w.normal(3, rows), scale)
-    y = w.add(_product(w, x, w.weights(rows, columns) / np.float32(rows**0.5)), w.constant(w.weights(columns, scale=scale)))
+    y = w.add(
+        _product(w, x, w.weights(rows, columns) / np.float32(rows**0.5)), w.constant(w.weights(columns, scale=scale))
+    )
     return [w.times(y, 1 / scale)]
 
 
