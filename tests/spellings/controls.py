@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+
 from spellings.cases import Idiom
 from spellings.draft import BOOL, FLOAT
 from spellings.phrases import Writer

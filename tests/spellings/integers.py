@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from onnx import TensorProto
+
 from spellings.cases import Idiom
 from spellings.draft import INT64
 from spellings.phrases import Writer

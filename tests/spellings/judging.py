@@ -5,11 +5,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from spellings.cases import SAMPLES, Case
 
 import mezzo
 from mezzo.dtypes import HIGH
 from mezzo.frontends.onnx.run import emulated_session, native_session
+from spellings.cases import SAMPLES, Case
 
 Answers = list[dict[str, Any]]
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
+
 from spellings.cases import Idiom
 from spellings.phrases import Writer
 

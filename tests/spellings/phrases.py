@@ -5,6 +5,7 @@ Every phrase says the same as its first spelling, up to roundings of FP32. Sums 
 """
 
 import numpy as np
+
 from spellings.draft import FLOAT, Draft
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import helper
+
 from spellings.draft import BOOL, FLOAT, INT64, IR_VERSION, Draft
 
 DOMAIN = "local"
@@ -38,19 +39,21 @@ def _with_output_shapes(model: onnx.ModelProto, draft: Draft) -> onnx.ModelProto
     """Declare the outputs' ranks, which the checker asks for: as inferred, else as a run gives them."""
     inferred = onnx.shape_inference.infer_shapes(model).graph.output
     for port, known in zip(model.graph.output, inferred, strict=True):
-        shape = known.type.tensor_type.shape if known.type.tensor_type.HasField("shape") else None
-        dims = (
-            None
-            if shape is None
-            else [d.dim_value or d.dim_param or f"{port.name}_{n}" for n, d in enumerate(shape.dim)]
-        )
-        if dims is None:
-            random = np.random.default_rng(0)
-            session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-            (result,) = session.run([port.name], {p.info.name: np.asarray(p.sample(random)) for p in draft.ports})
-            dims = [f"{port.name}_{n}" for n in range(result.ndim)]
+        kind = known.type.tensor_type
+        if kind.HasField("shape"):
+            dims = [dim.dim_value or dim.dim_param or f"{port.name}_{n}" for n, dim in enumerate(kind.shape.dim)]
+        else:
+            dims = [f"{port.name}_{n}" for n in range(_rank(model, port.name, draft))]
         port.CopyFrom(helper.make_tensor_value_info(port.name, FLOAT, dims))
     return model
+
+
+def _rank(model: onnx.ModelProto, output: str, draft: Draft) -> int:
+    random = np.random.default_rng(0)
+    feeds = {port.info.name: np.asarray(port.sample(random)) for port in draft.ports}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (result,) = session.run([output], feeds)
+    return int(result.ndim)
 
 
 def _in_branch(draft: Draft, results: Sequence[str]) -> list[str]:

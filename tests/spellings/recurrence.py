@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from onnx import helper
+
 from spellings.draft import BOOL, FLOAT, INT64
 from spellings.phrases import Writer
 

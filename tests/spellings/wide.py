@@ -4,11 +4,11 @@ import numpy as np
 import onnx
 import onnx.inliner
 from onnx import TensorProto, helper, numpy_helper
-from spellings.cases import SAMPLES, Case
-from spellings.judging import Answers, distance, reference
 
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.run import Engine, native_session
+from spellings.cases import SAMPLES, Case
+from spellings.judging import Answers, distance, reference
 
 
 def error_of_fp32(case: Case) -> float | None:
