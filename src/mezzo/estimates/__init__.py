@@ -29,6 +29,11 @@ LAWS: Laws = {
 }  # fmt: skip
 
 
+# An output may be off by this many eps of the format: roundings on the way add up to about as much.
+_TOLERATED_EPS = 4.0
+_MOST_TOLERATED = 0.02
+
+
 @dataclass(frozen=True, slots=True)
 class Estimates:
     """What was estimated of a graph in one low format.
@@ -49,7 +54,7 @@ def estimate(
 ) -> Estimates:
     """Estimate every value of a graph. `given` are ends of inputs by name, in place of what is assumed."""
     size = len(graph.values)
-    site = Site(graph, rows, [UNKNOWN] * size, list(range(size)))
+    site = Site(graph, rows, [UNKNOWN] * size, list(range(size)), min(_TOLERATED_EPS * low.eps, _MOST_TOLERATED))
     loops = find_loops(site)
     forward = Forward(site, LAWS, given, loops)
     forward.walk()

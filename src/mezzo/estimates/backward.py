@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mezzo.dtypes import HIGH, Format
-from mezzo.estimates.laws import FINEST, TOLERANCE, Demand, Law
+from mezzo.estimates.laws import FINEST, Demand, Law, absolute_of
 from mezzo.estimates.loops import Loops
-from mezzo.estimates.moments import INTEGER, LOST, Moments, crosses_zero, largest, rms
+from mezzo.estimates.moments import INTEGER, LOST, MASKED, Moments, crosses_zero, largest, rms
 from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
-from mezzo.graph import ConstantFacts, Kind, Node, Role
+from mezzo.graph import Kind, Node, Role
 
 # Rounding to nearest errs by a quarter of eps on the whole, relative to each number.
 _ROUNDING = 0.25
@@ -70,7 +70,7 @@ class Backward:
             value = node.inputs[0]
             if value is not None:
                 worth = max(rms(self.site.held[value]), _LEAST_WORTH)
-                self._ask(value, node, 0, Demand(TOLERANCE * worth, TOLERANCE))
+                self._ask(value, node, 0, Demand(self.site.tolerance * worth, self.site.tolerance))
         elif kind is Kind.TIE:
             demand = self._demand_of(node)
             if demand is not None:
@@ -116,7 +116,8 @@ class Backward:
             return trips
         if self.site.origin[last] in inside or self.site.origin[last] == self.site.origin[inside[0]]:
             return 1.0  # the state goes round unchanged
-        end = self._end_of_trip(tie.id).absolute
+        asked = self._end_of_trip(tie.id)
+        end = math.inf if asked.absolute == math.inf else absolute_of(asked, self.site.held[last])
         begin = min(self.absolute[v] for v in inside)
         if end == math.inf or begin == math.inf or not begin:
             return 1.0 if begin == math.inf else trips
@@ -173,9 +174,11 @@ class Backward:
     def _error(self, value: int, x: Moments, size: float, absolute: float, relative: float) -> float | None:
         """What rounding does to a value, if that is more than is tolerated."""
         low = self.low
-        facts = self.site.graph.constants.get(value)
+        facts = self.site.constant(value)
         if facts is not None and facts.values is not None:
-            return _constant_error(facts, low, absolute, relative)
+            return _constant_error(facts.values, low, absolute, relative)
+        if x.low == x.high and not x.flags & MASKED:
+            return _constant_error((x.mean,), low, absolute, relative)
         if x.flags & INTEGER and largest(x) <= low.largest_exact_integer:
             return None
         rounding = _ROUNDING * low.eps * size
@@ -194,11 +197,10 @@ class Backward:
 _ABSENT = Moments(0.0, 0.0, 0.0, 0.0, LOST)
 
 
-def _constant_error(facts: ConstantFacts, low: Format, absolute: float, relative: float) -> float | None:
+def _constant_error(values: Sequence[float], low: Format, absolute: float, relative: float) -> float | None:
     """The largest error that rounding makes in few known numbers, if that is more than is tolerated."""
-    assert facts.values is not None, "asked of small constants"
     worst = 0.0
-    for number in facts.values:
+    for number in values:
         if not abs(number) < low.overflow_from:
             continue  # infinite on purpose, or a matter of range
         error = abs(rounded(number, low) - number)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from mezzo.estimates.laws import TOLERANCE, Demand, Law, Laws, absolute_of, share, tolerated
+from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, share, tolerated
 from mezzo.estimates.moments import (
     LOST,
     POSITIVE,
@@ -145,7 +145,7 @@ def attention(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _attention_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    asked: list[Demand | None] = [share(x, TOLERANCE) for x in xs[:2]]
+    asked: list[Demand | None] = [share(x, site.tolerance) for x in xs[:2]]
     return (*asked, *(tolerated(x, demand.absolute) for x in xs[2:3]))
 
 
@@ -156,7 +156,7 @@ def recurrent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _recurrent_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    return tuple(share(x) for x in xs[:3])
+    return tuple(share(x, site.tolerance) for x in xs[:3])
 
 
 LAWS: Laws = {

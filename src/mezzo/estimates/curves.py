@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 
-from mezzo.estimates.laws import TOLERANCE, Demand, Law, Laws, passed, tolerated
+from mezzo.estimates.laws import Demand, Law, Laws, passed, tolerated
 from mezzo.estimates.moments import (
     INTEGER,
     LOST,
@@ -104,9 +104,6 @@ def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None
     value = site.operand(node, operand)
     if value is not None:
         found = site.number(value)
-        if found is None:
-            facts = site.held[value]
-            found = None if facts.std or facts.flags & LOST else facts.mean
     else:
         stated = node.attributes.get(attribute) if node.attributes else None
         found = stated if isinstance(stated, float) else None
@@ -182,7 +179,7 @@ def threshold_demands(
 ) -> Sequence[Demand | None]:
     """Numbers beside a threshold change sides: a share of the spread, and whole numbers must be right."""
     spread = max((x.std for x in xs), default=0.0)
-    return tuple(tolerated(x, 0.25 if x.flags & INTEGER else TOLERANCE * spread) for x in xs)
+    return tuple(tolerated(x, 0.25 if x.flags & INTEGER else site.tolerance * spread) for x in xs)
 
 
 LAWS: Laws = {

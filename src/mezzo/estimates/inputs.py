@@ -21,6 +21,8 @@ _MASKING = 1e3
 # A model that takes off an offset this many times the spread says that its input has one.
 _OFFSET = 3.0
 _LONGEST_PROLOGUE = 8
+# Dividing by so much turns pixels and samples of sound into unit scale; by less it is a gain like any other.
+_CONVERTED = 50.0, 1e5
 _FARTHEST_ANGLE = 12
 
 
@@ -211,7 +213,7 @@ def _prologue(site: Site, value: int) -> tuple[float, float, str]:
             break
         node, operand = readers[0]
         step = _affine(site, node, operand)
-        if step is None:
+        if step is None or site.graph.scopes[node.scope].repeats > 1:
             break
         following = node.outputs[0]
         assert following is not None, "checked above"
@@ -224,9 +226,8 @@ def _prologue(site: Site, value: int) -> tuple[float, float, str]:
     takes_off = mean > 0.0 and mean > _OFFSET * scale
     if site.transfer(last) is Transfer.GIVEN_STATISTICS:
         takes_off = abs(mean) > _OFFSET * scale
-    if not (takes_off or scale > _OFFSET) or scale > 1e7 or abs(mean) > 1e9:
+    if not (takes_off or _CONVERTED[0] <= scale <= _CONVERTED[1]) or scale > 1e7:
         return 0.0, 1.0, ""
-    scale = max(scale, 1e-3 * abs(mean)) if takes_off and scale < 1e-6 * abs(mean) else scale
     return mean, scale, f"what {last.name!r} makes unit scale of"
 
 

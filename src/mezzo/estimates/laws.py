@@ -9,8 +9,6 @@ from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
 from mezzo.graph import Node
 
-# Softmax answers to absolute errors of its logits: this much changes a probability by as large a share of itself.
-TOLERANCE = 0.02
 # What FP32 itself does not keep is never asked for.
 FINEST = 2e-6
 
@@ -46,7 +44,7 @@ def tolerated(x: Moments, absolute: float) -> Demand:
     return Demand(absolute, absolute / size if size else 0.0)
 
 
-def share(x: Moments, part: float = TOLERANCE) -> Demand:
+def share(x: Moments, part: float) -> Demand:
     """A demand for a share of what a value is worth on the whole."""
     return Demand(part * rms(x), part)
 

@@ -7,7 +7,7 @@ from mezzo.estimates.site import Site
 from mezzo.graph import Graph, Kind, Node
 
 # A trip count that is data.
-OPEN_TRIPS = 1000
+OPEN_TRIPS = 10_000
 
 
 @dataclass
@@ -21,8 +21,8 @@ class Loops:
 
     @property
     def sweeps(self) -> int:
-        """How often the graph is walked again: twice to see how state grows, once with what becomes of it."""
-        return 3 if self.ties else 0
+        """How often the graph is walked again: once to see how state grows, once with what becomes of it."""
+        return 2 if self.ties else 0
 
     def is_loop(self, node: Node) -> bool:
         return node.id in self.ties
@@ -62,6 +62,7 @@ def find_loops(site: Site) -> Loops:
     graph = site.graph
     ties: dict[int, Node] = {}
     lengths: dict[int, int] = {}  # by Scan: the length of the axis it slices
+    sliced: dict[int, int] = {}  # by Scan: how many of its slices were seen
     if len(graph.scopes) == 1:
         return Loops(ties, {})
     for node in graph.nodes:
@@ -72,9 +73,12 @@ def find_loops(site: Site) -> Loops:
             ties[node.id] = node
             continue
         owner = _owner(graph, node)
-        length = site.length(last, 0)
-        if owner is not None and length is not None and graph.nodes[owner].op == "Scan":
-            lengths.setdefault(owner, length)
+        if owner is not None and graph.nodes[owner].op == "Scan":
+            axes = graph.nodes[owner].attributes.get("scan_input_axes")
+            place = sliced[owner] = sliced.get(owner, -1) + 1
+            length = site.length(last, axes[place] if isinstance(axes, tuple) and place < len(axes) else 0)
+            if length is not None:
+                lengths.setdefault(owner, length)
     return Loops(ties, {number: _trips(site, node, lengths) for number, node in ties.items()})
 
 

@@ -9,9 +9,6 @@ from mezzo.estimates.site import OPEN_LENGTH, Site
 from mezzo.facts import Transfer
 from mezzo.graph import Node
 
-# A probability that is off by this share of itself is never the matter: layers behind it would ask for ever less.
-_LOGIT_ERROR = 0.01
-
 
 def softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     count = _width(site, node)
@@ -28,9 +25,12 @@ def _width(site: Site, node: Node) -> float:
 def _softmax_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """An error of the logits is a share of the probabilities, less so where one of them outdoes the others."""
+    """An error of the logits is a share of the probabilities, less so where one of them outdoes the others.
+
+    Half of what an output may be off by is never the matter: layers behind it would ask for ever less.
+    """
     size = rms(y)
-    share = max(demand.relative, demand.absolute / size if size else 0.0, _LOGIT_ERROR)
+    share = max(demand.relative, demand.absolute / size if size else 0.0, 0.5 * site.tolerance)
     return (tolerated(xs[0], share * math.sqrt(1.0 + xs[0].std)),)
 
 

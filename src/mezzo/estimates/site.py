@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mezzo.estimates.moments import UNKNOWN, Moments
+from mezzo.estimates.moments import LOST, MASKED, UNKNOWN, Moments
 from mezzo.facts import OpFacts, Transfer
 from mezzo.graph import ConstantFacts, Graph, Kind, Node
 
@@ -18,7 +18,8 @@ Shape = tuple[int | None, ...]
 
 @dataclass
 class Site:
-    """A graph under estimation. `held` are the estimates by value id; laws read it, the walk writes it.
+    """A graph under estimation. `tolerance`: the share of its worth that an output may be off by. `held` are the
+    estimates by value id; laws read it, the walk writes it.
 
     `origin`: the value of which a value is the same numbers moved, itself elsewhere. `reduced`: of a value that an
     axis was reduced to, the law that did it and the value reduced, each seen through moves.
@@ -28,6 +29,7 @@ class Site:
     rows: Sequence[OpFacts | None]
     held: list[Moments]
     origin: list[int]
+    tolerance: float
     reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
     derived: dict[int, Shape] = field(default_factory=dict)
 
@@ -43,15 +45,18 @@ class Site:
         return self.derived.get(value) if known is None else known
 
     def constant(self, value: int | None) -> ConstantFacts | None:
-        """Facts of a floating constant, seen through moves."""
-        return None if value is None else self.graph.constants.get(self.origin[value])
+        """Facts of a floating constant, seen through moves and casts."""
+        if value is None:
+            return None
+        facts = self.graph.constants.get(self.origin[value])
+        return self.graph.wide_constants.get(self.origin[value]) if facts is None else facts
 
     def number(self, value: int | None) -> float | None:
         """The one number that a constant holds."""
-        facts = self.constant(value)
-        if facts is None or facts.values is None or len(facts.values) != 1:
+        if value is None:
             return None
-        return facts.values[0]
+        x = self.held[value]
+        return x.mean if x.low == x.high and not x.flags & (LOST | MASKED) else None
 
     def integers(self, value: int | None) -> tuple[int, ...] | None:
         """The whole numbers of a small integer constant."""

@@ -47,6 +47,7 @@ class Reader:
         self.types: list[ValueType] = []
         self.scopes: list[Scope] = []
         self.constants: dict[int, ConstantFacts] = {}
+        self.wide_constants: dict[int, ConstantFacts] = {}
         self.widened: set[Use] = set()
         self.aliased: set[Use] = set()
         self.form_makers: dict[tuple[int, DType], int | None] = {}
@@ -194,6 +195,7 @@ class Reader:
                 tuple(self.notes),
                 Modules(self.handles.protos),
                 Shapes(self.shapes, self.values, self.handles.tensors),
+                self.wide_constants,
                 Integers(self.values, self.handles.tensors, self.nodes, self.handles.protos),
             ),
             self.handles,
@@ -287,6 +289,8 @@ class Reader:
         value = self.add_value(name, dtype, node, frame.scope, elements)
         if is_planned:
             self.constants[value] = self.facts_of(tensor)
+        elif dtype is DType.FLOAT64:
+            self.wide_constants[value] = self.facts_of(tensor)
         self.handles.tensors[value] = tensor
         if info is not None:
             self.handles.declared.setdefault(value, []).append(info)
