@@ -96,6 +96,7 @@ class Transfer(enum.Enum):
     of the result. One name per law, whatever the operator is called; `mezzo.estimates` holds the laws.
     """
 
+    KEEP = "keep"  # the first operand's numbers in their order, rounded or seen in another shape
     MOVE = "move"  # every number is one of the first operand's
     JOIN = "join"  # every number is one of some operand's
     SELECT = "select"  # a condition picks from the second and third operand
@@ -121,7 +122,8 @@ class Transfer(enum.Enum):
     HARD_SIGMOID = "hard-sigmoid"
     SOFTPLUS = "softplus"
     TANH = "tanh"  # and what else saturates at both ends
-    PERIODIC = "periodic"  # sine, cosine
+    SINE = "sine"
+    COSINE = "cosine"
     STEEP = "steep"  # the derivative has no bound inside the domain
     CONTRACT = "contract"  # products summed over a contracted axis, a bias added
     EINSUM = "einsum"

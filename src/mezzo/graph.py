@@ -153,6 +153,8 @@ class Graph:
     # of the module that the node was exported from. By value id: the shape, None per unknown dimension.
     modules: Mapping[int, str] = field(default_factory=dict, compare=False)
     shapes: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict, compare=False)
+    # By value id inside a function: the operand it stands for, of those that no tie carries.
+    entered: Mapping[int, int] = field(default_factory=dict, compare=False)
     # By value id: what constants in FP64 hold, and the numbers of an integer constant of few elements.
     wide_constants: Mapping[int, ConstantFacts] = field(default_factory=dict, compare=False)
     integers: Mapping[int, tuple[int, ...]] = field(default_factory=dict, compare=False)

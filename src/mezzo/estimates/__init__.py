@@ -54,7 +54,14 @@ def estimate(
 ) -> Estimates:
     """Estimate every value of a graph. `given` are ends of inputs by name, in place of what is assumed."""
     size = len(graph.values)
-    site = Site(graph, rows, [UNKNOWN] * size, list(range(size)), min(_TOLERATED_EPS * low.eps, _MOST_TOLERATED))
+    site = Site(
+        graph,
+        rows,
+        [UNKNOWN] * size,
+        list(range(size)),
+        list(range(size)),
+        min(_TOLERATED_EPS * low.eps, _MOST_TOLERATED),
+    )
     loops = find_loops(site)
     forward = Forward(site, LAWS, given, loops)
     forward.walk()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, passed, tolerated
 from mezzo.estimates.moments import (
     BELIEVABLE,
+    HARD,
     INTEGER,
     LOST,
     MASKED,
@@ -24,6 +25,7 @@ from mezzo.estimates.moments import (
     rms,
     sampled,
     scaled,
+    shifted,
 )
 from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
@@ -37,11 +39,32 @@ _GUARD = 1e-3
 
 def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     total = xs[0]
-    if len(xs) == 2 and site.is_same(node):
-        return scaled(total, 2.0)
+    if len(xs) == 2:
+        if site.is_same(node):
+            return scaled(total, 2.0)
+        step = _step_of_running_sum(site, node)
+        if step is not None:
+            return step
     for x in xs[1:]:
         total = _sum(total, x)
     return total
+
+
+def _step_of_running_sum(site: Site, node: Node) -> Moments | None:
+    """What neighbours in a running sum differ by, where one of them is taken off by its negative."""
+    for first, second in ((0, 1), (1, 0)):
+        value, plain = node.inputs[second], node.inputs[first]
+        if value is None or plain is None:
+            continue
+        maker = site.producer(value)
+        if site.transfer(maker) is Transfer.NEGATE and maker.inputs[0] is not None:
+            return site.step_of_running_sum(plain, maker.inputs[0])
+        if site.transfer(maker) is Transfer.MULTIPLY:
+            for k in range(2):
+                other = site.operand(maker, k)
+                if site.number(site.operand(maker, 1 - k)) == -1.0 and other is not None:
+                    return site.step_of_running_sum(plain, other)
+    return None
 
 
 def _sum(a: Moments, b: Moments) -> Moments:
@@ -50,9 +73,10 @@ def _sum(a: Moments, b: Moments) -> Moments:
     mean = a.mean + b.mean
     flags = a.flags & b.flags & (INTEGER | POSITIVE) | (a.flags | b.flags) & MASKED
     if not b.std:
-        guarded = _guarded(a, b.mean)
-        low, high = (b.mean if guarded else a.low + b.mean), a.high + b.mean
-        return moments(mean, a.std, low, high, flags | (0 if not guarded or a.flags & TOUCHING else RARE))
+        if not _guarded(a, b.mean):
+            return shifted(a, b.mean)
+        rare = 0 if a.flags & TOUCHING else RARE
+        return moments(mean, a.std, b.mean, a.high + b.mean, flags | rare | a.flags & (UNIT | POSITIVE))
     if not a.std:
         return _sum(b, a)
     std = math.sqrt(a.std * a.std + b.std * b.std)
@@ -65,9 +89,7 @@ def _sum(a: Moments, b: Moments) -> Moments:
 
 def _guarded(x: Moments, constant: float) -> bool:
     """Whether a constant is added for the case that x vanishes: whoever wrote it expects that."""
-    if not 0.0 < constant < _GUARD:
-        return False
-    return bool(x.flags & UNIT) or (bool(x.flags & POSITIVE) and x.low <= 0.0)
+    return 0.0 < constant < _GUARD and bool(x.flags & (UNIT | POSITIVE)) and x.low <= constant
 
 
 def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -76,8 +98,6 @@ def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return UNKNOWN
     if site.is_same(node):
         return exactly(0.0)
-    if not a.std and a.mean == 1.0 and b.flags & UNIT:  # the complement of a probability
-        return moments(1.0 - b.mean, b.std, 1.0 - b.high, 1.0 - b.low, POSITIVE | UNIT | b.flags & INTEGER)
     first, second = node.inputs
     assert first is not None and second is not None, "both operands are there"
     by = site.reduced.get(site.origin[second])
@@ -86,8 +106,10 @@ def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
             return moments(a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0)
         if by[0] is Transfer.MEAN:
             return moments(0.0, a.std, a.low - a.mean, a.high - a.mean)
-    minus = Moments(-b.mean, b.std, -b.high, -b.low, b.flags & ~(POSITIVE | UNIT))
-    return _sum(a, minus)
+    step = site.step_of_running_sum(first, second)
+    if step is not None:  # neighbours in a running sum differ by what was added
+        return step
+    return _sum(a, scaled(b, -1.0))
 
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
@@ -116,7 +138,9 @@ def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     size = size_a * size_b
     ends = a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high
     most = max(2.0 * largest(a) * size_b, 2.0 * largest(b) * size_a, 8.0 * size)
-    flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT) | (a.flags | b.flags) & MASKED
+    flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT | HARD) | (a.flags | b.flags) & (MASKED | TOUCHING)
+    if any(x.flags & UNIT and x.flags & INTEGER for x in (a, b)):
+        flags |= TOUCHING  # what it hides becomes zero
     std = math.sqrt(max(size * size - mean * mean, 0.0))
     return moments(mean, std, max(min(ends), -most), min(max(ends), most), flags)
 
@@ -133,7 +157,7 @@ def square(x: Moments) -> Moments:
         return UNKNOWN
     m, s = x.mean * x.mean, x.std * x.std
     low = 0.0 if crosses_zero(x) else min(x.low * x.low, x.high * x.high)
-    flags = POSITIVE | x.flags & (INTEGER | UNIT)
+    flags = POSITIVE | x.flags & (INTEGER | UNIT | HARD | TOUCHING)
     return moments(m + s, math.sqrt(2.0 * s * s + 4.0 * m * s), low, largest(x) ** 2, flags)
 
 
@@ -332,7 +356,7 @@ def absolute(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & (LOST | POSITIVE):
         return x
-    return sampled(abs, x, POSITIVE | x.flags & INTEGER)
+    return sampled(abs, x, POSITIVE | x.flags & (INTEGER | TOUCHING))
 
 
 def steep(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

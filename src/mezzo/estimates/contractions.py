@@ -40,7 +40,7 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
 
 def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.contracted(node)
-    y = _products(xs[0], xs[1], terms, is_same=site.is_same(node))
+    y = _products(xs[0], xs[1], terms, is_same=site.is_moved(node))
     if node.attributes and node.op != "MatMul":
         alpha = node.attributes.get("alpha")
         if isinstance(alpha, float) and alpha != 1.0 and not y.flags & LOST:
@@ -95,9 +95,9 @@ def einsum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if len(xs) == 1:
         return summed(xs[0], terms) if terms > 1 else xs[0]
     if len(xs) == 2:
-        if site.is_same(node) and operands[0] == operands[1]:
+        if site.is_same(node) and len(set(operands)) == 1:
             return sum_of_squares(xs[0], terms)
-        return _products(xs[0], xs[1], terms, is_same=site.is_same(node))
+        return _products(xs[0], xs[1], terms, is_same=site.is_moved(node))
     first = _products(xs[0], xs[1], 1.0, is_same=False)
     return _products(first, xs[2], terms, is_same=False)
 

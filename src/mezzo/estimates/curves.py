@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from mezzo.estimates.laws import Demand, Law, Laws, passed, tolerated
 from mezzo.estimates.moments import (
+    HARD,
     INTEGER,
     LOST,
     MASKED,
@@ -52,17 +53,23 @@ def _hard_sigmoid(t: float) -> float:
     return min(max(0.2 * t + 0.5, 0.0), 1.0)
 
 
+# Past this the functions that saturate are within 1e-4 of their bounds.
+_SATURATED = 9.0
+
+
 def _curve(f: Curve, flags: int = 0) -> Law:
     """The law of a smooth function of one operand: an error counts by the slope where data lies."""
 
     def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         x = xs[0]
         if x.flags & LOST:
-            return Moments(0.5, 0.3, 0.0, 1.0, UNIT | POSITIVE) if flags & UNIT else UNKNOWN
-        if flags & UNIT and largest(x) > 8.0:  # saturates: both ends are reached
-            y = sampled(f, x, flags)
-            return y._replace(low=0.0 if x.low < -8.0 else y.low, high=1.0 if x.high > 8.0 else y.high)
-        return sampled(f, x, flags)
+            return Moments(0.5, 0.3, 0.0, 1.0, flags) if flags & UNIT else UNKNOWN
+        y = sampled(f, x, flags)
+        if flags & HARD and largest(x) > _SATURATED:  # both ends are reached
+            bottom = 0.0 if flags & UNIT else -1.0
+            low, high = (bottom if x.low < -_SATURATED else y.low), (1.0 if x.high > _SATURATED else y.high)
+            y = y._replace(low=low, high=high, flags=flags | (TOUCHING if flags & UNIT else 0))
+        return y
 
     def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
         steepness = slope(f, xs[0])
@@ -80,14 +87,26 @@ def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return sampled(_relu, x, POSITIVE | touching | x.flags & (INTEGER | UNIT))
 
 
-def periodic(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    return Moments(0.0, math.sqrt(0.5), -1.0, 1.0, 0)
+def _periodic(f: Curve) -> Law:
+    """The law of a sine or cosine: of small angles a curve like others, of large ones anything between -1 and 1."""
+
+    def forward(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+        x = xs[0]
+        if x.flags & LOST or largest(x) > 1.5:
+            return Moments(0.0, math.sqrt(0.5), -1.0, 1.0, HARD)
+        return sampled(f, x)
+
+    return Law(forward, _angle_demands)
 
 
 def _angle_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    return (tolerated(xs[0], demand.absolute * math.sqrt(2.0)),)
+    x = xs[0]
+    if x.flags & LOST or largest(x) > 1.5:
+        return (tolerated(x, demand.absolute * math.sqrt(2.0)),)
+    steepness = slope(math.cos if y.mean > 0.8 else math.sin, x)
+    return (tolerated(x, demand.absolute / max(steepness, 1e-3)),)
 
 
 def clip(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -119,13 +138,17 @@ def _between(x: Moments, least: float | None, most: float | None) -> Moments:
         high = most
     if low > high:
         low = high = least if least is not None and x.high < least else high
-    flags = x.flags & (INTEGER | MASKED | POSITIVE | UNIT)
+    flags = x.flags & (INTEGER | MASKED | POSITIVE | UNIT | TOUCHING)
+    if low > 0.0:
+        flags &= ~TOUCHING
     if low == 0.0 and x.low < 0.0:
         flags |= TOUCHING
     if low >= 0.0 and least is not None and least >= 0.0:
         flags |= POSITIVE
         if most is not None and most <= 1.0:
             flags |= UNIT
+    if (low == least or x.flags & HARD) and (high == most or x.flags & HARD):
+        flags |= HARD
     if low == x.low and high == x.high:
         return Moments(x.mean, x.std, low, high, flags)
     bounded = sampled(lambda t: min(max(t, low), high), x, flags)
@@ -171,7 +194,7 @@ def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT)
+    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
 
 
 def threshold_demands(
@@ -186,11 +209,12 @@ LAWS: Laws = {
     Transfer.RELU: Law(relu, passed),
     Transfer.GELU: _curve(_gelu),
     Transfer.SILU: _curve(_silu),
-    Transfer.SIGMOID: _curve(_sigmoid, POSITIVE | UNIT),
-    Transfer.HARD_SIGMOID: _curve(_hard_sigmoid, POSITIVE | UNIT),
+    Transfer.SIGMOID: _curve(_sigmoid, POSITIVE | UNIT | HARD),
+    Transfer.HARD_SIGMOID: _curve(_hard_sigmoid, POSITIVE | UNIT | HARD),
     Transfer.SOFTPLUS: _curve(_softplus, POSITIVE),
-    Transfer.TANH: _curve(math.tanh),
-    Transfer.PERIODIC: Law(periodic, _angle_demands),
+    Transfer.TANH: _curve(math.tanh, HARD),
+    Transfer.SINE: _periodic(math.sin),
+    Transfer.COSINE: _periodic(math.cos),
     Transfer.CLIP: Law(clip, passed),
     Transfer.MAXIMUM: Law(maximum, passed),
     Transfer.MINIMUM: Law(minimum, passed),

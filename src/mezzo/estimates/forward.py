@@ -41,11 +41,14 @@ class Forward:
     loops: Loops
     assumptions: dict[int, Assumption] = field(default_factory=dict)
     blown: dict[int, float] = field(default_factory=dict)
+    entering: dict[int, list[int]] = field(default_factory=dict)  # by call: values that enter it without a tie
     strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
 
     def walk(self) -> None:
         """Estimate every value; models with loops are walked again until their state is known."""
         nodes = self.site.graph.nodes
+        for value in self.site.graph.entered:
+            self.entering.setdefault(self.site.graph.values[value].producer, []).append(value)
         for node in nodes:
             self._visit(node)
         for _ in range(self.loops.sweeps):
@@ -74,6 +77,7 @@ class Forward:
         elif kind is Kind.CAST:
             held[node.outputs[0]] = held[node.inputs[0]]  # type: ignore[index]  # a Cast has both
             self.site.origin[node.outputs[0]] = self.site.origin[node.inputs[0]]  # type: ignore[index]
+            self.site.kept[node.outputs[0]] = self.site.kept[node.inputs[0]]  # type: ignore[index]
 
     def _operator(self, node: Node) -> None:
         site, held = self.site, self.site.held
@@ -98,8 +102,10 @@ class Forward:
         for other in node.outputs[1:]:
             if other is not None:
                 held[other] = _other_result(transfer, y)
-        if transfer is Transfer.MOVE and node.inputs[0] is not None:
+        if transfer in (Transfer.MOVE, Transfer.KEEP) and node.inputs[0] is not None:
             site.origin[result] = site.origin[node.inputs[0]]
+            if transfer is Transfer.KEEP:
+                site.kept[result] = site.kept[node.inputs[0]]
             by = site.reduced.get(node.inputs[0])
             if by is not None:
                 site.reduced[result] = by
@@ -113,6 +119,16 @@ class Forward:
         for value in node.outputs:
             if value is not None:
                 self.site.held[value] = self.loops.counter(self.site, node, value)
+        for value in self.entering.get(node.id, ()):
+            self._enter(value)
+
+    def _enter(self, value: int) -> None:
+        """An operand of a function that no tie carries, an integer: the value itself."""
+        site, outer = self.site, self.site.graph.entered[value]
+        site.held[value], site.origin[value], site.kept[value] = site.held[outer], site.origin[outer], site.kept[outer]
+        shape = site.shape(outer)
+        if shape is not None:
+            site.derived[value] = shape
 
     def _tie(self, node: Node) -> None:
         site = self.site
@@ -128,6 +144,8 @@ class Forward:
             for value in node.outputs:
                 if value is not None:
                     site.origin[value] = site.origin[node.inputs[0]]
+                    if site.graph.scopes[site.graph.values[value].scope].repeats == 1:  # a Scan's slices are parts
+                        site.kept[value] = site.kept[node.inputs[0]]
                     if node.inputs[0] in site.reduced:
                         site.reduced[value] = site.reduced[node.inputs[0]]
         if node.outputs:
@@ -140,6 +158,7 @@ class Forward:
             if x.flags & LOST and node.inputs[0] in site.graph.wide_constants:
                 x = of_constant(site.graph.wide_constants[node.inputs[0]])
             site.origin[value] = site.origin[node.inputs[0]]
+            site.kept[value] = site.kept[node.inputs[0]]
             if site.graph.values[node.inputs[0]].dtype not in FLOATING and not x.flags & LOST:
                 return x._replace(flags=x.flags | INTEGER)
             return x
@@ -157,7 +176,7 @@ class Forward:
 
 def _other_result(transfer: Transfer, y: Moments) -> Moments:
     """Second and later results: parts of a Split are alike; statistics and indices are not followed."""
-    return y if transfer is Transfer.MOVE else UNKNOWN
+    return y if transfer in (Transfer.MOVE, Transfer.KEEP) else UNKNOWN
 
 
 def of_constant(facts: ConstantFacts) -> Moments:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mezzo.dtypes import FLOATING, DType
-from mezzo.estimates.moments import INTEGER, POSITIVE, RAW, SIGMA, TOUCHING, UNIT, Moments, moments
+from mezzo.estimates.moments import HARD, INTEGER, POSITIVE, RAW, SIGMA, TOUCHING, UNIT, Moments, moments
 from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
 from mezzo.graph import Kind, Node
@@ -58,7 +58,7 @@ def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> 
 
 
 def _truth() -> Moments:
-    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | RAW)
+    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD | RAW)
 
 
 def _float_input(site: Site, name: str, value: int) -> Assumption:
@@ -70,7 +70,9 @@ def _float_input(site: Site, name: str, value: int) -> Assumption:
         return Assumption(name, held, "positions or time steps, since a sine reads it")
     offset, scale, why = _prologue(site, value)
     if _is_probability(site, value):
-        return Assumption(name, moments(0.3, 0.3, 0.0, 1.0, POSITIVE | UNIT | TOUCHING | RAW), "reads as a probability")
+        return Assumption(
+            name, moments(0.3, 0.3, 0.0, 1.0, POSITIVE | UNIT | HARD | TOUCHING | RAW), "reads as a probability"
+        )
     root_or_log = _positive_reader(site, value)
     if root_or_log is not None:
         touching = TOUCHING if root_or_log is Transfer.LOGARITHM else 0  # powers and counts, among them silence
@@ -87,7 +89,7 @@ def _readers(site: Site, value: int) -> Iterator[tuple[Node, int]]:
     while queue and len(seen) < 64:
         for use in site.graph.uses[queue.pop()]:
             node = site.graph.nodes[use.node]
-            is_moved = site.transfer(node) in (Transfer.MOVE, Transfer.CAST) and use.operand == 0
+            is_moved = site.transfer(node) in (Transfer.MOVE, Transfer.KEEP, Transfer.CAST) and use.operand == 0
             if node.kind is Kind.OUTPUT or not node.outputs:
                 continue
             if is_moved or node.kind in (Kind.TIE, Kind.SOURCE, Kind.CAST):
@@ -145,7 +147,7 @@ def _becomes_angle(site: Site, value: int) -> bool:
         at, has_frequencies = queue.pop()
         for node, operand in _readers(site, at):
             transfer = site.transfer(node)
-            if transfer is Transfer.PERIODIC:
+            if transfer in (Transfer.SINE, Transfer.COSINE):
                 if has_frequencies:
                     return True
                 continue
@@ -182,7 +184,36 @@ def _is_probability(site: Site, value: int) -> bool:
             high = stated if high is None and isinstance(stated, float) else high
             if high is not None and 0.5 < high <= 1.0:
                 return True
+        if _is_log_of_log(site, node):
+            return True
     return False
+
+
+def _is_log_of_log(site: Site, node: Node) -> bool:
+    """Whether a node is, or adds an epsilon for, a logarithm whose negative goes into another: -log(-log(u))."""
+    for _ in range(4):
+        value = node.outputs[0]
+        readers = [] if value is None else [reader for reader, _ in _readers(site, value)]
+        if len(readers) != 1:
+            return False
+        is_log = site.transfer(node) is Transfer.LOGARITHM
+        if is_log and site.transfer(readers[0]) is Transfer.NEGATE:
+            following = readers[0].outputs[0]
+            after = set() if following is None else {reader.id for reader, _ in _readers(site, following)}
+            nodes = [site.graph.nodes[number] for number in sorted(after)]
+            return any(_takes_log(site, reader) for reader in nodes)
+        if is_log or site.transfer(node) is not Transfer.ADD:
+            return False
+        node = readers[0]
+    return False
+
+
+def _takes_log(site: Site, node: Node) -> bool:
+    """Whether a node is a logarithm, or what it gives goes into one."""
+    if site.transfer(node) is Transfer.LOGARITHM:
+        return True
+    value = node.outputs[0] if site.transfer(node) in (Transfer.ADD, Transfer.CLIP, Transfer.MAXIMUM) else None
+    return value is not None and any(site.transfer(r) is Transfer.LOGARITHM for r, _ in _readers(site, value))
 
 
 def _positive_reader(site: Site, value: int) -> Transfer | None:

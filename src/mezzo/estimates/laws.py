@@ -10,7 +10,7 @@ from mezzo.facts import Transfer
 from mezzo.graph import Node
 
 # What FP32 itself does not keep is never asked for.
-FINEST = 2e-6
+FINEST = 3e-8
 
 
 class Demand(NamedTuple):

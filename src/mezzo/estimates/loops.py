@@ -107,7 +107,10 @@ def extrapolated(seen: list[Moments], trips: int) -> Moments:
     std = max(variance, 0.0) ** 0.5
     flags = third.flags & second.flags
     low = min(mean - SIGMA * std, third.low) if not flags & POSITIVE else min(third.low, mean)
-    return moments(mean, std, low, max(mean + SIGMA * std, third.high), flags)
+    high = max(mean + SIGMA * std, third.high)
+    if flags & INTEGER:  # a count may go on by its most each time
+        high = max(high, third.high + max(third.high - second.high, 0.0) * left)
+    return moments(mean, std, low, high, flags)
 
 
 def _series(first: float, second: float, left: int) -> float:

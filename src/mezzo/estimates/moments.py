@@ -18,6 +18,7 @@ CONSTANT = 16
 POSITIVE = 32  # never below 0, by its mathematics
 UNIT = 64  # within 0 and 1, by its mathematics, and may reach both
 TOUCHING = 128  # many of its numbers are zero
+HARD = 512  # its ends are bounds, by its mathematics
 RARE = 256  # comes as near to zero as its low end says only where a guard against zero is met
 
 # Sampled values are taken to stay within this many standard deviations when asked whether they overflow.
@@ -107,12 +108,34 @@ def low_of_sum(mean: float, std: float, terms: float, least: float) -> float:
 def scaled(x: Moments, factor: float) -> Moments:
     """x times a number."""
     ends = x.low * factor, x.high * factor
-    flags = x.flags & (MASKED | LOST)
+    flags = x.flags & (MASKED | LOST | HARD)
     if factor >= 0.0:
-        flags |= x.flags & POSITIVE
-    if factor == int(factor) if abs(factor) < BELIEVABLE else False:
+        flags |= x.flags & (POSITIVE | TOUCHING)
+    if abs(factor) < BELIEVABLE and factor == int(factor):
         flags |= x.flags & INTEGER
     return _new((x.mean * factor, x.std * abs(factor), min(ends), max(ends), flags))
+
+
+def shifted(x: Moments, offset: float) -> Moments:
+    """x plus a number. Of numbers within bounds the sum is within bounds too: a probability's complement is one."""
+    low, high = x.low + offset, x.high + offset
+    flags = x.flags & (MASKED | LOST | HARD)
+    if offset == int(offset):
+        flags |= x.flags & INTEGER
+    if x.flags & HARD and low >= -_ROUNDED:
+        flags |= POSITIVE
+        low = max(low, 0.0)
+        if high <= 1.0 + _ROUNDED:
+            flags |= UNIT
+        if low <= _ROUNDED:
+            flags |= TOUCHING
+    elif x.flags & POSITIVE and offset >= 0.0:
+        flags |= POSITIVE
+    return moments(x.mean + offset, x.std, low, max(high, low), flags)
+
+
+# What FP32 makes of a bound.
+_ROUNDED = 1e-12
 
 
 def hull(parts: "list[Moments]") -> Moments:

@@ -141,6 +141,7 @@ def random(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 LAWS: Laws = {
+    Transfer.KEEP: Law(moved, _first_only),
     Transfer.MOVE: Law(moved, _first_only),
     Transfer.JOIN: Law(joined, passed),
     Transfer.SELECT: Law(selected, passed),

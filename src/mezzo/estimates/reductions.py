@@ -10,6 +10,7 @@ from mezzo.estimates.moments import (
     MASKED,
     POSITIVE,
     SIGMA,
+    TOUCHING,
     UNIT,
     UNKNOWN,
     Moments,
@@ -35,6 +36,8 @@ def summed(x: Moments, terms: float) -> Moments:
     low, high = mean - SIGMA * std, mean + SIGMA * std
     if x.flags & POSITIVE:
         low = low_of_sum(mean, std, terms, terms * x.low)
+        if x.flags & TOUCHING and mean < 2.0 * std:  # few enough to be zero together
+            return moments(mean, std, 0.0, min(high, terms * x.high), POSITIVE | TOUCHING | x.flags & INTEGER)
     if x.flags & UNIT and x.flags & INTEGER:  # a count: all of them may be one
         return moments(mean, std, 0.0, terms, POSITIVE | INTEGER)
     low, high = max(low, terms * x.low), min(max(high, x.high), terms * x.high) if terms > 1 else x.high

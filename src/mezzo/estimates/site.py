@@ -21,7 +21,7 @@ class Site:
     """A graph under estimation. `tolerance`: the share of its worth that an output may be off by. `held` are the
     estimates by value id; laws read it, the walk writes it.
 
-    `origin`: the value of which a value is the same numbers moved, itself elsewhere. `reduced`: of a value that an
+    `origin`: the value of which a value is the same numbers moved, itself elsewhere; `kept`: in their order, too. `reduced`: of a value that an
     axis was reduced to, the law that did it and the value reduced, each seen through moves.
     """
 
@@ -29,6 +29,7 @@ class Site:
     rows: Sequence[OpFacts | None]
     held: list[Moments]
     origin: list[int]
+    kept: list[int]
     tolerance: float
     reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
     derived: dict[int, Shape] = field(default_factory=dict)
@@ -71,9 +72,23 @@ class Site:
         return UNKNOWN if value is None else self.held[value]
 
     def is_same(self, node: Node) -> bool:
-        """Whether the first two operands are the same numbers."""
+        """Whether the first two operands are the same numbers in the same order."""
+        first, second = self.operand(node, 0), self.operand(node, 1)
+        return first is not None and second is not None and self.kept[first] == self.kept[second]
+
+    def is_moved(self, node: Node) -> bool:
+        """Whether the first two operands are the same numbers, moved or not."""
         first, second = self.operand(node, 0), self.operand(node, 1)
         return first is not None and second is not None and self.origin[first] == self.origin[second]
+
+    def step_of_running_sum(self, first: int, second: int) -> Moments | None:
+        """What two parts of one running sum differ by: what was added between them."""
+        if self.origin[first] != self.origin[second] or self.kept[first] == self.kept[second]:
+            return None
+        maker = self.producer(self.origin[first])
+        if self.transfer(maker) is not Transfer.RUNNING_SUM or maker.inputs[0] is None:
+            return None
+        return self.held[maker.inputs[0]]
 
     def producer(self, value: int) -> Node:
         return self.graph.nodes[self.graph.values[value].producer]
@@ -182,6 +197,6 @@ _REDUCTIONS = frozenset(
      Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
 )  # fmt: skip
 _RESHAPING = frozenset(
-    {Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE, Transfer.RANGE,
+    {Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE, Transfer.RANGE,
      Transfer.ONE_HOT, Transfer.FILL, Transfer.POOL, Transfer.ATTENTION, Transfer.RECURRENT}
 )  # fmt: skip

@@ -364,7 +364,8 @@ def read_call(reader: "Reader", frame: Frame, proto: onnx.NodeProto, function: o
             inner.env.names[name] = values[0]
         else:
             reader.widened.discard(Use(tie, 0))
-            inner.env.names[name] = reader.add_value(name, value_type, node, inner.scope, size)
+            inner.env.names[name] = entered = reader.add_value(name, value_type, node, inner.scope, size)
+            reader.entered[entered] = value
     reader.read_nodes(inner, function.node)
     if len(proto.output) > len(function.output):
         raise ModelError(

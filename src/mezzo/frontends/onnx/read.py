@@ -48,6 +48,7 @@ class Reader:
         self.scopes: list[Scope] = []
         self.constants: dict[int, ConstantFacts] = {}
         self.wide_constants: dict[int, ConstantFacts] = {}
+        self.entered: dict[int, int] = {}
         self.widened: set[Use] = set()
         self.aliased: set[Use] = set()
         self.form_makers: dict[tuple[int, DType], int | None] = {}
@@ -195,6 +196,7 @@ class Reader:
                 tuple(self.notes),
                 Modules(self.handles.protos),
                 Shapes(self.shapes, self.values, self.handles.tensors),
+                self.entered,
                 self.wide_constants,
                 Integers(self.values, self.handles.tensors, self.nodes, self.handles.protos),
             ),

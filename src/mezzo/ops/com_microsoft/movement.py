@@ -6,8 +6,8 @@ SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 
 FACTS: tuple[OpFacts, ...] = (
     # The identity in inference; in training it also scales by 1 / (1 - ratio).
-    facts("BitmaskDropout", Cost.MOVEMENT, function=Function.IDENTITY, keeps_values=True, transfer=Transfer.MOVE),
-    facts("ExpandDims", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
+    facts("BitmaskDropout", Cost.MOVEMENT, function=Function.IDENTITY, keeps_values=True, transfer=Transfer.KEEP),
+    facts("ExpandDims", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.KEEP),
     facts("GatherND", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
     # It writes minus infinity over the scores of repeated tokens.
     facts("NGramRepeatBlock", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),

@@ -6,8 +6,8 @@ SOURCE = "ONNX 1.23 operator documentation, opsets 11 to 28"
 
 FACTS: tuple[OpFacts, ...] = (
     facts("ConcatFromSequence", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
-    facts("Optional", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
-    facts("OptionalGetElement", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
+    facts("Optional", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.KEEP),
+    facts("OptionalGetElement", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.KEEP),
     facts("OptionalHasElement", Cost.GENERATOR, is_bounded=True),
     facts("SequenceAt", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
     facts("SequenceConstruct", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.JOIN),
