@@ -89,15 +89,15 @@ def _measure(case: Case, expected: Answers, to: str, policy: str) -> Row:
 
 
 def print_table(rows: Sequence[Row], kind: Kind, console: Console) -> None:
-    """One line per class: of the cases that hurt, how many are right."""
-    columns = sorted({(row.to, row.policy) for row in rows}, key=lambda pair: (FORMATS.index(pair[0]), pair[1]))
+    """One line per format and policy: of the cases of a class that hurt, how many are right."""
     table = Table(title="right of those that a naive conversion gets wrong (wrong of the harmless ones)")
-    for name in ("class", "cases", *(f"{to} {policy}" for to, policy in columns)):
+    classes = [*dict.fromkeys(row.klass for row in rows), "all"]
+    for name in ("format", "policy", *classes):
         table.add_column(name)
-    for klass in [*dict.fromkeys(row.klass for row in rows), "all"]:
-        chosen = [row for row in rows if klass in (row.klass, "all")]
-        cells = [_share([row for row in chosen if (row.to, row.policy) == column], kind) for column in columns]
-        table.add_row(klass, str(len({row.case for row in chosen})), *cells)
+    for to, policy in dict.fromkeys((row.to, row.policy) for row in rows):
+        own = [row for row in rows if (row.to, row.policy) == (to, policy)]
+        cells = [_share([row for row in own if klass in (row.klass, "all")], kind) for klass in classes]
+        table.add_row(to, policy, *cells)
     console.print(table)
 
 
