@@ -88,22 +88,22 @@ def _measure(case: Case, expected: Answers, to: str, policy: str) -> Row:
     return Row(case.idiom.klass, case.name, case.spelling, to, policy, is_right, error, why, heavy, heavy_high)
 
 
-def print_table(rows: Sequence[Row], console: Console) -> None:
-    """One line per class: of the cases that hurt, how many are right."""
-    columns = sorted({(row.to, row.policy) for row in rows}, key=lambda pair: (FORMATS.index(pair[0]), pair[1]))
+def print_table(rows: Sequence[Row], kind: Kind, console: Console) -> None:
+    """One line per format and policy: of the cases of a class that hurt, how many are right."""
     table = Table(title="right of those that a naive conversion gets wrong (wrong of the harmless ones)")
-    for name in ("class", "cases", *(f"{to} {policy}" for to, policy in columns)):
+    classes = [*dict.fromkeys(row.klass for row in rows), "all"]
+    for name in ("format", "policy", *classes):
         table.add_column(name)
-    for klass in [*dict.fromkeys(row.klass for row in rows), "all"]:
-        chosen = [row for row in rows if klass in (row.klass, "all")]
-        cells = [_share([row for row in chosen if (row.to, row.policy) == column]) for column in columns]
-        table.add_row(klass, str(len({row.case for row in chosen})), *cells)
+    for to, policy in dict.fromkeys((row.to, row.policy) for row in rows):
+        own = [row for row in rows if (row.to, row.policy) == (to, policy)]
+        cells = [_share([row for row in own if klass in (row.klass, "all")], kind) for klass in classes]
+        table.add_row(to, policy, *cells)
     console.print(table)
 
 
-def _share(rows: Sequence[Row]) -> str:
+def _share(rows: Sequence[Row], kind: Kind) -> str:
     judged = [row for row in rows if row.is_right is not None]
-    hurt = [row for row in judged if (row.case, row.to) in hurting()]
+    hurt = [row for row in judged if (row.case, row.to) in hurting(kind)]
     right = sum(bool(row.is_right) for row in hurt)
     missed = sum(not row.is_right for row in judged) - (len(hurt) - right)
     share = f" {right / len(hurt):.0%}" if hurt else ""
@@ -128,11 +128,6 @@ def print_failures(rows: Iterable[Row], console: Console) -> None:
         if row.is_right is False or (row.heavy_high and row.klass == Kind.CONTROLS.value):
             why = row.why or f"keeps {row.heavy_high} of {row.heavy} heavy operators in FP32"
             console.print(escape(f"{row.to} {row.policy}: {row.case}: {why} [{row.spelling}]"))
-
-
-def keep_naive(rows: Sequence[Row], chosen: Sequence[Case]) -> None:
-    pairs = frozenset((row.case, row.to) for row in rows if row.is_right is False)
-    record(pairs, [case.name for case in chosen])
 
 
 def read_options() -> argparse.Namespace:
@@ -164,6 +159,7 @@ def choose(options: argparse.Namespace) -> list[Case]:
 
 def main() -> int:
     options = read_options()
+    kind = Kind(options.set)
     console = Console() if sys.stdout.isatty() else Console(width=230)
     chosen = choose(options)
     policies = [NAIVE] if options.measure_naive else options.policy
@@ -176,11 +172,12 @@ def main() -> int:
     else:
         rows = [row for case in chosen for row in work(case)]
     if options.measure_naive:
-        keep_naive(rows, chosen)
-    if options.set == Kind.CONTROLS.value:
+        hurt = frozenset((row.case, row.to) for row in rows if row.is_right is False)
+        record(kind, hurt, [case.name for case in chosen])
+    if kind is Kind.CONTROLS:
         print_controls(rows, console)
     else:
-        print_table(rows, console)
+        print_table(rows, kind, console)
     if options.failures:
         print_failures(rows, console)
     nobody = sum(row.is_right is None for row in rows)

@@ -4,12 +4,12 @@ import enum
 from functools import cache
 from pathlib import Path
 
-from spellings import cancellation, controls, epsilons, integers, norms, state, weights
+from spellings import cancellation, controls, epsilons, heldout, integers, norms, state, weights
 from spellings.cases import Case, cases_of
 
 FORMATS = ("fp16", "bf16")
 CLASSES = (state, integers, weights, norms, epsilons, cancellation)
-_RECORD = Path(__file__).parent / "hurting.txt"
+_FOLDER = Path(__file__).parent
 
 
 class Kind(enum.Enum):
@@ -17,6 +17,7 @@ class Kind(enum.Enum):
 
     SPELLINGS = "spellings"
     CONTROLS = "controls"
+    HELDOUT = "heldout"  # for a last count only
 
 
 def cases(kind: Kind = Kind.SPELLINGS) -> list[Case]:
@@ -26,24 +27,32 @@ def cases(kind: Kind = Kind.SPELLINGS) -> list[Case]:
             return [case for module in CLASSES for case in cases_of(module.IDIOMS)]
         case Kind.CONTROLS:
             return cases_of(controls.IDIOMS)
+        case Kind.HELDOUT:
+            return cases_of(heldout.IDIOMS)
 
 
 @cache
-def hurting() -> frozenset[tuple[str, str]]:
+def hurting(kind: Kind = Kind.SPELLINGS) -> frozenset[tuple[str, str]]:
     """(case, format) pairs that go wrong when everything runs low, as measured once and kept beside this file."""
     pairs = []
-    for line in _RECORD.read_text().splitlines():
+    path = _record_of(kind)
+    for line in path.read_text().splitlines() if path.exists() else ():
         name, _, formats = line.rpartition(": ")
         pairs += [(name, to) for to in formats.split()]
     return frozenset(pairs)
 
 
-def record(pairs: frozenset[tuple[str, str]], names: list[str]) -> None:
+def record(kind: Kind, pairs: frozenset[tuple[str, str]], names: list[str]) -> None:
     """Keep what a naive conversion gets wrong of the cases with these names; what is known of others stays."""
-    known = {pair for pair in hurting() if pair[0] not in names} if _RECORD.exists() else set()
+    existing = {case.name for case in cases(kind)} - set(names)
+    known = {pair for pair in hurting(kind) if pair[0] in existing}
     by_name: dict[str, list[str]] = {}
     for name, to in sorted(known | pairs, reverse=True):
         by_name.setdefault(name, []).append(to)
     lines = [f"{name}: {' '.join(formats)}" for name, formats in sorted(by_name.items())]
-    _RECORD.write_text("\n".join(lines) + "\n")
+    _record_of(kind).write_text("\n".join(lines) + "\n" if lines else "")
     hurting.cache_clear()
+
+
+def _record_of(kind: Kind) -> Path:
+    return _FOLDER / f"hurting_{kind.value}.txt"
