@@ -119,7 +119,8 @@ class ConstantFacts(NamedTuple):
     """What a constant holds, without its numbers. Magnitudes skip zeros, infinities and NaN; 0.0 where none is left.
 
     `values` is the full content of a constant of at most 8 elements, else None. `mean`, `rms`, `minimum` and `maximum`
-    are of all finite numbers, zeros included; `rms` is None where the front end has not measured them.
+    are of all finite numbers, zeros included; `rms` is None where the front end has not measured them. `faint`: the
+    magnitude that a quarter of the numbers, zeros apart, stay below, where it is far below `rms`; else None.
     """
 
     elements: int
@@ -133,6 +134,7 @@ class ConstantFacts(NamedTuple):
     rms: float | None = None
     minimum: float = 0.0
     maximum: float = 0.0
+    faint: float | None = None
 
 
 @dataclass(frozen=True)

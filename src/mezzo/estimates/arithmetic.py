@@ -42,28 +42,42 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if len(xs) == 2:
         if site.is_same(node):
             return scaled(total, 2.0)
-        step = _step_of_running_sum(site, node)
-        if step is not None:
-            return step
+        taken = _taken_off(site, node)
+        if taken is not None:
+            plain, part = taken
+            step = site.step_of_running_sum(plain, part)
+            rest = _rest(site, plain, part) if step is None else step
+            if rest is not None:
+                return rest
+        site.note_parts(node, xs)
     for x in xs[1:]:
         total = _sum(total, x)
     return total
 
 
-def _step_of_running_sum(site: Site, node: Node) -> Moments | None:
-    """What neighbours in a running sum differ by, where one of them is taken off by its negative."""
+def _rest(site: Site, first: int, second: int) -> Moments | None:
+    """What a difference of sums leaves: (a + b) - a, and a - (a + b)."""
+    left = site.without_part(first, second)
+    if left is not None:
+        return left
+    taken = site.without_part(second, first)
+    return None if taken is None else scaled(taken, -1.0)
+
+
+def _taken_off(site: Site, node: Node) -> tuple[int, int] | None:
+    """The two values of a sum that is a difference: one operand is a negative."""
     for first, second in ((0, 1), (1, 0)):
         value, plain = node.inputs[second], node.inputs[first]
         if value is None or plain is None:
             continue
         maker = site.producer(value)
         if site.transfer(maker) is Transfer.NEGATE and maker.inputs[0] is not None:
-            return site.step_of_running_sum(plain, maker.inputs[0])
+            return plain, maker.inputs[0]
         if site.transfer(maker) is Transfer.MULTIPLY:
             for k in range(2):
                 other = site.operand(maker, k)
                 if site.number(site.operand(maker, 1 - k)) == -1.0 and other is not None:
-                    return site.step_of_running_sum(plain, other)
+                    return plain, other
     return None
 
 
@@ -109,6 +123,9 @@ def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     step = site.step_of_running_sum(first, second)
     if step is not None:  # neighbours in a running sum differ by what was added
         return step
+    rest = _rest(site, first, second)
+    if rest is not None:
+        return rest
     return _sum(a, scaled(b, -1.0))
 
 

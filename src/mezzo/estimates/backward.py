@@ -177,6 +177,10 @@ class Backward:
         facts = self.site.constant(value)
         if facts is not None and facts.values is not None:
             return _constant_error(facts.values, low, absolute, relative)
+        if facts is not None and facts.faint is not None:
+            lost = _BELOW_NORMAL * low.smallest_subnormal
+            if lost > self.site.tolerance * facts.faint:  # a quarter of its numbers, whatever the largest are
+                return lost
         if x.low == x.high and not x.flags & MASKED:
             return _constant_error((x.mean,), low, absolute, relative)
         if x.flags & INTEGER and largest(x) <= low.largest_exact_integer:

@@ -42,6 +42,7 @@ class Forward:
     assumptions: dict[int, Assumption] = field(default_factory=dict)
     blown: dict[int, float] = field(default_factory=dict)
     entering: dict[int, list[int]] = field(default_factory=dict)  # by call: values that enter it without a tie
+    known: dict[tuple[object, ...], int] = field(default_factory=dict)  # by operator and operands: a result
     strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
 
     def walk(self) -> None:
@@ -54,6 +55,7 @@ class Forward:
         for _ in range(self.loops.sweeps):
             self.loops.advance(self.site)
             self.blown.clear()
+            self.known.clear()
             for node in nodes:
                 if node.kind is Kind.OP or node.kind is Kind.TIE or node.kind is Kind.CAST:
                     self._visit(node)
@@ -66,7 +68,9 @@ class Forward:
         elif kind is Kind.SOURCE:
             value = node.outputs[0]
             if value is not None:
-                held[value] = self._source(node, value)
+                held[value] = x = self._source(node, value)
+                if x.low == x.high and not x.flags & LOST:  # one number is one number, wherever it is stored
+                    self.site.kept[value] = self.known.setdefault((x.low,), value)
         elif kind is Kind.TIE:
             self._tie(node)
         elif kind is Kind.INPUT:
@@ -102,6 +106,10 @@ class Forward:
         for other in node.outputs[1:]:
             if other is not None:
                 held[other] = _other_result(transfer, y)
+        if not node.attributes:  # worked out before: the same numbers again
+            kept = site.kept
+            key = (node.op, *[None if value is None else kept[value] for value in node.inputs])
+            kept[result] = self.known.setdefault(key, result)
         if transfer in (Transfer.MOVE, Transfer.KEEP) and node.inputs[0] is not None:
             site.origin[result] = site.origin[node.inputs[0]]
             if transfer is Transfer.KEEP:

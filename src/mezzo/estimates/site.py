@@ -33,6 +33,7 @@ class Site:
     tolerance: float
     reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
     derived: dict[int, Shape] = field(default_factory=dict)
+    parts: dict[int, tuple[tuple[int, Moments], ...]] = field(default_factory=dict)
 
     def transfer(self, node: Node) -> Transfer | None:
         row = self.rows[node.id]
@@ -80,6 +81,19 @@ class Site:
         """Whether the first two operands are the same numbers, moved or not."""
         first, second = self.operand(node, 0), self.operand(node, 1)
         return first is not None and second is not None and self.origin[first] == self.origin[second]
+
+    def note_parts(self, node: Node, xs: Sequence[Moments]) -> None:
+        """Remember what a sum of two is the sum of."""
+        first, second, result = node.inputs[0], node.inputs[1], node.outputs[0]
+        if first is not None and second is not None and result is not None and xs[0].std and xs[1].std:
+            self.parts[result] = (self.kept[first], xs[1]), (self.kept[second], xs[0])
+
+    def without_part(self, total: int, part: int) -> Moments | None:
+        """What is left of a sum once one of its parts is taken off again."""
+        for kept, rest in self.parts.get(self.kept[total], ()):
+            if kept == self.kept[part]:
+                return rest
+        return None
 
     def step_of_running_sum(self, first: int, second: int) -> Moments | None:
         """What two parts of one running sum differ by: what was added between them."""

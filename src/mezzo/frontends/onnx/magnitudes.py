@@ -127,17 +127,24 @@ def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
     values = tuple(kept) if elements <= _KEPT_ELEMENTS else None
     return ConstantFacts(
         elements, large, small, has_infinity, has_nan, has_negative, values, *sums.mean_and_rms(), sums.minimum,
-        sums.maximum,
+        sums.maximum, sums.faint(large),
     )  # fmt: skip
+
+
+# Of the first pieces of a payload so many numbers each are kept, to see how small the small ones are.
+_PIECES, _SAMPLES = 8, 4096
+# The largest of normally distributed weights is some six times their root mean square.
+_STANDS_OUT = 12.0
 
 
 class Sums:
     """Sums, squares and signed extremes of the finite numbers of a payload that comes in pieces."""
 
-    __slots__ = ("count", "maximum", "minimum", "square", "total")
+    __slots__ = ("count", "maximum", "minimum", "samples", "square", "total")
 
     def __init__(self) -> None:
         self.count, self.total, self.square, self.minimum, self.maximum = 0, 0.0, 0.0, 0.0, 0.0
+        self.samples: list[Array] = []
 
     def add(self, chunk: Array) -> None:
         """Add a piece. In FP32 where that neither overflows nor vanishes; squares of 1e-20 and 1e20 need FP64."""
@@ -150,11 +157,22 @@ class Sums:
             low, high = float(numbers.min()), float(numbers.max())
         if not max(-low, high) < 1e15 or max(-low, high) < 1e-15:
             numbers = numbers.astype(np.float64)
+        if len(self.samples) < _PIECES:
+            self.samples.append(numbers[:: max(numbers.size // _SAMPLES, 1)].copy())
         self.minimum = low if not self.count else min(self.minimum, low)
         self.maximum = high if not self.count else max(self.maximum, high)
         self.count += numbers.size
         self.total += float(numbers.sum())
         self.square += float(np.dot(numbers, numbers))
+
+    def faint(self, largest: float) -> float | None:
+        """The magnitude a quarter of a sample stays below, zeros apart; looked for where the largest stands out."""
+        _, size = self.mean_and_rms()
+        if not self.samples or largest < _STANDS_OUT * size:
+            return None
+        magnitudes = np.abs(np.concatenate(self.samples))
+        magnitudes = magnitudes[magnitudes > 0]
+        return float(np.quantile(magnitudes, 0.25)) if magnitudes.size else None
 
     def mean_and_rms(self) -> tuple[float, float]:
         """Mean and root mean square; 0.0 of nothing."""
