@@ -67,12 +67,15 @@ def estimate(
     forward.walk()
     backward = Backward(site, LAWS, low, loops)
     backward.walk()
+    limit = low.overflow_from
     overflowing = [
         (number, largest(x))
         for number, x in enumerate(site.held)
-        if not x.flags & LOST and graph.values[number].dtype is HIGH and largest(x) >= low.overflow_from
+        if (x.high >= limit or x.low <= -limit)
+        and not x.flags & LOST
+        and graph.values[number].dtype is HIGH
         and number not in graph.constants
-    ]  # fmt: skip
+    ]
     overflowing += [(n, size) for n, size in forward.blown.items() if graph.values[n].dtype is HIGH]
     return Estimates(
         site.held,

@@ -45,6 +45,16 @@ class Backward:
     endurance: dict[int, float] = field(default_factory=dict)  # by tie: over how many trips errors add up
     lengthened: dict[int, int] = field(default_factory=dict)  # by value that ends a trip: its tie
 
+    def __post_init__(self) -> None:
+        self._half_eps = self.low.eps / 2
+        self._vanishing = _BELOW_NORMAL * self.low.smallest_subnormal
+        # Constants of which a quarter of the numbers vanishes, whatever the largest are.
+        self._faint = frozenset(
+            value
+            for value, facts in self.site.graph.constants.items()
+            if facts.faint is not None and self._vanishing > self.site.tolerance * facts.faint
+        )
+
     def walk(self) -> None:
         """Ask from the outputs back; models with loops twice, since a loop's own gain is known after the first."""
         nodes = self.site.graph.nodes
@@ -84,8 +94,12 @@ class Backward:
 
     def _demand_of(self, node: Node) -> Demand | None:
         """The strictest of what is asked of a node's results."""
+        outputs = node.outputs
+        if len(outputs) == 1 and not self.lengthened and outputs[0] is not None:
+            absolute = self.absolute[outputs[0]]
+            return None if absolute == math.inf else Demand(absolute, self.relative[outputs[0]])
         absolute = relative = math.inf
-        for value in node.outputs:
+        for value in outputs:
             if value is not None:
                 absolute = min(absolute, self.absolute[value])
                 relative = min(relative, self.relative[value])
@@ -155,16 +169,21 @@ class Backward:
     def _ask(self, value: int, node: Node, operand: int, wish: Demand) -> None:
         """Note what a reader asks of a value, and whether the low format gives it."""
         x = self.site.held[value]
-        if x.flags & LOST or wish.absolute != wish.absolute:
+        absolute, relative = wish
+        if x.flags & LOST or absolute != absolute:
             return
-        size = rms(x)
-        floor = FINEST * size
-        absolute = max(wish.absolute, floor)
-        relative = max(wish.relative, FINEST)
+        size = math.sqrt(x.mean * x.mean + x.std * x.std)
+        if absolute < FINEST * size:
+            absolute = FINEST * size
+        if relative < FINEST:
+            relative = FINEST
         if absolute < self.absolute[value]:
             self.absolute[value] = absolute
         if relative < self.relative[value]:
             self.relative[value] = relative
+        most = x.high if x.high > -x.low else -x.low
+        if self._half_eps * most + self._vanishing <= absolute and value not in self._faint:
+            return  # whatever the value is: no number of it is off by more
         if self.site.graph.values[value].dtype is not HIGH or node.signature.inputs[operand] is Role.FIXED:
             return
         error = self._error(value, x, size, absolute, relative)
@@ -174,19 +193,17 @@ class Backward:
     def _error(self, value: int, x: Moments, size: float, absolute: float, relative: float) -> float | None:
         """What rounding does to a value, if that is more than is tolerated."""
         low = self.low
+        if value in self._faint:
+            return self._vanishing
         facts = self.site.constant(value)
         if facts is not None and facts.values is not None:
             return _constant_error(facts.values, low, absolute, relative)
-        if facts is not None and facts.faint is not None:
-            lost = _BELOW_NORMAL * low.smallest_subnormal
-            if lost > self.site.tolerance * facts.faint:  # a quarter of its numbers, whatever the largest are
-                return lost
         if x.low == x.high and not x.flags & MASKED:
             return _constant_error((x.mean,), low, absolute, relative)
         if x.flags & INTEGER and largest(x) <= low.largest_exact_integer:
             return None
         rounding = _ROUNDING * low.eps * size
-        vanishing = min(_BELOW_NORMAL * low.smallest_subnormal, size)
+        vanishing = min(self._vanishing, size)
         if rounding + vanishing <= absolute:
             return None
         if _ROUNDING * low.eps <= relative:
@@ -203,9 +220,9 @@ _ABSENT = Moments(0.0, 0.0, 0.0, 0.0, LOST)
 
 def _constant_error(values: Sequence[float], low: Format, absolute: float, relative: float) -> float | None:
     """The largest error that rounding makes in few known numbers, if that is more than is tolerated."""
-    worst = 0.0
+    worst, limit = 0.0, low.overflow_from
     for number in values:
-        if not abs(number) < low.overflow_from:
+        if not abs(number) < limit:
             continue  # infinite on purpose, or a matter of range
         error = abs(rounded(number, low) - number)
         if error > absolute and error > relative * abs(number):
@@ -216,10 +233,10 @@ def _constant_error(values: Sequence[float], low: Format, absolute: float, relat
 def rounded(number: float, low: Format) -> float:
     """A number rounded to nearest even in a format, infinity past its range."""
     magnitude = abs(number)
-    if magnitude >= low.overflow_from:
-        return math.copysign(math.inf, number)
     if not magnitude:
         return number
+    if magnitude > low.max_finite:
+        return math.copysign(math.inf if magnitude >= low.overflow_from else low.max_finite, number)
     step = max(2.0 ** (math.frexp(magnitude)[1] - 1) * low.eps, low.smallest_subnormal)
     return round(number / step) * step
 

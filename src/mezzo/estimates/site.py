@@ -21,8 +21,9 @@ class Site:
     """A graph under estimation. `tolerance`: the share of its worth that an output may be off by. `held` are the
     estimates by value id; laws read it, the walk writes it.
 
-    `origin`: the value of which a value is the same numbers moved, itself elsewhere; `kept`: in their order, too. `reduced`: of a value that an
-    axis was reduced to, the law that did it and the value reduced, each seen through moves.
+    `origin`: the value of which a value is the same numbers moved, itself elsewhere; `kept`: in their order, too.
+    `reduced`: of a value that an axis was reduced to, the law that did it and the value reduced, each seen through
+    moves. `parts`: of a sum of two, each operand with what the other one holds.
     """
 
     graph: Graph
@@ -211,6 +212,6 @@ _REDUCTIONS = frozenset(
      Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
 )  # fmt: skip
 _RESHAPING = frozenset(
-    {Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE, Transfer.RANGE,
-     Transfer.ONE_HOT, Transfer.FILL, Transfer.POOL, Transfer.ATTENTION, Transfer.RECURRENT}
+    {Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE,
+     Transfer.RANGE, Transfer.ONE_HOT, Transfer.FILL, Transfer.POOL, Transfer.ATTENTION, Transfer.RECURRENT}
 )  # fmt: skip

@@ -33,6 +33,18 @@ class NodeAttributes(Mapping[str, object]):
                     return value
         raise KeyError(name)
 
+    def get(self, name: str, default: object = None) -> object:
+        """The same without an exception, which costs as much as the look."""
+        for attribute in self._proto.attribute:
+            if attribute.name == name:
+                value = decode(attribute)
+                return default if value is None else value
+        return default
+
+    def __bool__(self) -> bool:
+        """Whether there may be any: counting them would decode them all."""
+        return True
+
     def __iter__(self) -> Iterator[str]:
         return (a.name for a in self._proto.attribute if decode(a) is not None)
 
