@@ -114,8 +114,12 @@ def _labels(site: Site, node: Node) -> tuple[float, list[str]] | None:
     sizes: dict[str, int | None] = {}
     for value, subscript in zip(node.inputs, operands, strict=False):
         shape = site.shape(value)
-        if shape is not None and "." not in subscript and len(shape) == len(subscript):
-            sizes |= {letter: size for letter, size in zip(subscript, shape, strict=True) if size is not None}
+        if shape is None:
+            continue
+        before, dots, after = subscript.partition("...")
+        pairs = [*zip(before, shape, strict=False)]
+        pairs += [*zip(reversed(after), reversed(shape), strict=False)] if dots else []
+        sizes |= {letter: size for letter, size in pairs if size is not None}
     summed_over = set(left) - set(right) - set(",.")
     terms = math.prod(sizes.get(letter) or OPEN_LENGTH for letter in sorted(summed_over))
     return max(float(terms), 1.0), operands

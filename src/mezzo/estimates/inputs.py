@@ -103,10 +103,38 @@ def _readers(site: Site, value: int) -> Iterator[tuple[Node, int]]:
 def _constant_beside(site: Site, node: Node, operand: int) -> float | None:
     """The size of the constant that is the other operand, with its sign."""
     other = site.operand(node, 1 - operand)
-    facts = site.constant(other)
+    return None if other is None else _folded(site, other, _DEEPEST_FOLD)
+
+
+def _folded(site: Site, value: int, depth: int) -> float | None:
+    """The size of a constant, with its sign, where it is stored or made of constants; inputs are asked before them."""
+    facts = site.constant(value)
     if facts is None:
+        facts = site.graph.wide_constants.get(value)
+    if facts is not None:
+        return facts.mean if facts.rms is not None else facts.largest
+    node = site.producer(value)
+    if not depth or not node.inputs:
         return None
-    return facts.mean if facts.rms is not None else facts.largest
+    parts = [None if v is None else _folded(site, v, depth - 1) for v in node.inputs[:2]]
+    transfer, first, second = site.transfer(node), parts[0], parts[-1]
+    if first is None or second is None:
+        is_passing = transfer in (Transfer.KEEP, Transfer.MOVE, Transfer.CAST) or node.kind in (Kind.TIE, Kind.SOURCE)
+        return first if is_passing else None
+    if transfer is Transfer.MULTIPLY:
+        return first * second
+    if transfer is Transfer.ADD:
+        return first + second
+    if transfer is Transfer.SUBTRACT:
+        return first - second
+    if transfer is Transfer.DIVIDE:
+        return first / second if second else None
+    if transfer in (Transfer.NEGATE, Transfer.RECIPROCAL):
+        return -first if transfer is Transfer.NEGATE else 1.0 / first if first else None
+    return first if transfer in (Transfer.KEEP, Transfer.MOVE, Transfer.CAST) or node.kind is not Kind.OP else None
+
+
+_DEEPEST_FOLD = 4
 
 
 def _reads_as_mask(site: Site, value: int) -> bool:
@@ -265,6 +293,8 @@ def _prologue(site: Site, value: int) -> tuple[float, float, str]:
 def _affine(site: Site, node: Node, operand: int) -> tuple[float, float] | None:
     """Factor and offset of a constant step, per channel on the whole."""
     transfer = site.transfer(node)
+    if transfer is Transfer.NEGATE:
+        return -1.0, 0.0
     if transfer is Transfer.GIVEN_STATISTICS and operand == 0 and len(node.inputs) >= 5:
         facts = [site.constant(value) for value in node.inputs[1:5]]
         mean, variance = facts[2], facts[3]
@@ -278,7 +308,7 @@ def _affine(site: Site, node: Node, operand: int) -> tuple[float, float] | None:
     if transfer is Transfer.ADD:
         return 1.0, beside
     if transfer is Transfer.SUBTRACT:
-        return (1.0, -beside) if operand == 0 else None
+        return (1.0, -beside) if operand == 0 else (-1.0, beside)
     if transfer is Transfer.MULTIPLY:
         return beside, 0.0
     if transfer is Transfer.DIVIDE:

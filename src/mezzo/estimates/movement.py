@@ -74,6 +74,10 @@ def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moment
     bound = site.number(site.operand(test, 1)) if transfer in (Transfer.ABOVE, Transfer.BELOW) else None
     if bound is None or test.inputs[0] is None:
         return picked[0], picked[1]
+    tested = site.held[test.inputs[0]]
+    if not tested.flags & LOST and (tested.low > bound or tested.high < bound):  # one of them is never picked
+        chosen = picked[0 if (transfer is Transfer.ABOVE) == (tested.low > bound) else 1]
+        return chosen, chosen
     for k in range(2):
         value, x = node.inputs[k + 1], picked[k]
         if value is None or site.origin[value] != site.origin[test.inputs[0]] or x.flags & LOST:

@@ -55,8 +55,21 @@ def mean(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def pool(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    x = xs[0]
-    return x if x.flags & LOST else x._replace(flags=x.flags & ~INTEGER)
+    x, terms = xs[0], _window(node)
+    if x.flags & LOST or terms <= 1.0:
+        return x
+    y = scaled(summed(x, terms), 1.0 / terms)
+    return y._replace(flags=y.flags & ~INTEGER | x.flags & UNIT)
+
+
+def _window(node: Node) -> float:
+    """How many numbers a pool's window holds."""
+    sizes = node.attributes.get("kernel_shape")
+    return float(math.prod(sizes)) if isinstance(sizes, tuple) and sizes else 1.0
+
+
+def _pool_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    return (_share_of_sum(xs[0], y, demand, 1.0 / math.sqrt(max(_window(node), 1.0))),)
 
 
 def sum_of_squares(x: Moments, terms: float) -> Moments:
@@ -202,7 +215,7 @@ def running_product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 LAWS: Laws = {
     Transfer.SUM: Law(total, _sum_demands),
     Transfer.MEAN: Law(mean, _mean_demands),
-    Transfer.POOL: Law(pool, passed),
+    Transfer.POOL: Law(pool, _pool_demands),
     Transfer.SUM_OF_SQUARES: Law(squares, _squares_demands),
     Transfer.L2_NORM: Law(l2_norm, _norm_demands),
     Transfer.L1_NORM: Law(l1_norm, _sum_demands),
