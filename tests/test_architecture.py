@@ -19,7 +19,7 @@ _UNITING = frozenset({"options", "conversion", "pipeline", "amp_lists", "compari
 }  # fmt: skip
 # Lowest first. A component imports itself and lower layers; those of one layer import each other only in `_UNITED`.
 _LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "dtypes", "graph", "columns", "packages"}),  # vocabulary
+    frozenset({"errors", "dtypes", "graph", "columns", "packages", "places"}),  # vocabulary
     frozenset(
         {"facts", "policy", "target", "plans", "strategy", "selectors", "coloring", "oplists", "tomlfile"}
         | {"grouping", "outline"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from mezzo import planfile
 from mezzo.errors import InputError
 from mezzo.options import IO, Options, Request, read_options
+from mezzo.places import check_destination
 from mezzo.plans import AddCast, Plan, PlannedNode
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ def convert(
         keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
         assume=assume or {},
     )  # fmt: skip
+    if dst is not None:
+        check_destination(dst)
     model = open_source(src, trust_external_paths, progress)
     if data is None:
         return convert_opened(model, dst, request, plan, overwrite=overwrite)

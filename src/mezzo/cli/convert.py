@@ -11,6 +11,7 @@ from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report, say_first
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
 from mezzo.cli.steps import steps_after_conversion, steps_to_free
+from mezzo.places import check_destination
 
 
 @given.with_options
@@ -50,7 +51,8 @@ def convert(
         )  # fmt: skip
         return
     folders.check_single(layout_name)
-    check_report(report, source, result)
+    check_destination(result)
+    check_report(report, source, result, save_plan=save_plan)
     chosen = options.to_library()
 
     from mezzo import pipeline
