@@ -16,6 +16,7 @@ from mezzo.errors import InputError, ModelError
 from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.apply import apply
 from mezzo.frontends.onnx.blobs import EXTERNAL
+from mezzo.frontends.onnx.expansion import check_expansion
 from mezzo.frontends.onnx.files import Source, from_proto, load
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.magnitudes import facts
@@ -159,17 +160,20 @@ def open_model(
 
     Raises:
         InputError: it is none of these, or cannot be read.
-        ModelError: it is damaged, or names data outside its folder.
+        ModelError: it is damaged, names data outside its folder, or has functions without end.
     """
     if isinstance(src, str | os.PathLike):
-        return OnnxModel(load(Path(src), trust_external_paths=trust_external_paths), progress)
-    if isinstance(src, onnx.ModelProto):
-        return OnnxModel(from_proto(src), progress)
-    if type(src).__module__.partition(".")[0] == "onnx_ir":
+        source = load(Path(src), trust_external_paths=trust_external_paths)
+    elif isinstance(src, onnx.ModelProto):
+        source = from_proto(src)
+    elif type(src).__module__.partition(".")[0] == "onnx_ir":
         import onnx_ir
 
-        return OnnxModel(from_proto(onnx_ir.to_proto(src)), progress)
-    raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
+        source = from_proto(onnx_ir.to_proto(src))
+    else:
+        raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
+    check_expansion(source.model)  # before onnx's own inference, which follows every call
+    return OnnxModel(source, progress)
 
 
 def _data_suffix(source: Source) -> str:
