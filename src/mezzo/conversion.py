@@ -15,6 +15,7 @@ from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
 from mezzo.lower import lower
+from mezzo.opset_steps import assign, settle
 from mezzo.options import Options
 from mezzo.planner import Judged, Wishes, judge, reasons, refusal_of, rows_of
 from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Precision, Reason, Retype, uniform
@@ -137,16 +138,19 @@ def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decid
 def judge_model(model: OnnxModel, options: Options) -> tuple[Reading, Judged]:
     """Read a model and judge its nodes, at the smallest opset that helps where a step is allowed."""
     wishes = options.wishes
-    reading = model.read(wishes.low)
-    judged = judge(reading.graph, wishes)
+    reading, judged = _judge_at(model, options, None)
     while options.opset == "auto":  # a step may let a node run low that makes the next step worth taking
         held = _held_by_schema(judged, wishes)
         step = model.helpful_opset(reading, held, wishes.low, wishes.target.max_opset)
         if step is None:
             break
-        reading = model.read(wishes.low, step)
-        judged = judge(reading.graph, wishes)
+        reading, judged = _judge_at(model, options, step)
     return reading, judged
+
+
+def _judge_at(model: OnnxModel, options: Options, opset: int | None) -> tuple[Reading, Judged]:
+    reading = model.read(options.wishes.low, opset)
+    return reading, judge(reading.graph, options.wishes)
 
 
 def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> Decided:
@@ -154,16 +158,18 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
     reading, judged = judge_model(model, options)
     if options.out_of_range == "error":
         _refuse_out_of_range(reading.graph, wishes)
-    if banned:
-        judged = _ban(judged, banned)
-    problem = judged.problem
-    is_low = wishes.strategy.assign(problem)
-    edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits, problem.hands_on_high)
-    faults = check(problem, is_low, edits)
-    assert not faults, f"strategy {wishes.strategy.name} or lower broke a rule: {faults[0]}"
+
+    def judge_smaller(opset: int | None) -> tuple[Reading, Judged]:
+        # What was measured belongs to the nodes of the first reading.
+        reading, judged = _judge_at(model, replace(options, wishes=replace(wishes, measured=None)), opset)
+        return reading, _ban(judged, banned)
+
+    planned = assign(reading, _ban(judged, banned), wishes.strategy)
+    planned = settle(model, planned, wishes.strategy, judge_smaller)
+    reading, judged, is_low = planned.reading, planned.judged, planned.is_low
     opset = reading.opset if reading.opset != model.opset else None
-    made = _make_plan(judged, is_low, edits, reading, opset, options, banned)
-    return Decided(reading, made, problem, is_low)
+    made = _make_plan(judged, is_low, planned.edits, reading, opset, options, banned)
+    return Decided(reading, made, judged.problem, is_low)
 
 
 def _make_plan(
@@ -203,6 +209,8 @@ def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
 
 
 def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
+    if not banned:
+        return judged
     choices = tuple(
         Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
         for node, choice in zip(judged.problem.graph.nodes, judged.problem.choices, strict=True)

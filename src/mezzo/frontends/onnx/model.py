@@ -38,10 +38,13 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(slots=True)
 class Reading:
-    """A graph and its handles, good for one application. `opset` is the default domain's."""
+    """A graph and its handles, good for one application, as read for the dtype `low`. `opset` is the default
+    domain's.
+    """
 
     graph: Graph
     handles: Handles
+    low: DType
     opset: int | None
 
 
@@ -80,7 +83,7 @@ class OnnxModel:
                 raise
             self._is_sorted = False
             return self.read(low, opset)
-        return Reading(graph, handles, opsets.default_opset(working))
+        return Reading(graph, handles, low, opsets.default_opset(working))
 
     def _facts_of(self, tensor: onnx.TensorProto) -> ConstantFacts:
         if tensor.data_location != EXTERNAL:
@@ -114,6 +117,21 @@ class OnnxModel:
         reachable = opsets.reachable_opset(reading.handles.model, newest)
         best = opsets.helpful_opset(reading.graph, wanted, low, since, reachable)
         return best if best > since else None
+
+    def smallest_opset(self, reading: Reading, first: Reading, nodes: Sequence[int]) -> int:
+        """The smallest opset, from the model's own to that of `reading`, that lets nodes of it run low. `first` is the
+        model as it came: what is legal there needs no step.
+        """
+        assert self.opset is not None, "asked where an opset was raised"
+        assert reading.opset is not None, "asked where an opset was raised"
+        held, rewritten = [], []
+        for number in nodes:
+            before = first.graph.by_name.get(reading.graph.nodes[number].name)
+            if before is None:
+                rewritten.append(number)
+            elif reading.low not in first.graph.nodes[before].signature.legal:
+                held.append(number)
+        return opsets.smallest_opset(reading.graph, held, rewritten, reading.low, self.opset, reading.opset)
 
     def apply(self, reading: Reading, edits: Sequence[Edit]) -> onnx.ModelProto:
         """Carry edits out. The result shares large weights with the source until it is written."""
