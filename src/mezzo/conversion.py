@@ -67,11 +67,14 @@ def convert_model(model: OnnxModel, options: Options, given: Plan | None) -> "tu
     except MezzoError:
         raise
     except Exception as error:
-        fault = model.fault(model.source.model)
-        if fault is None:
+        if model.standing.fault is None:
             raise
-        name = model.source.blobs.name
-        raise ModelError(f"{name} is not valid ONNX: {fault[:_LONGEST_FAULT]}; mend the model first") from error
+        raise _invalid(model) from error
+
+
+def _invalid(model: OnnxModel) -> ModelError:
+    fault = (model.standing.fault or "")[:_LONGEST_FAULT]
+    return ModelError(f"{model.source.blobs.name} is not valid ONNX: {fault}; mend the model first")
 
 
 @contextmanager
@@ -103,12 +106,9 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
         _tell(model, "checking")
         fault = model.fault(result)
         if fault is None:
-            return decided, result
-        original = model.fault(model.source.model)
-        if original is not None:
-            raise ModelError(
-                f"{model.source.blobs.name} is not valid ONNX: {original[:_LONGEST_FAULT]}; mend the model first"
-            )
+            return _with_note(model, decided), result
+        if model.standing.strictness is None:
+            raise _invalid(model)
         if given is not None:
             raise ContractError(f"the plan's result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; change the plan")
         _log.debug("the checker refused attempt %d: %s", attempt, fault)
@@ -117,6 +117,13 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
         for number in culprits or low:
             banned[graph.nodes[number].name] = f"the ONNX checker refused it low: {fault[:200]}"
     return _leave_alone(model, options, fault or "")
+
+
+def _with_note(model: OnnxModel, decided: Decided) -> Decided:
+    """Let the plan say so where the result was held to less than the full check."""
+    if model.leniency is None or model.leniency in decided.plan.notes:
+        return decided
+    return replace(decided, plan=replace(decided.plan, notes=(*decided.plan.notes, model.leniency)))
 
 
 def _tell(model: OnnxModel, stage: str) -> None:

@@ -4,27 +4,27 @@ import logging
 import os
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import onnx
-import onnx.checker
 
 from mezzo.dtypes import DType
 from mezzo.errors import InputError, ModelError
 from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.apply import apply
 from mezzo.frontends.onnx.blobs import EXTERNAL
+from mezzo.frontends.onnx.checking import Standing, Strictness, find_fault, stand
 from mezzo.frontends.onnx.expansion import check_expansion
 from mezzo.frontends.onnx.files import Source, from_proto, load
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.magnitudes import facts
 from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.read import read
-from mezzo.frontends.onnx.save import DATA_SUFFIX, materialize, save, without_payloads
+from mezzo.frontends.onnx.save import DATA_SUFFIX, materialize, save
 from mezzo.frontends.onnx.schema import find_schema
-from mezzo.frontends.onnx.shapes import Sizes, all_nodes, can_infer, may_crash, value_sizes
+from mezzo.frontends.onnx.shapes import Sizes, all_nodes, may_crash, value_sizes
 from mezzo.graph import ConstantFacts, Graph, Kind
 from mezzo.plans import Edit
 
@@ -58,6 +58,8 @@ class OnnxModel:
         self._facts: dict[bytes, ConstantFacts] = {}
         self._sizes: Sizes | None = None
         self._is_sorted = True
+        # What to tell the user once a result was held to less than the full check.
+        self.leniency: str | None = None
         self._may_crash = True  # until the first reading has looked
 
     @property
@@ -138,24 +140,19 @@ class OnnxModel:
         apply(reading.graph, reading.handles, edits, self.source.blobs)
         return reading.handles.model
 
-    def fault(self, model: onnx.ModelProto) -> str | None:
-        """What the ONNX checker, full, has against a model; None if nothing."""
-        found = self._check(model, is_full=not self._may_crash or can_infer(model))  # mezzo adds no such operator
-        # Some valid models fail the full check as they come (sparse weights): then the plain one has to do.
-        if found is not None and "sparse_tensor" in found and _has_sparse_weights(self.source.model.graph):
-            return self._check(model, is_full=False)
-        return found
+    @cached_property
+    def standing(self) -> Standing:
+        """How much of ONNX's full check the model passes as it came."""
+        return stand(self.source.model, self.source.blobs, may_crash=self._may_crash)
 
-    def _check(self, model: onnx.ModelProto, *, is_full: bool) -> str | None:
-        try:
-            if not len(self.source.blobs):
-                onnx.checker.check_model(model, full_check=is_full)
-                return None
-            with without_payloads(model, self.source.blobs) as path:
-                onnx.checker.check_model(path, full_check=is_full)
-        except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
-            return " ".join(str(error).split()) or type(error).__name__
-        return None
+    def fault(self, model: onnx.ModelProto) -> str | None:
+        """What the ONNX checker has against a result; None if nothing. It is held to what the model itself passes."""
+        blobs = self.source.blobs
+        found = find_fault(model, blobs, Strictness.FULL, may_crash=self._may_crash)  # mezzo adds no such operator
+        if found is None or self.standing.strictness in (None, Strictness.FULL):
+            return found
+        self.leniency = self.standing.note
+        return find_fault(model, blobs, self.standing.strictness, may_crash=self._may_crash)
 
     def write(self, model: onnx.ModelProto, dst: str | os.PathLike[str], *, overwrite: bool) -> int:
         """Write a result, atomically. Returns its size in bytes, external data included."""
@@ -198,13 +195,6 @@ def _data_suffix(source: Source) -> str:
     """Name a result's data as the source's is named: Hugging Face's tools look for model.onnx_data."""
     named = {os.path.basename(file.path) for file in source.files[1:]}
     return "_data" if source.path is not None and f"{source.path.name}_data" in named else DATA_SUFFIX
-
-
-def _has_sparse_weights(graph: onnx.GraphProto) -> bool:
-    if graph.sparse_initializer:
-        return True
-    constants = (a for node in graph.node if node.op_type == "Constant" for a in node.attribute)
-    return any(a.type == onnx.AttributeProto.SPARSE_TENSOR for a in constants)
 
 
 def load_result(path: str | os.PathLike[str]) -> onnx.ModelProto:
