@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -164,7 +164,7 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
     wishes = options.wishes
     reading, judged = judge_model(model, options)
     if options.out_of_range == "error":
-        _refuse_out_of_range(reading.graph, wishes)
+        _refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
 
     def judge_smaller(opset: int | None) -> tuple[Reading, Judged]:
         # What was measured belongs to the nodes of the first reading.
@@ -225,9 +225,12 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
     return replace(judged, problem=replace(judged.problem, choices=choices))
 
 
-def _refuse_out_of_range(graph: Graph, wishes: Wishes) -> None:
+def _refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> None:
+    """Raises ContractError: one of the nodes reads a weight that the low format cannot hold."""
     view = View(graph, rows_of(graph), FORMATS[wishes.low])
     for finding in find_out_of_range(view):
+        if finding.node not in nodes:
+            continue
         name = graph.nodes[finding.node].name
         raise ContractError(
             f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights"
@@ -333,6 +336,8 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
         if node.kind in (Kind.INPUT, Kind.OUTPUT) or choices[node.id] is not Choice.LOW:
             choices[node.id] = Choice.FREE
     problem = replace(problem, choices=tuple(choices), hands_on_high=frozenset(hands_on_high))
+    if options.out_of_range == "error":
+        _refuse_out_of_range(graph, wishes, {number for number, low in enumerate(is_low) if low})
     made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
     edits = lower(graph, given.high, given.low, is_low, limits, problem.hands_on_high)

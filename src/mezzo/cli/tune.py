@@ -73,7 +73,7 @@ def tune(
     check_destination(result)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_library()
-    if options.policy == given.Options().policy:
+    if "policy" not in options.named:
         chosen["policy"] = "aggressive"
     limit_s = None if time_limit is None else _read_duration(time_limit)
 
