@@ -246,7 +246,7 @@ def test_weights_out_of_range_are_refused_by_contract(run, folder):
             2,
             "mezzo: out.onnx: No space left on device; nothing was written\n",
         ),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "mezzo: interrupted\n"),
     ],
     ids=["contract", "model", "system", "interrupt"],
 )
@@ -265,8 +265,10 @@ def test_no_words_print_the_help_and_fail(run):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_the_program_quietly(folder, number, code):
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(signal.SIGINT, 130, "mezzo: interrupted\n"), (signal.SIGTERM, 143, "")]
+)
+def test_signals_end_the_program_quietly(folder, number, code, told):
     script = (
         "import os, signal, sys\n"
         "from mezzo import pipeline\n"
@@ -275,7 +277,7 @@ def test_signals_end_the_program_quietly(folder, number, code):
         "sys.exit(main(['convert', 'small.onnx', 'out.onnx']))\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", told)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")

@@ -24,9 +24,9 @@ class FolderStaging:
         self._staged = beside / f".{secrets.token_hex(8)}.mezzo-tmp"
         self._names: list[str] = []
         self._removed: list[str] = []
+        self._replaced: Path | None = None  # where what gave way is until the end
 
     def __enter__(self) -> Self:
-        self._staged.mkdir()
         return self
 
     def place(self, name: str) -> Path:
@@ -81,12 +81,14 @@ class FolderStaging:
                 folder.rmdir()
             replaced.rmdir()  # empty, or what could not be put back stays there
             raise
-        shutil.rmtree(replaced, ignore_errors=True)
+        self._replaced = replaced
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         shutil.rmtree(self._staged, ignore_errors=True)
+        if self._replaced is not None:
+            shutil.rmtree(self._replaced, ignore_errors=True)
 
 
 def _make_folders(folder: Path) -> list[Path]:
