@@ -71,6 +71,23 @@ def test_model_that_runs_is_converted_with_a_note(case: str, to: str) -> None:
     assert mezzo.compare(model, made.model, feeds, max_error=0.1).verdict.is_same
 
 
+@pytest.mark.parametrize("to", ["fp16", "bf16"])
+@pytest.mark.parametrize("what", ["a shape", "a name"])
+def test_model_without_what_no_runtime_wants_is_converted(what: str, to: str) -> None:
+    model = _parse(_ONE + "{ h = Relu(x) y = Neg(h) }")
+    if what == "a shape":
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+    else:
+        model.graph.name = ""
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(model)
+    assert _loads(model)
+    made = mezzo.convert(model, to=to, policy="aggressive")
+    assert made.summary.low_nodes and "ONNX's full check faults the model as it came" in made.summary.notes[-1]
+    feeds = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
+    assert mezzo.compare(model, made.model, feeds, max_error=0.1).verdict.is_same
+
+
 @pytest.mark.parametrize("case", INVALID)
 def test_invalid_model_is_refused(case: str) -> None:
     model = _parse(INVALID[case])

@@ -71,6 +71,8 @@ def find_fault(model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, 
     if may_crash and not can_infer(model):
         strictness = Strictness.PLAIN
     is_full = strictness is Strictness.FULL
+    if not is_full:
+        model = _mended(model)
     try:
         if len(blobs):
             with without_payloads(model, blobs) as path:
@@ -87,6 +89,19 @@ def find_fault(model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, 
 def _infer_strictly(model: onnx.ModelProto) -> None:
     """What the full check does beside the plain one. Payloads left out are external data, which it does not read."""
     onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+
+
+def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy that has what the checker wants of every model, and no runtime: a graph's name, and shapes of its ports,
+    which say nothing where the model has none.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    copy.graph.name = copy.graph.name or "graph"
+    for port in (*copy.graph.input, *copy.graph.output):
+        if port.type.HasField("tensor_type"):
+            port.type.tensor_type.shape.SetInParent()
+    return copy
 
 
 def _without_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
