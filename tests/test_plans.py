@@ -405,7 +405,7 @@ def test_misspelt_precision_names_the_node(tmp_path: Path) -> None:
     [
         {"to": "bf16"}, {"policy": "off"}, {"strategy": "forward"}, {"target": "any"}, {"include": ["op:Relu"]},
         {"exclude": ["op:Relu"]}, {"keep_region": ["a"]}, {"fix_region": {"a": "fp32"}}, {"io": "low"},
-        {"out_of_range": "clamp"}, {"opset": "keep"},
+        {"out_of_range": "clamp"}, {"opset": "keep"}, {"assume": {"x": "0..1"}},
     ],
     ids=lambda given: next(iter(given)),
 )  # fmt: skip
