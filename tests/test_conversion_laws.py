@@ -100,6 +100,27 @@ def test_two_runs_give_the_same_bytes(case: Case) -> None:
     assert results[0] == results[1]
 
 
+@law(400)
+@given(cases())
+def test_opset_rises_only_where_a_node_that_runs_low_needs_it(case: Case) -> None:
+    converted = mezzo.convert(case.build(), to=case.to, policy=case.policy, strategy=case.strategy, io=case.io)
+    before, after = converted.summary.opset_before, converted.summary.opset_after
+    if after == before:
+        return
+    low = [n.op for n in converted.plan.nodes if n.kind == "op" and n.precision.compute is converted.plan.low]
+    text = f"tensor({'float16' if case.to == 'fp16' else 'bfloat16'})"
+
+    def knows(op: str, opset: int) -> dict[str, bool]:
+        schema = onnx.defs.get_schema(op, opset, "")
+        return {c.type_param_str: text in c.allowed_type_strs for c in schema.type_constraints}
+
+    known = {op: (knows(op, before), knows(op, after)) for op in {*low, "Cast"} if onnx.defs.has(op, before, "")}
+    gained = {op for op, (old, new) in known.items() if any(new[port] and not old.get(port) for port in new)}
+    assert low and gained, f"opset {before} became {after}, and {before} knows {sorted(set(low))} in {case.to}"
+    smaller = [n for n in range(before, after) if all(knows(op, n) == knows(op, after) for op in known)]
+    assert not smaller, f"opset {smaller[0]} suffices for {sorted(known)}"
+
+
 @law(80)
 @given(case=cases())
 def test_second_conversion_changes_nothing(case: Case) -> None:

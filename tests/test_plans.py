@@ -333,12 +333,12 @@ def test_file_that_is_no_plan_is_refused(content: bytes, found: str, tmp_path: P
 
 def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     assert _load_error(tmp_path / "none.json").endswith("No such file or directory; give the path of a plan")
-    assert _load_error(tmp_path).endswith("give the path of a plan")
+    assert _load_error(tmp_path).endswith("is a folder; name a file")
 
 
 def test_plan_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     plan = mezzo.plan(parse(_TEXT))
-    with pytest.raises(mezzo.InputError, match="nothing was written"):
+    with pytest.raises(mezzo.InputError, match=r"cannot write plan .* is not a folder; make it first"):
         mezzo.save_plan(plan, tmp_path / "no" / "folder.json")
     assert not list(tmp_path.iterdir())
 
@@ -398,3 +398,30 @@ def test_misspelt_precision_names_the_node(tmp_path: Path) -> None:
     place = save(mezzo.plan(parse(_TEXT)), tmp_path)
     edit(place, "m1", precision="fp16")
     assert "node 'm1': 'fp16' is not a valid DType" in _load_error(place)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"to": "bf16"}, {"policy": "off"}, {"strategy": "forward"}, {"target": "any"}, {"include": ["op:Relu"]},
+        {"exclude": ["op:Relu"]}, {"keep_region": ["a"]}, {"fix_region": {"a": "fp32"}}, {"io": "low"},
+        {"out_of_range": "clamp"}, {"opset": "keep"}, {"assume": {"x": "0..1"}},
+    ],
+    ids=lambda given: next(iter(given)),
+)  # fmt: skip
+def test_keyword_that_contradicts_a_plan_is_refused(given: dict[str, Any]) -> None:
+    model = parse(_TEXT)
+    option = next(iter(given)).replace("_", "-")
+    with pytest.raises(mezzo.InputError, match=f"--{option} .* contradicts the plan, which was made with"):
+        mezzo.convert(model, plan=mezzo.plan(model), **given)
+
+
+def test_keywords_that_a_plan_was_made_with_may_be_said_again() -> None:
+    model = parse(_TEXT)
+    options: dict[str, Any] = {
+        "to": "bf16", "policy": "aggressive", "strategy": "forward", "target": "any", "io": "low", "opset": "keep",
+        "out_of_range": "clamp", "include": ["op:*"], "exclude": [], "keep_region": [], "fix_region": {},
+    }  # fmt: skip
+    made = mezzo.convert(model, **options)
+    again = mezzo.convert(model, plan=made.plan, **options)
+    assert again.model.SerializeToString(deterministic=True) == made.model.SerializeToString(deterministic=True)

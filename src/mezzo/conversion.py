@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
 from mezzo.lower import lower
+from mezzo.opset_steps import assign, settle
 from mezzo.options import Options
 from mezzo.planner import Judged, Wishes, judge, reasons, refusal_of, rows_of
 from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Precision, Reason, Retype, uniform
@@ -66,11 +67,14 @@ def convert_model(model: OnnxModel, options: Options, given: Plan | None) -> "tu
     except MezzoError:
         raise
     except Exception as error:
-        fault = model.fault(model.source.model)
-        if fault is None:
+        if model.standing.fault is None:
             raise
-        name = model.source.blobs.name
-        raise ModelError(f"{name} is not valid ONNX: {fault[:_LONGEST_FAULT]}; mend the model first") from error
+        raise _invalid(model) from error
+
+
+def _invalid(model: OnnxModel) -> ModelError:
+    fault = (model.standing.fault or "")[:_LONGEST_FAULT]
+    return ModelError(f"{model.source.blobs.name} is not valid ONNX: {fault}; mend the model first")
 
 
 @contextmanager
@@ -102,12 +106,9 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
         _tell(model, "checking")
         fault = model.fault(result)
         if fault is None:
-            return decided, result
-        original = model.fault(model.source.model)
-        if original is not None:
-            raise ModelError(
-                f"{model.source.blobs.name} is not valid ONNX: {original[:_LONGEST_FAULT]}; mend the model first"
-            )
+            return _with_note(model, decided), result
+        if model.standing.strictness is None:
+            raise _invalid(model)
         if given is not None:
             raise ContractError(f"the plan's result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; change the plan")
         _log.debug("the checker refused attempt %d: %s", attempt, fault)
@@ -116,6 +117,13 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
         for number in culprits or low:
             banned[graph.nodes[number].name] = f"the ONNX checker refused it low: {fault[:200]}"
     return _leave_alone(model, options, fault or "")
+
+
+def _with_note(model: OnnxModel, decided: Decided) -> Decided:
+    """Let the plan say so where the result was held to less than the full check."""
+    if model.leniency is None or model.leniency in decided.plan.notes:
+        return decided
+    return replace(decided, plan=replace(decided.plan, notes=(*decided.plan.notes, model.leniency)))
 
 
 def _tell(model: OnnxModel, stage: str) -> None:
@@ -137,33 +145,38 @@ def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decid
 def judge_model(model: OnnxModel, options: Options) -> tuple[Reading, Judged]:
     """Read a model and judge its nodes, at the smallest opset that helps where a step is allowed."""
     wishes = options.wishes
-    reading = model.read(wishes.low)
-    judged = judge(reading.graph, wishes)
+    reading, judged = _judge_at(model, options, None)
     while options.opset == "auto":  # a step may let a node run low that makes the next step worth taking
         held = _held_by_schema(judged, wishes)
         step = model.helpful_opset(reading, held, wishes.low, wishes.target.max_opset)
         if step is None:
             break
-        reading = model.read(wishes.low, step)
-        judged = judge(reading.graph, wishes)
+        reading, judged = _judge_at(model, options, step)
     return reading, judged
+
+
+def _judge_at(model: OnnxModel, options: Options, opset: int | None) -> tuple[Reading, Judged]:
+    reading = model.read(options.wishes.low, opset)
+    return reading, judge(reading.graph, options.wishes)
 
 
 def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> Decided:
     wishes = options.wishes
     reading, judged = judge_model(model, options)
     if options.out_of_range == "error":
-        _refuse_out_of_range(reading.graph, wishes)
-    if banned:
-        judged = _ban(judged, banned)
-    problem = judged.problem
-    is_low = wishes.strategy.assign(problem)
-    edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits, problem.hands_on_high)
-    faults = check(problem, is_low, edits)
-    assert not faults, f"strategy {wishes.strategy.name} or lower broke a rule: {faults[0]}"
+        _refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
+
+    def judge_smaller(opset: int | None) -> tuple[Reading, Judged]:
+        # What was measured belongs to the nodes of the first reading.
+        reading, judged = _judge_at(model, replace(options, wishes=replace(wishes, measured=None)), opset)
+        return reading, _ban(judged, banned)
+
+    planned = assign(reading, _ban(judged, banned), wishes.strategy)
+    planned = settle(model, planned, wishes.strategy, judge_smaller)
+    reading, judged, is_low = planned.reading, planned.judged, planned.is_low
     opset = reading.opset if reading.opset != model.opset else None
-    made = _make_plan(judged, is_low, edits, reading, opset, options, banned)
-    return Decided(reading, made, problem, is_low)
+    made = _make_plan(judged, is_low, planned.edits, reading, opset, options, banned)
+    return Decided(reading, made, judged.problem, is_low)
 
 
 def _make_plan(
@@ -203,6 +216,8 @@ def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
 
 
 def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
+    if not banned:
+        return judged
     choices = tuple(
         Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
         for node, choice in zip(judged.problem.graph.nodes, judged.problem.choices, strict=True)
@@ -210,9 +225,12 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
     return replace(judged, problem=replace(judged.problem, choices=choices))
 
 
-def _refuse_out_of_range(graph: Graph, wishes: Wishes) -> None:
+def _refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> None:
+    """Raises ContractError: one of the nodes reads a weight that the low format cannot hold."""
     view = View(graph, rows_of(graph), FORMATS[wishes.low])
     for finding in find_out_of_range(view):
+        if finding.node not in nodes:
+            continue
         name = graph.nodes[finding.node].name
         raise ContractError(
             f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights"
@@ -318,6 +336,8 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
         if node.kind in (Kind.INPUT, Kind.OUTPUT) or choices[node.id] is not Choice.LOW:
             choices[node.id] = Choice.FREE
     problem = replace(problem, choices=tuple(choices), hands_on_high=frozenset(hands_on_high))
+    if options.out_of_range == "error":
+        _refuse_out_of_range(graph, wishes, {number for number, low in enumerate(is_low) if low})
     made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
     edits = lower(graph, given.high, given.low, is_low, limits, problem.hands_on_high)

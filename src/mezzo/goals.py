@@ -3,8 +3,6 @@
 import hashlib
 import json
 import math
-import os
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from mezzo.errors import InputError
 from mezzo.numerics.custom import Metric, MetricTally
 from mezzo.numerics.errors import ErrorSum
 from mezzo.numerics.verdicts import Drop
+from mezzo.places import read_file, write_file
 from mezzo.plans import Accumulation
 
 if TYPE_CHECKING:
@@ -110,14 +109,7 @@ class Memory:
             return
         scores = {key: [_spell(s.error), _spell(s.drop), _spell(s.reference)] for key, s in self._scores.items()}
         document = {"format": _STATE, "of": self._identity, "scores": scores}
-        handle, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(document, file)
-            os.replace(name, self._path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_file(self._path, json.dumps(document).encode(), "resume")
 
 
 def _spell(number: float | None) -> str | None:
@@ -131,10 +123,11 @@ def _read(text: str | None) -> float | None:
 
 def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, Score]:
     remedy = "delete it to start anew, or name another file"
-    if path.stat().st_size > _LARGEST_STATE_BYTES:
-        raise InputError(f"{path}: is larger than any state of a search; {remedy}")
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        data = read_file(path, _LARGEST_STATE_BYTES)
+        if data is None:
+            raise InputError(f"{path}: is larger than any state of a search; {remedy}")
+        document = json.loads(data.decode())
         is_ours = document["format"] == _STATE
         scores = {
             str(key): Score(float(error), _read(drop), _read(reference))

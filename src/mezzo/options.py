@@ -13,6 +13,7 @@ from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.ops import known_operators
 from mezzo.planner import Wishes
+from mezzo.plans import Plan
 from mezzo.policy import Policy
 from mezzo.policyfile import load_policy
 from mezzo.target import Target
@@ -124,6 +125,32 @@ def read_options(request: Request) -> Options:
         ("assume", json.dumps(dict(request.assume))),
     )
     return Options(wishes, request.out_of_range, request.opset, settings)
+
+
+def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
+    """The options under which a plan is replayed: those it was made with, which `given` may only say again. `given` are
+    the fields of a request that the caller named.
+
+    Raises InputError: one of them is another than the plan's, or unknown to it.
+    """
+    recorded = dict(plan.settings)
+    to = next(name for name, dtype in LOW_DTYPES.items() if dtype is plan.low)
+    recorded["to"] = to
+    asked = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
+    for name in given:
+        word, text = name.replace("_", "-"), asked[name]
+        if name not in recorded:
+            raise InputError(
+                f"--{word} {text!r} is given beside a plan that does not say what it was made with; leave --{word} "
+                "out, or plan anew without the plan"
+            )
+        if text != recorded[name]:
+            raise InputError(
+                f"--{word} {text!r} contradicts the plan, which was made with {recorded[name]!r}; leave --{word} out, "
+                "or plan anew without the plan"
+            )
+    out_of_range = recorded.get("out_of_range", "protect")
+    return read_options(Request(to=to, out_of_range="error" if out_of_range == "error" else "protect"))
 
 
 def _read_dtype(option: str, text: str, to: str) -> DType:

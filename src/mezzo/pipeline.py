@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from mezzo import planfile
 from mezzo.errors import InputError
-from mezzo.options import IO, Options, Request, read_options
+from mezzo.options import IO, Options, Request, read_options, replay_options
+from mezzo.places import check_destination
 from mezzo.plans import AddCast, Plan, PlannedNode
 
 if TYPE_CHECKING:
@@ -87,17 +88,17 @@ def convert(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     dst: str | os.PathLike[str] | None = None,
     *,
-    to: str = "fp16",
-    policy: "str | os.PathLike[str] | Policy" = "balanced",
-    strategy: str = "mincut",
+    to: str | None = None,
+    policy: "str | os.PathLike[str] | Policy | None" = None,
+    strategy: str | None = None,
     target: "str | os.PathLike[str] | Target | None" = None,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    keep_region: Sequence[str] = (),
+    include: Sequence[str] | None = None,
+    exclude: Sequence[str] | None = None,
+    keep_region: Sequence[str] | None = None,
     fix_region: Mapping[str, str] | None = None,
-    io: IO = "keep",
-    out_of_range: str = "protect",
-    opset: str = "auto",
+    io: IO | None = None,
+    out_of_range: str | None = None,
+    opset: str | None = None,
     assume: Mapping[str, str] | None = None,
     plan: Plan | str | os.PathLike[str] | None = None,
     data: "Data | None" = None,
@@ -110,20 +111,22 @@ def convert(
     """Convert an FP32 ONNX model to a typed mixed-precision one. The source is never changed.
 
     Args:
-        to: "fp16" or "bf16".
-        policy: a preset's name, the path of a policy file (.toml), or a Policy.
+        to: "fp16", the default, or "bf16".
+        policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), or a Policy.
+        strategy: how casts are placed, "mincut" unless given.
         target: what must load the result: a name, the path of a target file (.toml), or a Target; by default ONNX
             Runtime for fp16, the ONNX schema alone for bf16.
-        include, exclude: globs on node names, or "op:" and a glob on operators; exclude wins.
+        include, exclude: lists of globs on node names, or "op:" and a glob on operators; exclude wins.
         keep_region: paths of scopes or modules to leave as they are, such as "encoder/layer.3"; globs work.
         fix_region: such paths to "fp16", "bf16" or "fp32": those parts run so, the rest is planned around them.
-        io: "keep", "low", "follow" (outputs take what their producer makes), or a mapping of input and output names
-            to "fp16", "bf16" or "fp32".
-        out_of_range: what becomes of weights past the format's range: "protect" keeps their users in FP32, "clamp"
-            stores the largest finite number, "error" refuses.
-        opset: "auto" raises the model's opset where only a newer one allows the type; "keep" never does.
+        io: "keep" (the default), "low", "follow" (outputs take what their producer makes), or a mapping of input and
+            output names to "fp16", "bf16" or "fp32".
+        out_of_range: what becomes of weights past the format's range: "protect", the default, keeps their users in
+            FP32, "clamp" stores the largest finite number, "error" refuses.
+        opset: "auto", the default, raises the model's opset where only a newer one allows the type; "keep" never does.
         assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
-        plan: a plan to replay instead of deciding; it has to be of this model.
+        plan: a plan to replay instead of deciding; it has to be of this model, and options given beside it have to be
+            those it was made with.
         data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows or vanishes on it keeps
             FP32, and the result is checked on it in the true precision; `labels` names arrays that are no inputs,
             `batch_size` splits along the first axis.
@@ -134,34 +137,43 @@ def convert(
         ModelError: the model is not valid ONNX.
         ContractError: the result would break a promise, or `out_of_range="error"` refuses.
     """
-    request = Request(
-        to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
-        keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
-        assume=assume or {},
-    )  # fmt: skip
+    if dst is not None:
+        check_destination(dst)
+    replayed = _given_plan(plan)
+    if replayed is not None and data is not None:
+        raise InputError("data cannot change what a plan has decided; leave one of them out, or use 'mezzo compare'")
+    options = {
+        "to": to, "policy": policy, "strategy": strategy, "target": target, "include": include, "exclude": exclude,
+        "keep_region": keep_region, "fix_region": fix_region, "io": io, "out_of_range": out_of_range, "opset": opset,
+        "assume": assume,
+    }  # fmt: skip
+    named = {name: value for name, value in options.items() if value is not None}
+    if replayed is not None:
+        replaying = replay_options(named, replayed)
+        model = open_source(src, trust_external_paths, progress)
+        return _convert(model, dst, replaying, replayed, overwrite=overwrite)
+    request = Request(**named)  # type: ignore[arg-type]  # its own fields
     model = open_source(src, trust_external_paths, progress)
     if data is None:
-        return convert_opened(model, dst, request, plan, overwrite=overwrite)
-    if plan is not None:
-        raise InputError("data cannot change what a plan has decided; leave one of them out, or use 'mezzo compare'")
+        return convert_opened(model, dst, request, overwrite=overwrite)
     from mezzo.protecting import convert_on_data
 
     return convert_on_data(model, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite)
 
 
 def convert_opened(
-    model: "OnnxModel",
-    dst: str | os.PathLike[str] | None,
-    request: Request,
-    plan: Plan | str | os.PathLike[str] | None = None,
-    *,
-    overwrite: bool = False,
+    model: "OnnxModel", dst: str | os.PathLike[str] | None, request: Request, *, overwrite: bool = False
 ) -> Converted:
     """Convert a model that is open. Options and errors are those of `convert`."""
+    return _convert(model, dst, read_options(request), None, overwrite=overwrite)
+
+
+def _convert(
+    model: "OnnxModel", dst: str | os.PathLike[str] | None, options: Options, plan: Plan | None, *, overwrite: bool
+) -> Converted:
     from mezzo.conversion import convert_model
 
-    options = read_options(request)
-    decided, result = convert_model(model, options, _given_plan(plan))
+    decided, result = convert_model(model, options, plan)
     return finish(model, decided, result, dst, overwrite=overwrite)
 
 
@@ -259,7 +271,7 @@ def casts_of_plan(
     from mezzo.conversion import convert_model
 
     model = open_source(src, trust_external_paths, progress)
-    decided = convert_model(model, read_options(Request()), of)[0]
+    decided = convert_model(model, replay_options({}, of), of)[0]
     values = decided.reading.graph.values
     return [(values[edit.value].name, edit.dtype) for edit in decided.plan.edits if isinstance(edit, AddCast)]
 

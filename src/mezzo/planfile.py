@@ -2,10 +2,10 @@
 
 import json
 import os
-from pathlib import Path
 
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
+from mezzo.places import read_file, write_file
 from mezzo.plans import Plan, PlannedNode, Precision, uniform
 from mezzo.policy import Category
 
@@ -49,14 +49,7 @@ def _node(node: PlannedNode) -> dict[str, object]:
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
     """Write a plan, all of it or nothing. Raises InputError: the place cannot be written."""
-    place = Path(path)
-    staged = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    try:
-        staged.write_text(to_json(plan), encoding="utf-8")
-        os.replace(staged, place)
-    except OSError as error:
-        staged.unlink(missing_ok=True)
-        raise InputError(f"cannot write plan {str(path)!r}: {error.strerror}; nothing was written") from error
+    write_file(path, to_json(plan).encode(), "plan")
 
 
 def load_plan(path: str | os.PathLike[str]) -> Plan:
@@ -67,9 +60,10 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     """
     where = f"plan {str(path)!r}"
     try:
-        if Path(path).stat().st_size > _MAX_BYTES:
+        data = read_file(path, _MAX_BYTES)
+        if data is None:
             raise InputError(f"{where} is larger than {_MAX_BYTES} bytes; no plan is")
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(data.decode())
     except OSError as error:
         raise InputError(f"cannot read {where}: {error.strerror}; give the path of a plan") from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:

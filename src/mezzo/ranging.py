@@ -15,6 +15,7 @@ from mezzo.numerics.range_state import Progress as State
 from mezzo.numerics.range_state import dump_state, load_state
 from mezzo.numerics.ranges import Accumulator, ValueName
 from mezzo.pipeline import Progress, open_source
+from mezzo.places import check_destinations
 
 if TYPE_CHECKING:
     import onnx
@@ -56,6 +57,7 @@ def ranges(
         ModelError: the model is not valid ONNX.
         ContractError: ONNX Runtime cannot load or run the model.
     """
+    check_destinations({"resume": resume})
     model = open_source(src, trust_external_paths, progress)
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     return measure_ranges(model, dataset, resume=resume, progress=progress)

@@ -3,10 +3,10 @@
 import os
 import tomllib
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import cast
 
 from mezzo.errors import InputError
+from mezzo.places import read_file
 
 _MAX_BYTES = 1 << 20
 
@@ -17,11 +17,11 @@ def load_text(kind: str, path: str | os.PathLike[str]) -> str:
     Raises:
         InputError: there is no such file, it is too large, it is not UTF-8.
     """
-    place = Path(path)
     try:
-        if place.stat().st_size > _MAX_BYTES:
+        data = read_file(path, _MAX_BYTES)
+        if data is None:
             raise InputError(f"{kind} {str(path)!r} is larger than {_MAX_BYTES} bytes; no {kind} is")
-        return place.read_text(encoding="utf-8")
+        return data.decode().replace("\r\n", "\n").replace("\r", "\n")
     except OSError as error:
         raise InputError(f"cannot read {kind} {str(path)!r}: {error.strerror}; give the path of a TOML file") from error
     except UnicodeDecodeError as error:

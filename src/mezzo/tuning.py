@@ -31,6 +31,7 @@ from mezzo.numerics.splits import split
 from mezzo.numerics.verdicts import read_drop
 from mezzo.options import Options
 from mezzo.pipeline import Converted, PlanOptions, Progress, finish, open_source, read_plan_options
+from mezzo.places import check_destination, check_destinations
 from mezzo.protecting import check, protect, with_data_settings
 from mezzo.searching import Choosing, Limits, Tuner
 from mezzo.sensing import can_cut
@@ -96,6 +97,9 @@ def tune(
         ContractError: the result would break a promise.
     """
     begin = time.monotonic()
+    if dst is not None:
+        check_destination(dst)
+    check_destinations({"resume": resume}, () if dst is None else (Path(dst),))
     options.setdefault("policy", "aggressive")
     chosen, trust = read_plan_options(options)
     if measure:

@@ -1,6 +1,8 @@
 """Every error that a user can cause: its one line, its exit code, and that nothing is written."""
 
+import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -144,24 +146,84 @@ def test_plan_of_another_model_is_refused(run, folder):
     assert not (folder / "out.onnx").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ("--policy", "aggressive"),
-            "--policy cannot change what --plan has decided; leave it out, or plan anew without --plan",
-        ),
-        (
-            ("--exclude", "mm"),
-            "--exclude cannot change what --plan has decided; leave it out, or plan anew without --plan",
-        ),
-        (("--to", "bf16"), "--to bf16 contradicts --plan, which decided for f16; leave out --to"),
-    ],
-)
-def test_options_that_a_plan_has_decided_are_refused(run, folder, words, message):
+_OTHER = "leave {0} out, or plan anew without the plan"
+# Each option with another value than the plan was made with, and what the message says of the two.
+OTHERS = {
+    "--to": ("bf16", "'bf16'", "'fp16'"),
+    "--policy": ("off", "'off'", "'balanced'"),
+    "--strategy": ("forward", "'forward'", "'mincut'"),
+    "--target": ("tensorrt", "'tensorrt'", "'onnxruntime-cpu'"),
+    "--include": ("op:Softmax", "'[\"op:Softmax\"]'", "'[]'"),
+    "--exclude": ("mm", "'[\"mm\"]'", "'[]'"),
+    "--keep-region": ("a/b", "'[\"a/b\"]'", "'[]'"),
+    "--fix-region": ("a/b=fp32", '\'{"a/b": "fp32"}\'', "'{}'"),
+    "--io": ("low", "'low'", "'keep'"),
+    "--out-of-range": ("error", "'error'", "'protect'"),
+    "--opset": ("keep", "'keep'", "'auto'"),
+}
+
+
+@pytest.mark.parametrize("option", OTHERS)
+def test_option_that_contradicts_a_plan_is_refused(run, folder, option):
+    value, given, recorded = OTHERS[option]
     run("plan", "small.onnx", "--save", "plan.json")
-    ran = run(*CONVERT, "--plan", "plan.json", *words)
-    assert (ran.code, ran.err) == (2, f"mezzo: {message}\n")
+    told = f"mezzo: {option} {given} contradicts the plan, which was made with {recorded}; {_OTHER.format(option)}\n"
+    for words in ((*CONVERT, "--plan", "plan.json"), ("explain", "plan.json", "mm")):
+        ran = run(*words, option, value)
+        assert (ran.code, ran.out, ran.err) == (2, "", told)
+    assert not (folder / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("option", [option for option, (_, _, default) in OTHERS.items() if default[1] not in "[{"])
+def test_default_that_contradicts_a_plan_is_refused_where_it_is_given(run, folder, option):
+    value, _, default = OTHERS[option]
+    ran = run("plan", "small.onnx", "--save", "plan.json", option, value)
+    assert ran.code == 0, ran.err
+    assert run(*CONVERT, "--plan", "plan.json").code == 0
+    assert run(*CONVERT, "--plan", "plan.json", option, value).code == 0
+    ran = run(*CONVERT, "--plan", "plan.json", option, default.strip("'"))
+    assert ran.code == 2 and ran.err.startswith(f"mezzo: {option} {default} contradicts the plan")
+
+
+def test_option_beside_a_plan_that_does_not_record_it_is_refused(run, folder):
+    run("plan", "small.onnx", "--save", "plan.json")
+    document = json.loads(pathlib.Path("plan.json").read_text())
+    del document["settings"]["policy"]
+    pathlib.Path("plan.json").write_text(json.dumps(document))
+    ran = run(*CONVERT, "--plan", "plan.json", "--policy", "balanced")
+    assert ran.code == 2 and "beside a plan that does not say what it was made with; leave --policy out" in ran.err
+
+
+def test_replay_honours_out_of_range_error(run, folder):
+    """A plan made so, and edited to store a weight low that has a number past the range."""
+    model = onnx.load("small.onnx")
+    model.graph.initializer[0].float_data[0] = 1e9
+    onnx.save(model, "large.onnx")
+    run("plan", "large.onnx", "--save", "plan.json")
+    document = json.loads(pathlib.Path("plan.json").read_text())
+    for node in document["nodes"]:
+        node["precision"] = "f16" if node["name"] in ("mm", "weight w") else node["precision"]
+    document["settings"]["out_of_range"] = "error"
+    pathlib.Path("plan.json").write_text(json.dumps(document))
+    for words in ((), ("--out-of-range", "error")):
+        ran = run("convert", "large.onnx", "out.onnx", "--plan", "plan.json", *words)
+        assert ran.code == 1 and ran.err.startswith("mezzo: node 'mm': ")
+    assert not (folder / "out.onnx").exists()
+
+
+def test_tune_and_sensitivity_take_the_policy_that_is_given(run, folder, monkeypatch):
+    seen = []
+
+    def note(*words, **options):
+        seen.append(options["policy"])
+        raise ModelError("enough")
+
+    monkeypatch.setattr("mezzo.tuning.tune", note)
+    monkeypatch.setattr("mezzo.sensing.sensitivity", note)
+    for words in ((), ("--policy", "balanced")):
+        run("tune", "small.onnx", "out.onnx", "--data", "x.npz", "--max-error", "1e-3", *words)
+        run("sensitivity", "small.onnx", "--data", "x.npz", *words)
+    assert seen == ["aggressive", "aggressive", "balanced", "balanced"]
 
 
 def test_weights_out_of_range_are_refused_by_contract(run, folder):
@@ -184,7 +246,7 @@ def test_weights_out_of_range_are_refused_by_contract(run, folder):
             2,
             "mezzo: out.onnx: No space left on device; nothing was written\n",
         ),
-        (KeyboardInterrupt(), 130, ""),
+        (KeyboardInterrupt(), 130, "mezzo: interrupted\n"),
     ],
     ids=["contract", "model", "system", "interrupt"],
 )
@@ -203,8 +265,10 @@ def test_no_words_print_the_help_and_fail(run):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_end_the_program_quietly(folder, number, code):
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [(signal.SIGINT, 130, "mezzo: interrupted\n"), (signal.SIGTERM, 143, "")]
+)
+def test_signals_end_the_program_quietly(folder, number, code, told):
     script = (
         "import os, signal, sys\n"
         "from mezzo import pipeline\n"
@@ -213,7 +277,7 @@ def test_signals_end_the_program_quietly(folder, number, code):
         "sys.exit(main(['convert', 'small.onnx', 'out.onnx']))\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (code, "", told)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")

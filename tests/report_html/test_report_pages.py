@@ -173,8 +173,8 @@ def test_json_beside_a_report_is_the_account_of_the_page(folder: Path, capsys: p
         ("m.onnx", "--report 'm.onnx' is a model of this command; give it a name of its own"),
         ("out.onnx", "--report 'out.onnx' is a model of this command; give it a name of its own"),
         ("notes.txt", "--report 'notes.txt' exists and is no report of mezzo's; give another name or remove it"),
-        (".", "--report '.' is a folder; name a file in it, such as report.html"),
-        ("no/r.html", "--report: there is no folder 'no'; make it first"),
+        (".", "cannot write --report '.': it is a folder; name a file"),
+        ("no/r.html", "cannot write --report 'no/r.html': 'no' is not a folder; make it first"),
     ],
 )
 def test_reports_replace_nothing_else(folder: Path, report: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,47 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mezzo.cli.interrupts import Interrupts
 
 __all__ = ["main"]
 
+INTERRUPTED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input."""
+    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input, 130 interrupted."""
+    try:
+        from mezzo.cli.interrupts import Interrupts
+
+        # Before the imports that take time.
+        with Interrupts(ends_process=arguments is None) as interrupts:
+            return _run(arguments, interrupts)
+    except KeyboardInterrupt:
+        return _tell_interrupt()
+
+
+def _run(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
+    try:
+        code = _start(arguments, interrupts)
+    except Exception:
+        # What an interrupted import or call makes of itself is no error of its own.
+        if not interrupts.was_raised:
+            raise
+        code = INTERRUPTED
+    return _tell_interrupt() if code == INTERRUPTED else code
+
+
+def _tell_interrupt() -> int:
+    with suppress(OSError, ValueError):  # nobody may be there to read it
+        print("mezzo: interrupted", file=sys.stderr, flush=True)
+    return INTERRUPTED
+
+
+def _start(arguments: Sequence[str] | None, interrupts: "Interrupts") -> int:
     try:
         from mezzo.cli.run import main as run
     except ModuleNotFoundError as error:
@@ -18,4 +53,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"mezzo: {error.name} is not installed; {spell_install(error.name or '')}", file=sys.stderr)
         return 1
-    return run(arguments)
+    return run(arguments, interrupts)

@@ -21,6 +21,8 @@ import typer
 
 from mezzo.cli import choices
 from mezzo.dtypes import LOW_DTYPES
+from mezzo.errors import InputError
+from mezzo.places import read_file, write_file
 
 # Letters, digits and signs that no shell acts on. A name with any other is not offered; it can be typed, quoted.
 _HARMLESS = re.compile(r"[\w./][\w./:@%+,=-]*")
@@ -113,7 +115,7 @@ def names_in(path: Path) -> Names:
     names = _read_kept(kept, state)
     if names is None:
         names = _read_model(path)
-        with suppress(OSError):
+        with suppress(OSError, InputError):
             _keep(kept, state, names)
     return names
 
@@ -141,16 +143,17 @@ def _cache_folder() -> Path:
 def _read_kept(place: Path, state: dict[str, object]) -> Names | None:
     """What was kept of a file in this state; None where nothing was, or it is not what it should be."""
     try:
-        if place.stat().st_size > _LARGEST_KEPT_BYTES:
+        data = read_file(place, _LARGEST_KEPT_BYTES)
+        if data is None:
             return None
-        document = json.loads(place.read_text(encoding="utf-8"))
+        document = json.loads(data.decode())
         if any(document.get(name) != value for name, value in state.items()):
             return None
         lists = [document[name] for name in ("nodes", "operators", "inputs_and_outputs")]
         if not all(isinstance(word, str) for words in lists for word in words):
             return None
         return Names(*(tuple(words) for words in lists))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, InputError):
         return None
 
 
@@ -158,9 +161,7 @@ def _keep(place: Path, state: dict[str, object], names: Names) -> None:
     """Keep names for the next tab, and let go of those not asked for longest."""
     place.parent.mkdir(parents=True, exist_ok=True)
     lists = {"nodes": names.nodes, "operators": names.operators, "inputs_and_outputs": names.inputs_and_outputs}
-    staged = place.with_name(f".{place.name}.{os.getpid()}.tmp")
-    staged.write_text(json.dumps({**state, **lists}), encoding="utf-8")
-    os.replace(staged, place)
+    write_file(place, json.dumps({**state, **lists}).encode())
     every = sorted(place.parent.glob("*.json"), key=lambda kept: kept.stat().st_mtime_ns)
     for old in every[:-_MOST_KEPT]:
         old.unlink(missing_ok=True)

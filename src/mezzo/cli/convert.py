@@ -11,6 +11,7 @@ from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report, say_first
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
 from mezzo.cli.steps import steps_after_conversion, steps_to_free
+from mezzo.places import check_destination
 
 
 @given.with_options
@@ -50,30 +51,26 @@ def convert(
         )  # fmt: skip
         return
     folders.check_single(layout_name)
-    check_report(report, source, result)
-    chosen = options.to_library()
+    check_destination(result)
+    check_report(report, source, result, save_plan=save_plan)
+    chosen = options.to_library() if plan_file is None else options.to_replay()
 
     from mezzo import pipeline
     from mezzo.cli.progress import Patience
     from mezzo.frontends.onnx.probe.machine import find_machine
-    from mezzo.planfile import load_plan
     from mezzo.planfile import save_plan as write_plan
     from mezzo.report.account import describe_conversion
     from mezzo.report.picture import report_whole_picture
     from mezzo.report.text import report_conversion, report_next_steps
 
-    replayed = None
-    if plan_file is not None:
-        replayed = load_plan(plan_file)
-        options.check_replay(replayed.low)
-    elif not quiet:
+    if plan_file is None and not quiet:
         say_what_gains_nothing(options)
     with Patience() as progress:
         converted = pipeline.convert(
             source,
             result,
             **chosen,
-            plan=replayed,
+            plan=plan_file,
             data=data,
             labels=tuple(labels or ()),
             batch_size=batch,

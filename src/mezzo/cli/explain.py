@@ -34,18 +34,22 @@ def explain(
 
     Give the options of the conversion: they are part of the answer. A saved plan has its own and needs none.
     """
-    chosen = options.to_library()
+    is_saved = model.suffix.lower() == ".json"
+    chosen = options.to_replay() if is_saved else options.to_library()
 
     from mezzo import pipeline
     from mezzo.cli.progress import Patience
+    from mezzo.options import replay_options
     from mezzo.planfile import load_plan
     from mezzo.report.account import describe_chain
     from mezzo.report.chain import report_chain
     from mezzo.report.text import report_next_steps
 
     with Patience() as progress:
-        is_saved = model.suffix.lower() == ".json"
         made = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
+    if is_saved:
+        chosen.pop("trust_external_paths", None)
+        replay_options(chosen, made)
     chain = pipeline.explain(made, node)
     if as_json:
         print_document(describe_chain(os.fspath(model), chain))

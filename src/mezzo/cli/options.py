@@ -4,14 +4,14 @@ import functools
 import inspect
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mezzo.cli import choices, completing
-from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
 
 if TYPE_CHECKING:
@@ -112,6 +112,16 @@ class Options:
     out_of_range: str = "protect"
     opset: str = "auto"
     trust_external_paths: bool = False
+    named: frozenset[str] = frozenset()  # what the user wrote himself, by field; the rest are defaults
+
+    def to_replay(self) -> "PlanOptions":
+        """What the user wrote himself, as the library spells it: what a plan has to agree with. Errors are those of
+        `to_library`.
+        """
+        spelled = self.to_library()
+        for name in spelled.keys() - self.named - {"trust_external_paths"}:
+            del spelled[name]  # type: ignore[misc]  # one of its keys
+        return spelled
 
     def to_library(self) -> "PlanOptions":
         """Check each value against its table and spell it as the library does. Raises InputError: a value is none."""
@@ -137,20 +147,6 @@ class Options:
             "opset": self.opset,
             "trust_external_paths": self.trust_external_paths,
         }
-
-    def check_replay(self, low: DType) -> None:
-        """Check that nothing is asked for that a replayed plan has already decided. Raises InputError: something is."""
-        default = Options()
-        if self.to != default.to and LOW_DTYPES[self.to] is not low:
-            raise InputError(f"--to {self.to} contradicts --plan, which decided for {low}; leave out --to")
-        for name in (
-            "policy", "strategy", "target", "include", "exclude", "keep_region", "fix_region", "io", "opset",
-        ):  # fmt: skip
-            if getattr(self, name) != getattr(default, name):
-                word = name.replace("_", "-")
-                raise InputError(
-                    f"--{word} cannot change what --plan has decided; leave it out, or plan anew without --plan"
-                )
 
     def words(self) -> list[str]:
         """The words that give these options again, shortest form: what has its default is left out."""
@@ -211,6 +207,12 @@ def decide(
     )  # fmt: skip
 
 
+def _is_named(context: typer.Context, name: str) -> bool:
+    """Whether an option is on the command line, or in the environment, and not at its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Put the shared options in the place of a command's parameter `options`."""
     shared = inspect.signature(decide).parameters
@@ -220,9 +222,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     @functools.wraps(command)
-    def run(**given: Any) -> None:
-        command(options=decide(**{name: given.pop(name) for name in shared}), **given)
+    def run(context: typer.Context, **given: Any) -> None:
+        named = frozenset(name for name in shared if _is_named(context, name))
+        options = decide(**{name: given.pop(name) for name in shared})
+        command(options=replace(options, named=named), **given)
 
+    parameters.insert(0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what Typer reads
         [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
     )

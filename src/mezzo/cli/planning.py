@@ -9,6 +9,7 @@ import typer
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_json, print_report
 from mezzo.cli.steps import steps_after_planning
+from mezzo.places import check_destinations
 
 
 @given.with_options
@@ -28,6 +29,7 @@ def plan(
     quiet: given.Quiet = False,
 ) -> None:
     """Decide what a conversion would do, and write no model."""
+    check_destinations({"--save": save}, (source,))
     chosen = options.to_library()
 
     from mezzo import pipeline

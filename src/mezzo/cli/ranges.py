@@ -11,6 +11,7 @@ from mezzo.cli import options as given
 from mezzo.cli.choices import check_choice
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.dtypes import DType
+from mezzo.places import check_destinations
 
 _WHAT = "What to show"
 FORMATS = {
@@ -47,6 +48,7 @@ def ranges(
     """Measure what every value of a model holds on your data: values that a format cannot hold come first."""
     dtype = FORMATS[check_choice("--format", format, FORMATS)]
     measuring.check_top(top)
+    check_destinations({"--resume": resume}, (model,))
 
     from mezzo.cli.progress import Patience
     from mezzo.frontends.onnx.probe.machine import find_machine

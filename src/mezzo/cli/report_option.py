@@ -11,6 +11,7 @@ import typer
 from mezzo.cli.console import print_text
 from mezzo.cli.options import FILES_PANEL
 from mezzo.errors import InputError
+from mezzo.places import check_destinations, open_regular, write_file
 from mezzo.report.names import format_size, quote
 
 if TYPE_CHECKING:
@@ -25,24 +26,21 @@ Report = Annotated[
 ]  # fmt: skip
 
 
-def check_report(report: Path | None, *models: Path) -> None:
-    """Refuse a report that cannot be written, before the work starts.
+def check_report(report: Path | None, *models: Path, save_plan: Path | None = None, resume: Path | None = None) -> None:
+    """Refuse a report, and what else a command writes beside its models, before the work starts.
 
-    Raises InputError: its folder is missing, it is one of the models, or a file that is no report of mezzo's.
+    Raises InputError: one cannot be written, two are one, or the report is a file that is none of mezzo's.
     """
+    check_destinations({"--report": report, "--save-plan": save_plan, "--resume": resume}, models)
     if report is None:
         return
     from mezzo.report.html.page import MARK
 
-    if any(_is_same(report, model) for model in models):
-        raise InputError(f"--report {os.fspath(report)!r} is a model of this command; give it a name of its own")
-    if report.is_dir():
-        raise InputError(f"--report {os.fspath(report)!r} is a folder; name a file in it, such as report.html")
-    if not report.absolute().parent.is_dir():
-        raise InputError(f"--report: there is no folder {os.fspath(report.parent)!r}; make it first")
     if report.exists():
-        with _telling(report, "read"), report.open("rb") as file:
-            begin = file.read(len(MARK))
+        with _telling(report, "read"):
+            handle, _ = open_regular(report)
+        with handle:
+            begin = handle.read(len(MARK))
         if begin and begin != MARK.encode():
             raise InputError(
                 f"--report {os.fspath(report)!r} exists and is no report of mezzo's; give another name or remove it"
@@ -65,14 +63,7 @@ def draw_report(
     from mezzo.report.html import render
 
     drawn = with_graph(dict(account), draw(), steps)
-    data = render(drawn).encode()
-    staged = report.with_name(f".{report.name}.{os.getpid()}.tmp")
-    with _telling(report, "write"):
-        try:
-            staged.write_bytes(data)
-            os.replace(staged, report)
-        finally:
-            staged.unlink(missing_ok=True)
+    write_file(report, render(drawn).encode(), "--report")
     return drawn
 
 
@@ -115,12 +106,6 @@ def _data_words(data: Path, labels: Sequence[str]) -> str:
 
 def _words(*words: str | Path) -> str:
     return " ".join(quote(os.fspath(word)) for word in words)
-
-
-def _is_same(report: Path, model: Path) -> bool:
-    if report.absolute() == model.absolute():
-        return True
-    return report.exists() and model.exists() and report.samefile(model)
 
 
 @contextmanager

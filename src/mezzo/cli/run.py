@@ -10,22 +10,23 @@ from types import FrameType
 
 import typer
 
+from mezzo.cli import INTERRUPTED
 from mezzo.cli.app import make_app
 from mezzo.cli.completing import answer_bash, is_asked_by_bash
 from mezzo.cli.console import print_error
+from mezzo.cli.interrupts import Interrupts
 from mezzo.cli.usage import explain_usage
 from mezzo.errors import ContractError, MezzoError
 
 REFUSED = 1
 BAD_INPUT = 2
-INTERRUPTED = 130
 
 # The base of all errors of a command's options: typer exports one child of it, and moved the class between versions.
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input."""
+def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
+    """Run the command line and return its exit code. Errors are told in one line, an interrupt by the caller."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is still shown
@@ -35,23 +36,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _unwinding_on_termination():
             run = partial(command.main, args=words, prog_name="mezzo", standalone_mode=False)
             code = answer_bash(os.environ, run) if is_asked_by_bash(os.environ) else run()
-    except _USAGE_ERROR as error:
-        return explain_usage(error)
-    except MezzoError as error:
-        print_error(str(error))
-        return REFUSED if isinstance(error, ContractError) else BAD_INPUT
-    except OSError as error:
-        where = "" if error.filename is None else f"{error.filename}: "
-        print_error(f"{where}{error.strerror or error}; nothing was written")
-        return BAD_INPUT
-    except ImportError as error:
-        if (name := _package_of(error)) is None:
-            raise
-        print_error(f"{name} cannot be imported ({error}); 'mezzo doctor' says what to do")
-        return REFUSED
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
+    except Exception as error:
+        if interrupts.was_raised:  # what an interrupted call makes of itself
+            return INTERRUPTED
+        told = _tell(error)
+        if told is None:
+            raise
+        return told
     return code if isinstance(code, int) else 0
+
+
+def _tell(error: Exception) -> int | None:
+    """Tell an error that a user can cause, and give the exit code; None for one of mezzo's own."""
+    match error:
+        case _ if isinstance(error, _USAGE_ERROR):
+            return explain_usage(error)
+        case MezzoError():
+            print_error(str(error))
+            return REFUSED if isinstance(error, ContractError) else BAD_INPUT
+        case OSError():
+            where = "" if error.filename is None else f"{error.filename}: "
+            print_error(f"{where}{error.strerror or error}; nothing was written")
+            return BAD_INPUT
+        case ImportError() if (name := _package_of(error)) is not None:
+            print_error(f"{name} cannot be imported ({error}); 'mezzo doctor' says what to do")
+            return REFUSED
+        case _:
+            return None
 
 
 def _package_of(error: ImportError) -> str | None:

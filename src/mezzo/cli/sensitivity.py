@@ -35,7 +35,7 @@ def sensitivity(
     """
     chosen = options.to_library()
     measuring.check_top(top)
-    if options.policy == given.Options().policy:
+    if "policy" not in options.named:
         chosen["policy"] = "aggressive"
 
     from mezzo.cli.progress import Patience

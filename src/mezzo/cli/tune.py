@@ -12,6 +12,7 @@ from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
 from mezzo.errors import InputError
+from mezzo.places import check_destination
 
 _PANEL = "Budget and search"
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -69,9 +70,10 @@ def tune(
     Every point that it weighs is an exact optimum; what it chooses is verified in the true precision, on data that the
     search has not seen. It always writes a model, and says what stopped it.
     """
-    check_report(report, source, result)
+    check_destination(result)
+    check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_library()
-    if options.policy == given.Options().policy:
+    if "policy" not in options.named:
         chosen["policy"] = "aggressive"
     limit_s = None if time_limit is None else _read_duration(time_limit)
 

@@ -22,6 +22,7 @@ from mezzo.frontends.onnx.model import OnnxModel, open_model
 from mezzo.ops import op_facts
 from mezzo.options import IO, Request, read_options
 from mezzo.pipeline import Converted, Progress, convert_opened
+from mezzo.places import check_destination
 
 if TYPE_CHECKING:
     from mezzo.folders.data import FolderData
@@ -115,6 +116,7 @@ def convert_folder(
     folder.progress = progress
     folder.choose()
     folder.refuse_shared_data()
+    folder.refuse_odd_places()
     if not overwrite:
         folder.refuse_existing()
     given = find_data(data, folder.models)
@@ -190,6 +192,12 @@ class _Folder:
                     f"{name!r} is in {os.fspath(self.destination)!r} already; pass --overwrite to replace it, or name "
                     "a new folder"
                 )
+
+    def refuse_odd_places(self) -> None:
+        """Raises InputError: where a result or a copy goes is something that is no file."""
+        for name in (*self.results, *(() if self.is_in_place else self.copies)):
+            if os.path.lexists(self.destination / name):
+                check_destination(self.destination / name)
 
     def refuse_shared_data(self) -> None:
         """Raises InputError: a result's file would replace the external data of a model that stays."""
@@ -331,6 +339,8 @@ def _check_places(source: Path, destination: Path) -> None:
         raise InputError(f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder")
     if not destination.exists() and not destination.absolute().parent.is_dir():
         raise InputError(f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make that first")
+    if not destination.exists():
+        check_destination(destination)
     inner, outer = os.path.realpath(destination), os.path.realpath(source)
     if inner != outer and os.path.commonpath([inner, outer]) == outer:
         raise InputError(

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from mezzo.places import check_destination
+
 
 class FolderStaging:
     """A folder in the making. Leaving without `commit` removes all that was made.
@@ -22,9 +24,9 @@ class FolderStaging:
         self._staged = beside / f".{secrets.token_hex(8)}.mezzo-tmp"
         self._names: list[str] = []
         self._removed: list[str] = []
+        self._replaced: Path | None = None  # where what gave way is until the end
 
     def __enter__(self) -> Self:
-        self._staged.mkdir()
         return self
 
     def place(self, name: str) -> Path:
@@ -43,7 +45,12 @@ class FolderStaging:
         self._removed.append(name)
 
     def commit(self) -> None:
-        """Let the files appear. Raises OSError: they cannot; then the destination is as it was."""
+        """Let the files appear. If they cannot, the destination is as it was.
+
+        Raises:
+            InputError: something that is no file has one of their names.
+            OSError: a file cannot be moved.
+        """
         if self._is_new:
             if self.destination.exists():
                 self.destination.rmdir()
@@ -57,6 +64,7 @@ class FolderStaging:
             for number, name in enumerate((*self._names, *self._removed)):
                 target = self.destination / name
                 made += _make_folders(target.parent)
+                check_destination(target)
                 backup = replaced / str(number) if os.path.lexists(target) else None
                 moved.append((target, backup))
                 if backup is not None:
@@ -73,12 +81,14 @@ class FolderStaging:
                 folder.rmdir()
             replaced.rmdir()  # empty, or what could not be put back stays there
             raise
-        shutil.rmtree(replaced, ignore_errors=True)
+        self._replaced = replaced
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         shutil.rmtree(self._staged, ignore_errors=True)
+        if self._replaced is not None:
+            shutil.rmtree(self._replaced, ignore_errors=True)
 
 
 def _make_folders(folder: Path) -> list[Path]:

@@ -3,11 +3,12 @@
 Names of members are names of arrays and never paths: nothing is written anywhere.
 """
 
+import io
 import itertools
 import math
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.errors import InputError, MezzoError
+from mezzo.places import open_regular
 
 Array = npt.NDArray[Any]
 
@@ -42,14 +44,16 @@ class NpzFile:
     def __init__(self, path: Path) -> None:
         """Open the file and read its directory. Raises InputError: it is no .npz file."""
         self.path = path
-        with _saying(str(path)):
-            self._zip = zipfile.ZipFile(path)
+        with _saying(str(path)), ExitStack() as failing:
+            self._file = failing.enter_context(io.BufferedReader(open_regular(path)[0]))
+            self._zip = zipfile.ZipFile(self._file)
+            failing.pop_all()
         members = self._zip.infolist()
         strangers = [member.filename for member in members if not member.filename.endswith(_SUFFIX)]
         names = [member.filename.removesuffix(_SUFFIX) for member in members]
         twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
         if strangers or twice:
-            self._zip.close()
+            self.close()
         if strangers:
             raise InputError(f"{path}: member {strangers[0]!r} is no .npy array; write the file with numpy.savez")
         if twice:
@@ -63,7 +67,11 @@ class NpzFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._zip.close()
+        self._file.close()
 
     def read(self, name: str) -> Array:
         """Read one array. Raises InputError: it is damaged, of a type that cannot be fed, or past the size cap."""

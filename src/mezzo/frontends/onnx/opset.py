@@ -11,7 +11,7 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.migrations import MIGRATIONS, Fresh, Ranks
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.order import sort_nodes
-from mezzo.frontends.onnx.schema import first_legal_opset
+from mezzo.frontends.onnx.schema import find_schema, first_legal_opset
 from mezzo.frontends.onnx.shapes import value_shapes
 from mezzo.graph import Graph
 
@@ -155,6 +155,26 @@ def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, u
             )
         best = max(best, seen[key] or 0)
     return best
+
+
+def smallest_opset(
+    graph: Graph, held: Iterable[int], rewritten: Iterable[int], low: DType, since: int, until: int
+) -> int:
+    """Smallest opset from `since` to `until` that lets nodes run low: those that are not legal at `since`, those that
+    steps have rewritten, and the casts between them and others.
+    """
+    needed = max(helpful_opset(graph, held, low, since, until), helpful_opset(graph, rewritten, low, since - 1, until))
+    return needed if needed <= since else max(needed, _first_cast(low, since, until))
+
+
+@cache
+def _first_cast(low: DType, since: int, until: int) -> int:
+    """Smallest opset at which a Cast makes `low`; `until` where none before does."""
+    for version in range(since, until):
+        schema = find_schema("", "Cast", version)
+        if schema is not None and schema.admits("T2", low):
+            return version
+    return until
 
 
 def set_opset(model: onnx.ModelProto, opset: int) -> None:

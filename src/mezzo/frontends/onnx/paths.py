@@ -8,12 +8,12 @@ store weights as links, so those can be allowed, for names that stay inside the 
 import io
 import os
 import re
-import stat
 import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
 
 from mezzo.errors import InputError, ModelError
+from mezzo.places import open_regular
 
 _MAX_OPEN = 64
 _MAX_QUOTED = 120
@@ -42,25 +42,8 @@ class DataFile:
         return self.device, self.inode
 
 
-def _open(path: str, *, follow: bool) -> tuple[io.FileIO, os.stat_result]:
-    """Open a regular file for reading. O_NONBLOCK keeps a FIFO from blocking the open."""
-    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    if not follow:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(path, flags)
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            raise InputError(f"{quote(path)} is {kind}; name a file")
-        return io.FileIO(descriptor, "rb"), status
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
 def _inspect(path: str, *, follow: bool) -> tuple[DataFile, io.FileIO, int]:
-    handle, status = _open(path, follow=follow)
+    handle, status = open_regular(path, follow=follow)
     found = DataFile(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     return found, handle, status.st_nlink
 

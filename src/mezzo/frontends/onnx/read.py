@@ -11,6 +11,7 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx import control, sources
 from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, dtype_of
+from mezzo.frontends.onnx.expansion import MOST_DEPTH
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Container, Handles, ResultPlace
 from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
@@ -22,11 +23,8 @@ from mezzo.graph import ConstantFacts, Graph, Kind, Node, Scope, Signature, Use,
 
 # What a value counts as where neither its shape nor any neighbour's is known.
 _UNKNOWN_ELEMENTS = 1024
-# Calls of functions are planned one by one, so a body counts once per call; past this many nodes calls keep their
-# types.
-_EXPANSION_LIMIT = 400_000
-_MAX_DEPTH = 64
 _MAX_REPEATS = 64
+_LONGEST_PATH = 120
 # A third of the time of calling the classes, and a model has tens of thousands of each.
 _new_value: Callable[[tuple[str, DType | None, int, int, int, bool]], Value] = partial(tuple.__new__, Value)
 _new_node: Callable[[tuple[object, ...]], Node] = partial(tuple.__new__, Node)
@@ -301,8 +299,9 @@ class Reader:
     # -- nodes ----------------------------------------------------------------------------------------------------
 
     def read_nodes(self, frame: Frame, protos: Iterable[onnx.NodeProto]) -> None:
-        if frame.depth > _MAX_DEPTH:
-            raise ModelError(f"{frame.path!r}: bodies or functions nest deeper than {_MAX_DEPTH}; flatten the model")
+        if frame.depth > MOST_DEPTH:
+            path = frame.path if len(frame.path) <= _LONGEST_PATH else f"{frame.path[:_LONGEST_PATH]}..."
+            raise ModelError(f"{path!r}: bodies or functions nest deeper than {MOST_DEPTH}; flatten the model")
         for proto in protos:
             domain = proto.domain
             if domain == "ai.onnx":
@@ -316,14 +315,7 @@ class Reader:
             if reader is not None:
                 reader(self, frame, proto)
             elif self.functions and (domain, op, proto.overload) in self.functions:
-                function = self.functions[domain, op, proto.overload]
-                if len(self.nodes) + len(function.node) > _EXPANSION_LIMIT:
-                    self.notes.append(
-                        f"calls of function {op!r} keep their types: expanding them passes {_EXPANSION_LIMIT} nodes"
-                    )
-                    self.read_operator(frame, proto, domain, op)
-                else:
-                    control.read_call(self, frame, proto, function)
+                control.read_call(self, frame, proto, self.functions[domain, op, proto.overload])
             else:
                 self.read_operator(frame, proto, domain, op)
 

@@ -25,6 +25,7 @@ from mezzo.frontends.onnx.layout import Layout
 from mezzo.frontends.onnx.paths import quote
 from mezzo.frontends.onnx.rounding import Array, round_to
 from mezzo.frontends.onnx.staging import Staging
+from mezzo.places import check_destination
 
 # Pieces being rounded while another is read.
 _AHEAD = 2
@@ -71,7 +72,7 @@ def save(
     """
     path = Path(dst)
     data_path = path.with_name(path.name + data_suffix)
-    _check_place(path)
+    check_destination(path)
     data = _serialize(model)
     with _telling_damage(source.blobs):
         layout = Layout(source.blobs, data, data_path.name)
@@ -86,6 +87,8 @@ def save(
             "let the weights go to external data"
         )
     paths = (path, data_path) if layout.entries else (path,)
+    for written in paths[1:]:
+        check_destination(written)
     if not overwrite:
         for written in paths:
             _check_not_source(written, source)
@@ -157,14 +160,6 @@ def _serialize(model: onnx.ModelProto) -> bytes:
             "pass a path instead of a model in memory"
         ) from error
     return data
-
-
-def _check_place(path: Path) -> None:
-    folder = path.parent
-    if not folder.is_dir():
-        raise InputError(f"cannot write {quote(path)}: {quote(folder)} is not a folder; make it first")
-    if path.is_dir():
-        raise InputError(f"cannot write {quote(path)}: it is a folder; name a file")
 
 
 def _check_not_source(path: Path, source: Source) -> None:

@@ -26,6 +26,12 @@ _TYPED_BY_ATTRIBUTE = {
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
+_LEARNED_VALUES = {
+    "values_floats": "tensor(float)", "values_int64s": "tensor(int64)", "values_strings": "tensor(string)",
+}  # fmt: skip
+_CAST_MAPS = {b"TO_FLOAT": "tensor(float)", b"TO_INT64": "tensor(int64)", b"TO_STRING": "tensor(string)"}
+
+
 @dataclass(frozen=True, slots=True)
 class TypedScope:
     """Types of the values of a graph, as schemas spell them ("seq(tensor(float16))"), captured ones included.
@@ -165,9 +171,31 @@ def _output_types(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpS
             result.append(_tensor_text(stash))  # Mean and InvStdDev of LayerNormalization
         elif len(allowed[variable]) == 1:
             result.append(allowed[variable][0])
+        elif node.domain == "ai.onnx.ml":
+            result.append(_learned_type(node, inputs))
         else:  # no operand binds it: LinearAttention's state without a past one has the query's type
             result.append(inputs[0] if inputs and inputs[0] in allowed[variable] else "")
     return result
+
+
+def _learned_type(node: onnx.NodeProto, inputs: list[str]) -> str:
+    """The type that an operator of the machine learning domain has from its attributes: of labels, and of what
+    replaces them.
+    """
+    held = {attribute.name: attribute for attribute in node.attribute}
+    match node.op_type:
+        case "LabelEncoder" | "CategoryMapper":
+            if "values_tensor" in held:
+                return _tensor_text(held["values_tensor"].t.data_type)
+            stated = next((text for name, text in _LEARNED_VALUES.items() if name in held), "")
+            # The older ones map text to its number, and numbers to text.
+            return stated or {"tensor(string)": "tensor(int64)", "tensor(int64)": "tensor(string)"}.get(inputs[0], "")
+        case "CastMap":
+            return _CAST_MAPS.get(held["cast_to"].s if "cast_to" in held else b"TO_FLOAT", "")
+        case "LinearClassifier" | "SVMClassifier" | "TreeEnsembleClassifier":
+            return "tensor(string)" if "classlabels_strings" in held else "tensor(int64)"
+        case _:
+            return ""
 
 
 def _special_type(node: onnx.NodeProto, inputs: list[str], schema: onnx.defs.OpSchema | None) -> str:

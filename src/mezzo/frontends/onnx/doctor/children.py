@@ -31,9 +31,13 @@ def ask(
     found: dict[Question, Answer] = {}
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         waiting = {pool.submit(_ask_one, question, patience_s): question for question in questions}
-        for done in as_completed(waiting):
-            found[waiting[done]] = done.result()
-            progress("looking", len(found), len(questions))
+        try:
+            for done in as_completed(waiting):
+                found[waiting[done]] = done.result()
+                progress("looking", len(found), len(questions))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)  # what was interrupted asks no more
+            raise
     return {question: found[question] for question in questions}
 
 

@@ -3,7 +3,10 @@
 import multiprocessing
 import os
 import re
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self
@@ -57,7 +60,8 @@ class Child:
     def _start(self) -> None:
         self._pipe, theirs = self._context.Pipe()
         self._process = self._context.Process(target=_answer, args=(self._attempt, theirs), daemon=True)
-        self._process.start()
+        with _untouchable():
+            self._process.start()
         theirs.close()
 
     def _stop(self) -> int | None:
@@ -72,6 +76,18 @@ class Child:
         code = self._process.exitcode
         self._process = self._pipe = None
         return code
+
+
+@contextmanager
+def _untouchable() -> Iterator[None]:
+    """Let a process that is started here never see Ctrl-C: this one gets it, and ends the other in its own way."""
+    block = getattr(signal, "pthread_sigmask", None)
+    before = None if block is None else block(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        if block is not None:
+            block(signal.SIG_SETMASK, before)
 
 
 def _answer(attempt: Attempt, pipe: Connection) -> None:

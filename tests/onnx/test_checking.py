@@ -1,0 +1,128 @@
+"""A model that runs, and that ONNX's full check faults, is converted and the note says so; an invalid one is not."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnxruntime
+import pytest
+
+import mezzo
+from mezzo.errors import ModelError
+from mezzo.frontends.onnx import checking
+from mezzo.frontends.onnx.files import from_proto
+from mezzo.frontends.onnx.model import open_model
+
+_HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
+_ONE = "g (float[2,4] x) => (float[2,4] y)"
+# What ONNX Runtime runs, with a warning at most.
+RUNS = {
+    "a value's stale size": _ONE + "<float[3,7] h> { h = Relu(x) y = Neg(h) }",
+    "a value's stale rank": _ONE + "<float[3] h> { h = Relu(x) y = Neg(h) }",
+    "sizes from before a transposition": "g (float[2,4] x) => (float[2,9] y) <float[2,9] h> "
+    "{ h = Transpose<perm=[1,0]>(x) k = Transpose<perm=[1,0]>(h) y = Relu(k) }",
+    "an output's rank": "g (float[2,4] x) => (float[2,4,1] y) { h = Relu(x) y = Neg(h) }",
+    "an output's size": "g (float[2,4] x) => (float[5,4] y) { h = Relu(x) y = Neg(h) }",
+    "a product's size": "g (float[2,4] x) => (float[9,9] y) <float[4,2] w = {1,2,3,4,5,6,7,8}, float[8] h> "
+    "{ h = Relu(x) y = MatMul(h, w) }",
+    "results of a body": "g (float[2,4] x, bool c) => (float[2,4] y) { y = If (c) <then_branch = t () => "
+    "(float[3,4] a) { a = Relu(x) }, else_branch = e () => (float[2,5] b) { b = Neg(x) }> }",
+}
+# What no runtime loads.
+INVALID = {
+    "operands that do not fit": "g (float[2,4] x, float[3,4] z) => (float[N,M] y) { y = MatMul(x, z) }",
+    "parts that do not fit": "g (float[2,4] x, float[3,4] z) => (float[N,M] y) { y = Concat<axis=1>(x, z) }",
+    "a type that is another": "g (float[2,4] x) => (int64[2,4] y) { y = Relu(x) }",
+}
+
+
+def _parse(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(_HEAD + text)
+
+
+def _fails_full_check(model: onnx.ModelProto) -> bool:
+    try:
+        onnx.checker.check_model(model, full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
+        return True
+    return False
+
+
+def _loads(model: onnx.ModelProto) -> bool:
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:  # noqa: BLE001  it raises errors of its own
+        return False
+    return True
+
+
+@pytest.mark.parametrize("to", ["fp16", "bf16"])
+@pytest.mark.parametrize("case", RUNS)
+def test_model_that_runs_is_converted_with_a_note(case: str, to: str) -> None:
+    model = _parse(RUNS[case])
+    assert _fails_full_check(model) and _loads(model)
+    made = mezzo.convert(model, to=to, policy="aggressive")
+    notes = [note for note in made.summary.notes if note.startswith("ONNX's full check faults the model as it came")]
+    assert len(notes) == 1 and "held to the full check without the shapes that the model declares" in notes[0]
+    assert made.summary.low_nodes
+    onnx.checker.check_model(made.model)
+    assert to == "bf16" or _loads(made.model)  # no CPU runs BF16 in ONNX Runtime
+    feeds = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
+    feeds |= {"c": np.array(True)} if any(port.name == "c" for port in model.graph.input) else {}
+    assert mezzo.compare(model, made.model, feeds, max_error=0.1).verdict.is_same
+
+
+@pytest.mark.parametrize("to", ["fp16", "bf16"])
+@pytest.mark.parametrize("what", ["a shape", "a name"])
+def test_model_without_what_no_runtime_wants_is_converted(what: str, to: str) -> None:
+    model = _parse(_ONE + "{ h = Relu(x) y = Neg(h) }")
+    if what == "a shape":
+        model.graph.output[0].type.tensor_type.ClearField("shape")
+    else:
+        model.graph.name = ""
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(model)
+    assert _loads(model)
+    made = mezzo.convert(model, to=to, policy="aggressive")
+    assert made.summary.low_nodes and "ONNX's full check faults the model as it came" in made.summary.notes[-1]
+    feeds = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
+    assert mezzo.compare(model, made.model, feeds, max_error=0.1).verdict.is_same
+
+
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_model_is_refused(case: str) -> None:
+    model = _parse(INVALID[case])
+    assert not _loads(model)
+    with pytest.raises(ModelError, match=r"the model is not valid ONNX: .*; mend the model first"):
+        mezzo.convert(model)
+
+
+def test_model_that_only_the_runtime_vouches_for_is_held_to_the_plain_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _parse(INVALID["operands that do not fit"])
+    monkeypatch.setattr(checking, "_loads", lambda *_: True)  # no model is known that both refuse and one runs
+    made = mezzo.convert(model, policy="aggressive")
+    assert made.summary.low_nodes and "held to the check without shape inference" in made.summary.notes[-1]
+
+
+def test_result_is_held_to_what_its_source_passes() -> None:
+    """Beside the stale shape the result has a fault of its own: that one counts."""
+    model = _parse(RUNS["a value's stale size"])
+    opened = open_model(model)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    result.graph.node[1].op_type = "Not"
+    assert opened.fault(model) is None
+    assert "Not" in (opened.fault(result) or "")
+
+
+def test_replayed_plan_says_it_once() -> None:
+    model = _parse(RUNS["an output's rank"])
+    made = mezzo.convert(model, policy="aggressive")
+    again = mezzo.convert(model, plan=made.plan)
+    assert again.plan.notes == made.plan.notes
+
+
+def test_sound_model_passes_in_full() -> None:
+    source = from_proto(_parse(_ONE + "{ h = Relu(x) y = Neg(h) }"))
+    assert checking.stand(source.model, source.blobs, may_crash=False) == checking.Standing(
+        checking.Strictness.FULL, None
+    )
