@@ -105,6 +105,7 @@ def convert(
     batch_size: int | None = None,
     trust_external_paths: bool = False,
     overwrite: bool = False,
+    provenance: bool = True,
     progress: Progress | None = None,
 ) -> Converted:
     """Convert an FP32 ONNX model to a typed mixed-precision one. The source is never changed.
@@ -127,6 +128,9 @@ def convert(
         data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows or vanishes on it keeps
             FP32, and the result is checked on it in the true precision; `labels` names arrays that are no inputs,
             `batch_size` splits along the first axis.
+        provenance: whether the result's metadata says what made it: mezzo's version, the options and the plan. A model
+            that says so keeps its FP32 nodes when it is converted again, unless another format, policy, strategy or
+            target is asked for.
         progress: called with (stage, done, total).
 
     Raises:
@@ -138,6 +142,7 @@ def convert(
         to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
         keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
         assume=assume or {},
+        provenance=provenance,
     )  # fmt: skip
     model = open_source(src, trust_external_paths, progress)
     if data is None:
@@ -159,9 +164,11 @@ def convert_opened(
 ) -> Converted:
     """Convert a model that is open. Options and errors are those of `convert`."""
     from mezzo.conversion import convert_model
+    from mezzo.recalling import recall
 
     options = read_options(request)
-    decided, result = convert_model(model, options, _given_plan(plan))
+    given = _given_plan(plan)
+    decided, result = convert_model(model, recall(model, options) if given is None else options, given)
     return finish(model, decided, result, dst, overwrite=overwrite)
 
 
@@ -176,6 +183,8 @@ def finish(
 ) -> Converted:
     """Write a result, or keep it in memory where there is no `dst`."""
     path = None if dst is None else Path(dst)
+    if decided.spell_record is not None:
+        model.note_record(result, decided.spell_record())
     if path is not None:
         size = model.write(result, path, overwrite=overwrite)
         return Converted(decided.plan, _summary(model, decided, size), path, measured, None, decided)
@@ -216,9 +225,11 @@ def plan(
 ) -> Plan:
     """Decide without converting. Options and errors are those of `convert`."""
     from mezzo.conversion import convert_model
+    from mezzo.recalling import recall
 
     chosen, trust = read_plan_options(options)
-    return convert_model(open_source(src, trust, progress), chosen, None)[0].plan
+    model = open_source(src, trust, progress)
+    return convert_model(model, recall(model, chosen), None)[0].plan
 
 
 def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:

@@ -69,6 +69,7 @@ def tune(
     time_limit_s: float | None = None,
     resume: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    provenance: bool = True,
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Converted:
@@ -88,6 +89,7 @@ def tune(
             given.
         time_limit_s: end with the best plan found by then.
         resume: a file that keeps what was run, so that a search that stopped goes on.
+        provenance: as of `mezzo.convert`.
         options: those of `mezzo.plan`; the policy says what may run low at all, "aggressive" unless given.
 
     Raises:
@@ -98,6 +100,7 @@ def tune(
     begin = time.monotonic()
     options.setdefault("policy", "aggressive")
     chosen, trust = read_plan_options(options)
+    chosen = replace(chosen, is_recorded=provenance)
     if measure:
         check_measurable(chosen)
     goal = replace(
