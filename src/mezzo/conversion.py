@@ -226,6 +226,7 @@ def _make_plan(
         (*_notes(judged, wishes, is_low), *options.notes),
         make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, is_low, wishes, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
+        origin=options.notes,
     )
 
 

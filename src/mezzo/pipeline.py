@@ -282,6 +282,15 @@ def show(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, tru
     return show_model(open_source(src, trust_external_paths, None).source.model)
 
 
+def tell_origin(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
+) -> tuple[str, ...]:
+    """What a model's metadata says of how mezzo made it, a line each; nothing where it does not say."""
+    from mezzo.recalling import tell_record
+
+    return tell_record(open_source(src, trust_external_paths, None))
+
+
 def open_source(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", trust: bool, progress: Progress | None
 ) -> "OnnxModel":

@@ -25,7 +25,10 @@ _MAX_NODES = 1 << 22
 # Reasons may take so much beside the nodes themselves; past it they are left out, and rules alone are told.
 _REASON_BYTES, _REASON_BYTES_PER_NODE = 1 << 16, 32
 _LONGEST_REASON = 400
+LONGEST_TEXT = 1000
 NO_ROOM = "its reason was left out of the model's metadata for want of room"
+# Stands for the name of a row's cause in its text, so that repeated blocks share their texts.
+_CAUSE = "{cause}"
 _RUN = re.compile(r"(\d{1,7})(?:x(\d{1,7}))?")
 _KINDS = frozenset({Kind.OP, Kind.TIE, Kind.INPUT, Kind.OUTPUT})
 
@@ -94,6 +97,16 @@ def digest_names(nodes: Iterable[Node]) -> str:
     """Name a sequence of nodes by their names and operators."""
     lines = "\n".join([f"{node.name}\t{node.signature.op}" for node in nodes])
     return hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def hide_name(because: str, cause: str) -> str:
+    """A reason without the name of its cause, for `show_name` to put back."""
+    return because if _CAUSE in because else because.replace(repr(cause), _CAUSE, 1)
+
+
+def show_name(because: str, cause: str) -> str:
+    """A reason with the name of its cause."""
+    return because.replace(_CAUSE, repr(cause), 1)
 
 
 def count_runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -206,7 +219,7 @@ def _read_document(document: dict[str, object]) -> Provenance:
         follows=_text(document["follows"]),
         leaves=(rule, because),
         rows=rows,
-        runs=_read_runs(_text(document["nodes"]), len(rows)),
+        runs=_read_runs(_text(document["nodes"], MAX_BYTES), len(rows)),
     )
 
 
@@ -247,9 +260,9 @@ def _read_runs(text: str, rows: int) -> tuple[tuple[int, int], ...]:
     return tuple(runs)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str) or not value.isprintable():
-        raise ValueError("a field of it is no printable text")
+def _text(value: object, longest: int = LONGEST_TEXT) -> str:
+    if not isinstance(value, str) or len(value) > longest or not value.isprintable():
+        raise ValueError(f"a field of it is no printable text of at most {longest} characters")
     return value
 
 

@@ -1,5 +1,6 @@
 """What a model tells of how it was made: read, held against the model, and kept unless something else is asked for."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,12 +11,13 @@ from mezzo.options import Options, Request, chosen_target
 from mezzo.planner import follow
 from mezzo.plans import Plan, PlannedNode, Reason, uniform
 from mezzo.policy import NamedFinding
-from mezzo.provenance import Provenance, Row, Step, digest_names, read_text, to_text, told_nodes
+from mezzo.provenance import Provenance, Row, Step, digest_names, read_text, show_name, to_text, told_nodes
 from mezzo.recording import Decisions, describe_step, record_decisions, record_plan
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.model import OnnxModel, Reading
 
+_LONGEST_STEPS = 200
 _KEPT = "kept: decided when this file was made"
 # Options that decide about every node: another of these decides anew. Others are about single nodes, and come on top.
 _DECIDING = ("policy", "strategy", "target", "out_of_range", "assume")
@@ -60,7 +62,7 @@ class Recalled:
             if number is not None and is_low[number] == (row.precision.compute is self.provenance.low):
                 cause = self.planned[name].cause
                 place = None if cause is None else graph.by_name.get(cause)
-                found[name] = None if row.rule is None else Reason(row.rule, row.because, place)
+                found[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, place)
         return found
 
 
@@ -123,7 +125,9 @@ def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Seq
     for place, (node, row) in enumerate(zip(nodes, rows, strict=True)):
         is_planned[node.id] = True
         if row.rule is not None:
-            found[node.id] = Reason(row.rule, row.because, _find_cause(row, place, graph, nodes))
+            cause = _find_cause(row, place, graph, nodes)
+            because = row.because if cause is None else show_name(row.because, graph.nodes[cause].name)
+            found[node.id] = Reason(row.rule, because, cause)
     casts = frozenset(provenance.casts)
     queue = [node.id for node in graph.nodes if found[node.id] is not None or _leads(node, casts)]
     follow(graph, is_low, is_planned, found, queue, (HIGH, provenance.low), provenance.follows)
@@ -131,13 +135,11 @@ def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Seq
     planned = []
     for node, row in zip(nodes, rows, strict=True):
         reason = found[node.id] or left
-        cause = None if reason.cause is None else graph.nodes[reason.cause].name
+        led = None if reason.cause is None else graph.nodes[reason.cause].name
         dtype = node.signature.dtype
         precision = row.precision if dtype is provenance.low or dtype is None else uniform(dtype)
         planned.append(
-            PlannedNode(
-                node.name, node.op, node.kind.value, precision, row.category, reason.rule, reason.because, cause
-            )
+            PlannedNode(node.name, node.op, node.kind.value, precision, row.category, reason.rule, reason.because, led)
         )
     return planned
 
@@ -157,9 +159,28 @@ def _find_cause(row: Row, place: int, graph: Graph, nodes: Sequence[Node]) -> in
     return nodes[place + row.cause].id
 
 
+def tell_record(model: "OnnxModel") -> tuple[str, ...]:
+    """What a model tells of how it was made, or why that is not heeded: a line each."""
+    recalled, fault = read_record(model)
+    if recalled is None:
+        return () if fault is None else (fault,)
+    lines = [
+        f"made by mezzo {step.version}: {step.command}, {', '.join(' '.join(option) for option in step.options)}"
+        for step in recalled.provenance.steps
+    ]
+    low = recalled.provenance.low
+    operators = [entry for entry in recalled.planned.values() if entry.kind == "op"]
+    high = Counter(entry.rule for entry in operators if entry.precision.compute is not low)
+    rules = ", ".join(f"{rule} {count}" for rule, count in sorted(high.items(), key=lambda rule: (-rule[1], rule[0])))
+    lines.append(
+        f"{len(operators) - high.total()} operators run in {low}, {high.total()} do not{f': {rules}' if rules else ''}"
+    )
+    return tuple(lines)
+
+
 def spell_steps(steps: Sequence[Step]) -> str:
     """How a model was made, in a few words."""
-    return ", then ".join(_spell_step(step) for step in steps)
+    return ", then ".join(_spell_step(step) for step in steps)[:_LONGEST_STEPS]
 
 
 def _spell_step(step: Step) -> str:

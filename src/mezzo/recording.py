@@ -14,7 +14,17 @@ from mezzo.packages import VERSION
 from mezzo.planner import Judged, Wishes, decided_reason
 from mezzo.plans import Plan, PlannedNode, Precision, Reason, uniform
 from mezzo.policy import Category, Policy, Verdict
-from mezzo.provenance import Provenance, Row, Step, count_runs, digest_names, told_casts, told_nodes
+from mezzo.provenance import (
+    LONGEST_TEXT,
+    Provenance,
+    Row,
+    Step,
+    count_runs,
+    digest_names,
+    hide_name,
+    told_casts,
+    told_nodes,
+)
 from mezzo.strategy import Choice
 from mezzo.target import Target
 
@@ -24,7 +34,6 @@ _DEFAULTS: Mapping[str, str | None] = {
     "keep_region": "[]", "fix_region": "{}", "io": "keep", "out_of_range": "protect", "opset": "auto", "assume": "{}",
     "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "", "accumulate": "", "tile": "", "plan": "",
 }  # fmt: skip
-_LONGEST_OPTION = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,7 @@ def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str
                 value = value.rpartition(":")[2]
         options.append((name, value if value.isprintable() else ascii(value)))
     command = "tune" if any(name == "margin" for name, _ in settings) else "convert"
-    return Step(VERSION, command, tuple((name, value[:_LONGEST_OPTION]) for name, value in options))
+    return Step(VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options))
 
 
 def name_content(given: "str | os.PathLike[str] | Policy | Target | None", read: Policy | Target) -> str:
@@ -92,7 +101,7 @@ def record_decisions(
     graph, strategy = decisions.judged.problem.graph, decisions.wishes.strategy
     nodes = _in_order(graph, order)
     writer = _Rows(decisions, nodes)
-    codes = [writer.code(place, node) for place, node in enumerate(nodes)]
+    codes = writer.codes()
     return Provenance(
         steps=tuple(steps),
         low=decisions.judged.problem.low,
@@ -127,10 +136,10 @@ def _row_of(entry: PlannedNode, place: int, places: Mapping[str, int]) -> Row:
     """A line of a plan. The text of one that follows is left to the reader."""
     if entry.rule == "follows":
         return Row(entry.precision, entry.category, None, "", None)
-    cause: int | str | None = entry.cause
-    if entry.cause is not None and entry.cause in places:
-        cause = places[entry.cause] - place
-    return Row(entry.precision, entry.category, entry.rule, entry.because, cause)
+    if entry.cause is None or entry.cause not in places:
+        return Row(entry.precision, entry.category, entry.rule, entry.because, entry.cause)
+    because = hide_name(entry.because, entry.cause)
+    return Row(entry.precision, entry.category, entry.rule, because, places[entry.cause] - place)
 
 
 def _in_order(graph: Graph, order: Sequence[str] | None) -> list[Node]:
@@ -148,37 +157,45 @@ class _Rows:
         self.rows: dict[Row, int] = {}
         self._decisions = decisions
         self._nodes = nodes
-        self._known: dict[tuple[int, int, Choice, bool], int] = {}
         self._places: dict[int, int] | None = None
 
-    def code(self, place: int, node: Node) -> int:
-        judged, reasons, number = self._decisions.judged, self._decisions.reasons, node.id
-        verdict, choice = judged.verdicts[number], judged.problem.choices[number]
-        is_low = self._decisions.is_low[number]
-        is_told = node.name in reasons
-        key = id(verdict), id(node.signature), choice, is_low
-        if not is_told and key in self._known:
-            return self._known[key]
-        reason = reasons[node.name] if is_told else decided_reason(judged, node, is_low, self._decisions.wishes)
-        row = self._row(place, reason, verdict, judged.problem.categories[number], is_low)
-        code = self.rows.setdefault(row, len(self.rows))
-        # What a target refuses hangs on attributes, what an error costs on the node, what a cause is on the place.
-        is_shared = is_low or verdict.category is Category.DENY
-        if is_shared and not is_told and row.cause is None:
-            self._known[key] = code
-        return code
+    def codes(self) -> list[int]:
+        """The number of each node's row."""
+        judged, reasons, is_low = self._decisions.judged, self._decisions.reasons, self._decisions.is_low
+        verdicts, choices = judged.verdicts, judged.problem.choices
+        known: dict[tuple[int, int, Choice, bool], int] = {}
+        found = []
+        for place, node in enumerate(self._nodes):
+            number = node.id
+            verdict = verdicts[number]
+            key = id(verdict), id(node.signature), choices[number], is_low[number]
+            code = None if node.name in reasons else known.get(key)
+            if code is None:
+                row = self._row(place, node, verdict)
+                code = self.rows.setdefault(row, len(self.rows))
+                # What a target refuses hangs on attributes, an error's cost on the node, a cause on the place.
+                is_shared = is_low[number] or verdict.category is Category.DENY
+                if is_shared and row.cause is None and node.name not in reasons:
+                    known[key] = code
+            found.append(code)
+        return found
 
-    def _row(self, place: int, reason: Reason | None, verdict: Verdict, category: Category | None, is_low: bool) -> Row:
-        low = self._decisions.judged.problem.low
-        precision = low_precision(verdict, low) if is_low else uniform(HIGH)
+    def _row(self, place: int, node: Node, verdict: Verdict) -> Row:
+        judged, reasons, is_low = self._decisions.judged, self._decisions.reasons, self._decisions.is_low[node.id]
+        if node.name in reasons:
+            reason = reasons[node.name]
+        else:
+            reason = decided_reason(judged, node, is_low, self._decisions.wishes)
+        precision = low_precision(verdict, judged.problem.low) if is_low else uniform(HIGH)
+        category = judged.problem.categories[node.id]
         if reason is None:
             return Row(precision, category, None, "", None)
-        cause: int | str | None = None
-        if reason.cause is not None:
-            found = self._place(reason.cause)
-            graph = self._decisions.judged.problem.graph
-            cause = graph.nodes[reason.cause].name if found is None else found - place
-        return Row(precision, category, reason.rule, reason.because, cause)
+        if reason.cause is None:
+            return Row(precision, category, reason.rule, reason.because, None)
+        name, found = judged.problem.graph.nodes[reason.cause].name, self._place(reason.cause)
+        return Row(
+            precision, category, reason.rule, hide_name(reason.because, name), name if found is None else found - place
+        )
 
     def _place(self, number: int) -> int | None:
         if self._places is None:
