@@ -26,7 +26,18 @@ _LAYERS: tuple[frozenset[str], ...] = (
     ),  # contracts
     frozenset({"estimates"}),
     frozenset({"ops", "policies", "targets", "structure", "strategies"})
-    | {"lower", "check", "promotion", "picture", "plandiff", "planfile", "provenance", "policyfile", "targetfile", "discovery"},
+    | {
+        "lower",
+        "check",
+        "promotion",
+        "picture",
+        "plandiff",
+        "planfile",
+        "provenance",
+        "policyfile",
+        "targetfile",
+        "discovery",
+    },
     frozenset({"frontends", "quant", "numerics"}),
     frozenset({"report"}),
     frozenset({"planner", "rules"}),

@@ -291,6 +291,16 @@ def tell_origin(
     return tell_record(open_source(src, trust_external_paths, None))
 
 
+def decided_nodes(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
+) -> tuple[PlannedNode, ...]:
+    """What a model's metadata says of its nodes: what each runs in, and why; nothing where it does not say."""
+    from mezzo.recalling import read_record
+
+    recalled = read_record(open_source(src, trust_external_paths, None))[0]
+    return () if recalled is None else tuple(recalled.planned.values())
+
+
 def open_source(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", trust: bool, progress: Progress | None
 ) -> "OnnxModel":

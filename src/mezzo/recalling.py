@@ -76,7 +76,7 @@ def recall(model: "OnnxModel", options: Options) -> Options:
         return replace(options, notes=(*options.notes, because))
     findings = recalled.findings()
     how = spell_steps(recalled.provenance.steps)
-    notes = [f"{len(findings)} nodes stay f32 as decided when this file was made ({how})"] if findings else []
+    notes = [f"{len(findings)} nodes are kept in f32, as decided when this file was made ({how})"] if findings else []
     wishes = replace(options.wishes, kept=findings)
     return replace(options, wishes=wishes, recalled=recalled, notes=(*options.notes, *notes))
 
