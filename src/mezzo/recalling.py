@@ -245,7 +245,7 @@ def spell_replay(model: "OnnxModel", reading: "Reading", plan: Plan) -> Callable
     """Give what spells how a result is made from a plan."""
 
     def spell() -> str:
-        step = describe_step((*plan.settings, ("plan", "given")), {})
+        step = describe_step(plan.settings, {})
         order = model.order_of(reading, plan.low) if reading.handles.is_resorted else None
         return to_text(record_plan(reading.graph, plan, [step], model.added(reading), order))
 

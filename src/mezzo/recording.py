@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from mezzo.discovery import strategies
 from mezzo.dtypes import HIGH, DType
 from mezzo.graph import Graph, Node
 from mezzo.packages import VERSION
@@ -25,14 +26,14 @@ from mezzo.provenance import (
     told_casts,
     told_nodes,
 )
-from mezzo.strategy import Choice
+from mezzo.strategy import Choice, Strategy
 from mezzo.target import Target
 
 # The settings of a plan that a model tells of; what has its default goes without saying.
 _DEFAULTS: Mapping[str, str | None] = {
     "to": None, "policy": None, "strategy": None, "target": None, "include": "[]", "exclude": "[]",
     "keep_region": "[]", "fix_region": "{}", "io": "keep", "out_of_range": "protect", "opset": "auto", "assume": "{}",
-    "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "", "accumulate": "", "tile": "", "plan": "",
+    "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "", "accumulate": "", "tile": "",
 }  # fmt: skip
 
 
@@ -118,23 +119,27 @@ def record_decisions(
 def record_plan(
     graph: Graph, plan: Plan, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
-    """Tell what a plan says that was replayed."""
+    """Tell what a plan says that was replayed: what the conversion told that it is from, unless edited."""
     nodes = _in_order(graph, order)
     places = {node.name: place for place, node in enumerate(nodes)}
+    name = dict(plan.settings).get("strategy")
+    strategy = strategies().get(name or "", Strategy)
+    follows = getattr(strategy, "because", "as the plan says")
     rows: dict[Row, int] = {}
     codes = []
     for place, node in enumerate(nodes):
-        entry = plan.by_name[node.name]
-        codes.append(rows.setdefault(_row_of(entry, place, places), len(rows)))
+        row = _row_of(plan.by_name[node.name], place, places, strategy.leaves)
+        codes.append(rows.setdefault(row, len(rows)))
     return Provenance(
-        steps=tuple(steps), low=plan.low, names=digest_names(nodes), added=tuple(added), casts=(),
-        follows="as the plan says", leaves=("plan", "the plan says so"), rows=tuple(rows), runs=count_runs(codes),
+        steps=tuple(steps), low=plan.low, names=digest_names(nodes), added=tuple(added),
+        casts=tuple(node.name for node in told_casts(graph)), follows=follows, leaves=strategy.leaves,
+        rows=tuple(rows), runs=count_runs(codes),
     )  # fmt: skip
 
 
-def _row_of(entry: PlannedNode, place: int, places: Mapping[str, int]) -> Row:
-    """A line of a plan. The text of one that follows is left to the reader."""
-    if entry.rule == "follows":
+def _row_of(entry: PlannedNode, place: int, places: Mapping[str, int], leaves: tuple[str, str]) -> Row:
+    """A line of a plan. The text of one that follows, or is left over, is the reader's to find again."""
+    if entry.rule == "follows" or (entry.rule, entry.because) == leaves:
         return Row(entry.precision, entry.category, None, "", None)
     if entry.cause is None or entry.cause not in places:
         return Row(entry.precision, entry.category, entry.rule, entry.because, entry.cause)
