@@ -15,7 +15,7 @@ _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 # What unites the front end with the planner and with numerics: one verb each, and what the verbs share.
 _UNITING = frozenset({"options", "opset_steps", "conversion", "pipeline", "amp_lists", "comparison"}) | {
     "data", "ranging", "comparing", "emulating", "sensing", "goals", "searching", "protecting", "measuring", "tuning",
-    "outlining", "folders",
+    "outlining", "folders", "recording", "recalling",
 }  # fmt: skip
 # Lowest first. A component imports itself and lower layers; those of one layer import each other only in `_UNITED`.
 _LAYERS: tuple[frozenset[str], ...] = (
@@ -26,7 +26,18 @@ _LAYERS: tuple[frozenset[str], ...] = (
     ),  # contracts
     frozenset({"estimates"}),
     frozenset({"ops", "policies", "targets", "structure", "strategies"})
-    | {"lower", "check", "promotion", "picture", "plandiff", "planfile", "policyfile", "targetfile", "discovery"},
+    | {
+        "lower",
+        "check",
+        "promotion",
+        "picture",
+        "plandiff",
+        "planfile",
+        "provenance",
+        "policyfile",
+        "targetfile",
+        "discovery",
+    },
     frozenset({"frontends", "quant", "numerics"}),
     frozenset({"report"}),
     frozenset({"planner", "rules"}),

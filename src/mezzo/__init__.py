@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mezzo.errors import ContractError, InputError, ListError, MezzoError, ModelError
+from mezzo.packages import VERSION as __version__
 
 if TYPE_CHECKING:
     from mezzo.amp_lists import convert_lists
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from mezzo.ranging import ranges
     from mezzo.sensing import sensitivity
     from mezzo.tuning import tune
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Comparison",

@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mezzo.check import check
-from mezzo.dtypes import FORMATS, HIGH, DType
+from mezzo.dtypes import FORMATS, HIGH
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
@@ -18,8 +18,10 @@ from mezzo.lower import lower
 from mezzo.opset_steps import assign, settle
 from mezzo.options import Options
 from mezzo.planner import Judged, Wishes, judge, reasons, refusal_of, rows_of
-from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Precision, Reason, Retype, uniform
-from mezzo.policy import Category, Verdict
+from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype, uniform
+from mezzo.policy import Category
+from mezzo.recalling import Recalled, asks_for_more, spell_record, spell_replay
+from mezzo.recording import Decisions, low_precision
 from mezzo.strategy import Choice, Problem
 from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
@@ -42,6 +44,7 @@ class Decided:
     plan: Plan
     problem: Problem
     is_low: Sequence[bool]
+    spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
 
     def count_nodes(self) -> tuple[int, int]:
         """Operators that run low, and those that could and do not."""
@@ -96,6 +99,8 @@ def _collector_paused() -> Iterator[None]:
 
 def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
     """Plan, apply and verify. What the checker refuses is taken back, with its reason."""
+    if given is None and options.recalled is not None and not asks_for_more(options):
+        return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}
     fault: str | None = None
     for attempt in range(_REPAIRS + 1):
@@ -138,8 +143,43 @@ def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decid
     judged = judge(reading.graph, wishes)
     banned = {node.name: f"the ONNX checker refuses any change: {fault[:200]}" for node in reading.graph.nodes}
     is_low = [choice is Choice.LOW for choice in judged.problem.choices]
-    made = _make_plan(_ban(judged, banned), is_low, (), reading, None, options, banned)
-    return Decided(reading, made, judged.problem, is_low), reading.handles.model
+    judged = _ban(judged, banned)
+    made = _make_plan(judged, is_low, (), reading, None, options, banned)
+    record = _recorder(model, reading, judged, is_low, options, banned)
+    return Decided(reading, made, judged.problem, is_low, record), reading.handles.model
+
+
+def _keep(model: OnnxModel, options: Options, recalled: Recalled) -> "tuple[Decided, onnx.ModelProto]":
+    """The model as it came: it tells how it was decided, and nothing else is asked for.
+
+    Raises:
+        ModelError: the model is not valid ONNX.
+    """
+    reading = model.read(options.wishes.low)
+    judged = judge(reading.graph, options.wishes)
+    is_low = [choice is Choice.LOW for choice in judged.problem.choices]
+    made = _make_plan(judged, is_low, (), reading, None, options, {})
+    _tell(model, "checking")
+    fault = model.fault(reading.handles.model)
+    if fault is not None:
+        raise ModelError(f"{model.source.blobs.name} is not valid ONNX: {fault[:_LONGEST_FAULT]}; mend the model first")
+    record = (lambda: recalled.text) if options.is_recorded else None
+    return Decided(reading, made, judged.problem, is_low, record), reading.handles.model
+
+
+def _recorder(
+    model: OnnxModel,
+    reading: Reading,
+    judged: Judged,
+    is_low: Sequence[bool],
+    options: Options,
+    banned: Mapping[str, str],
+) -> Callable[[], str] | None:
+    """What tells of these decisions in the result; None where it is to tell nothing."""
+    if not options.is_recorded:
+        return None
+    told = {name: Reason("contract", because) for name, because in banned.items()}
+    return spell_record(model, reading, Decisions(judged, is_low, options.wishes, told), options)
 
 
 def judge_model(model: OnnxModel, options: Options) -> tuple[Reading, Judged]:
@@ -176,7 +216,7 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
     reading, judged, is_low = planned.reading, planned.judged, planned.is_low
     opset = reading.opset if reading.opset != model.opset else None
     made = _make_plan(judged, is_low, planned.edits, reading, opset, options, banned)
-    return Decided(reading, made, judged.problem, is_low)
+    return Decided(reading, made, judged.problem, is_low, _recorder(model, reading, judged, is_low, options, banned))
 
 
 def _make_plan(
@@ -196,9 +236,10 @@ def _make_plan(
         options.settings,
         tuple(edits),
         _stored_within(reading.graph, edits),
-        _notes(judged, wishes, is_low),
-        make_nodes=lambda: _planned_nodes(judged, is_low, wishes, banned),
+        (*_notes(judged, wishes, is_low), *options.notes),
+        make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, is_low, wishes, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
+        origin=options.notes,
     )
 
 
@@ -251,7 +292,7 @@ def _planned_nodes(
             node.name,
             node.op,
             node.kind.value,
-            _low_precision(judged.verdicts[node.id], problem.low) if is_low[node.id] else high,
+            low_precision(judged.verdicts[node.id], problem.low) if is_low[node.id] else high,
             problem.categories[node.id],
             reason.rule,
             reason.because,
@@ -260,6 +301,10 @@ def _planned_nodes(
         for node, reason, choice in zip(nodes, why, problem.choices, strict=True)
         if choice is not Choice.ABSENT
     )
+
+
+def _tell_nodes(options: Options, nodes: tuple[PlannedNode, ...]) -> tuple[PlannedNode, ...]:
+    return nodes if options.recalled is None else options.recalled.tell(nodes)
 
 
 def _check_precision(entry: PlannedNode, given: Plan) -> None:
@@ -275,11 +320,6 @@ def _check_precision(entry: PlannedNode, given: Plan) -> None:
             f"node {entry.name!r}: the plan asks for products in {given.high} and less after them; write "
             f"{str(given.high)!r}, or {given.low} for the products too"
         )
-
-
-def _low_precision(verdict: Verdict, low: DType) -> Precision:
-    """What a node that runs low computes, sums up and hands on in."""
-    return Precision(low, verdict.accumulate or low, verdict.output or low)
 
 
 def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:
@@ -344,4 +384,5 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
     faults = check(problem, is_low, edits)
     if faults:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
-    return Decided(reading, replace(given, edits=edits), problem, is_low)
+    record = spell_replay(model, reading, given) if options.is_recorded else None
+    return Decided(reading, replace(given, edits=edits), problem, is_low, record)

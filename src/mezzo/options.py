@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from mezzo.discovery import policy as find_policy
 from mezzo.discovery import strategy as find_strategy
@@ -16,8 +17,12 @@ from mezzo.planner import Wishes
 from mezzo.plans import Plan
 from mezzo.policy import Policy
 from mezzo.policyfile import load_policy
+from mezzo.recording import name_content
 from mezzo.target import Target
 from mezzo.targetfile import load_target
+
+if TYPE_CHECKING:
+    from mezzo.recalling import Recalled
 
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
@@ -43,16 +48,25 @@ class Request:
     out_of_range: str = "protect"
     opset: str = "auto"
     assume: Mapping[str, str] = field(default_factory=dict)
+    provenance: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A request, validated. `settings` are the options as given, for the plan."""
+    """A request, validated. `settings` are the options as given, for the plan.
+
+    `is_recorded` says whether the result tells how it was made; `digests` name in it what files the options name.
+    `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it.
+    """
 
     wishes: Wishes
     out_of_range: str
     opset: str
     settings: tuple[tuple[str, str], ...]
+    is_recorded: bool = True
+    digests: Mapping[str, str] = field(default_factory=dict)
+    recalled: "Recalled | None" = None
+    notes: tuple[str, ...] = ()
 
 
 def chosen_target(to: str, target: "str | os.PathLike[str] | Target | None") -> Target:
@@ -124,7 +138,8 @@ def read_options(request: Request) -> Options:
         ("opset", request.opset),
         ("assume", json.dumps(dict(request.assume))),
     )
-    return Options(wishes, request.out_of_range, request.opset, settings)
+    digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
+    return Options(wishes, request.out_of_range, request.opset, settings, request.provenance, digests)
 
 
 def replay_options(given: Mapping[str, object], plan: Plan) -> Options:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from mezzo.errors import InputError
 
+# mezzo's own.
+VERSION = "0.1.0"
+
 
 @dataclass(frozen=True, slots=True)
 class Package:

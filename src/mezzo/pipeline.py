@@ -3,7 +3,7 @@
 import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -106,6 +106,7 @@ def convert(
     batch_size: int | None = None,
     trust_external_paths: bool = False,
     overwrite: bool = False,
+    provenance: bool = True,
     progress: Progress | None = None,
 ) -> Converted:
     """Convert an FP32 ONNX model to a typed mixed-precision one. The source is never changed.
@@ -130,6 +131,9 @@ def convert(
         data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows or vanishes on it keeps
             FP32, and the result is checked on it in the true precision; `labels` names arrays that are no inputs,
             `batch_size` splits along the first axis.
+        provenance: whether the result's metadata says what made it: mezzo's version, the options and the plan. A model
+            that says so keeps its FP32 nodes when it is converted again, unless another format, policy, strategy or
+            target is asked for.
         progress: called with (stage, done, total).
 
     Raises:
@@ -149,10 +153,10 @@ def convert(
     }  # fmt: skip
     named = {name: value for name, value in options.items() if value is not None}
     if replayed is not None:
-        replaying = replay_options(named, replayed)
+        replaying = replace(replay_options(named, replayed), is_recorded=provenance)
         model = open_source(src, trust_external_paths, progress)
         return _convert(model, dst, replaying, replayed, overwrite=overwrite)
-    request = Request(**named)  # type: ignore[arg-type]  # its own fields
+    request = Request(**named, provenance=provenance)  # type: ignore[arg-type]  # its own fields
     model = open_source(src, trust_external_paths, progress)
     if data is None:
         return convert_opened(model, dst, request, overwrite=overwrite)
@@ -172,8 +176,10 @@ def _convert(
     model: "OnnxModel", dst: str | os.PathLike[str] | None, options: Options, plan: Plan | None, *, overwrite: bool
 ) -> Converted:
     from mezzo.conversion import convert_model
+    from mezzo.recalling import recall
 
-    decided, result = convert_model(model, options, plan)
+    heeding = recall(model, options) if plan is None else options
+    decided, result = convert_model(model, heeding, plan)
     return finish(model, decided, result, dst, overwrite=overwrite)
 
 
@@ -188,6 +194,8 @@ def finish(
 ) -> Converted:
     """Write a result, or keep it in memory where there is no `dst`."""
     path = None if dst is None else Path(dst)
+    if decided.spell_record is not None:
+        model.note_record(result, decided.spell_record())
     if path is not None:
         size = model.write(result, path, overwrite=overwrite)
         return Converted(decided.plan, _summary(model, decided, size), path, measured, None, decided)
@@ -228,9 +236,11 @@ def plan(
 ) -> Plan:
     """Decide without converting. Options and errors are those of `convert`."""
     from mezzo.conversion import convert_model
+    from mezzo.recalling import recall
 
     chosen, trust = read_plan_options(options)
-    return convert_model(open_source(src, trust, progress), chosen, None)[0].plan
+    model = open_source(src, trust, progress)
+    return convert_model(model, recall(model, chosen), None)[0].plan
 
 
 def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
@@ -281,6 +291,25 @@ def show(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, tru
     from mezzo.frontends.onnx.show import show_model
 
     return show_model(open_source(src, trust_external_paths, None).source.model)
+
+
+def tell_origin(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
+) -> tuple[str, ...]:
+    """What a model's metadata says of how mezzo made it, a line each; nothing where it does not say."""
+    from mezzo.recalling import tell_record
+
+    return tell_record(open_source(src, trust_external_paths, None))
+
+
+def decided_nodes(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False
+) -> tuple[PlannedNode, ...]:
+    """What a model's metadata says of its nodes: what each runs in, and why; nothing where it does not say."""
+    from mezzo.recalling import read_record
+
+    recalled = read_record(open_source(src, trust_external_paths, None))[0]
+    return () if recalled is None else tuple(recalled.planned.values())
 
 
 def open_source(

@@ -38,9 +38,9 @@ class Wishes:
     outputs take what their producer makes.
     `clamps_constants`: what is past the range is stored as the largest finite number, and protects nobody.
     `keep_regions` are left out of the pass; `fixed_regions` run in the dtype given. Both are patterns of `ByRegion`.
-    `assumed` are the ends of graph inputs, by name, for what is estimated without data.
-    `found` are facts measured on data, which deny their nodes as structure findings do; `error_prices`, by node name,
-    and `measured` weigh what a strategy chooses.
+    `assumed` are the ends of graph inputs, by name, for what is estimated without data. `found` are facts measured on
+    data, which deny their nodes as structure findings do, and so does `kept`, what was decided when the model was made;
+    `error_prices`, by node name, and `measured` weigh what a strategy chooses.
     """
 
     low: DType
@@ -58,6 +58,7 @@ class Wishes:
     error_prices: Mapping[str, ErrorPrice] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    kept: tuple[NamedFinding, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
     selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.REGION)
     selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.NAME)
     notes += mention_idle(graph, wishes.policy, selected)
+    _deny_found(graph, verdicts, wishes.kept)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
     _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
     return verdicts
@@ -326,31 +328,30 @@ def _check_links(problem: Problem, verdicts: Sequence[Verdict], wishes: Wishes) 
 
 def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reason]:
     """Why each node has its precision. A node that follows names the neighbour on the way to what it follows."""
-    problem, verdicts = judged.problem, judged.verdicts
-    graph = problem.graph
-    found: list[Reason | None] = [None] * len(graph.nodes)
-    queue: list[int] = []
-    for node in graph.nodes:
-        verdict, choice = verdicts[node.id], problem.choices[node.id]
-        if choice is Choice.ABSENT or (verdict.category is Category.DENY and choice is not Choice.LOW):
-            found[node.id] = Reason(verdict.rule, verdict.because, verdict.cause)
-        elif choice is Choice.LOW and node.kind is Kind.OP and node.signature.dtype is problem.low:
-            found[node.id] = Reason("typed", f"is {problem.low} in the model already")
-        elif choice is Choice.HIGH and node.kind in (Kind.OP, Kind.TIE):
-            found[node.id] = _illegal(node, wishes)
-        elif node.kind in (Kind.INPUT, Kind.OUTPUT, Kind.CAST):
-            found[node.id] = Reason(verdict.rule, verdict.because)
-        elif not is_low[node.id] and wishes.error_prices and (price := _decisive_price(judged, node, wishes)):
-            found[node.id] = Reason("error-budget", price.because)
-        elif verdict.category is Category.ALLOW and is_low[node.id]:
-            found[node.id] = Reason(verdict.rule, verdict.because, verdict.cause)
-        else:
-            continue
-        if choice is not Choice.ABSENT:
-            queue.append(node.id)
-    _follow(problem, is_low, found, queue, wishes.strategy.because)
-    left = Reason(*wishes.strategy.leaves)
-    return [left if reason is None else reason for reason in found]
+    problem = judged.problem
+    found = [decided_reason(judged, node, is_low[node.id], wishes) for node in problem.graph.nodes]
+    is_planned = [choice is not Choice.ABSENT for choice in problem.choices]
+    queue = [n for n, reason in enumerate(found) if reason is not None and is_planned[n]]
+    follow(problem.graph, is_low, is_planned, found, queue, (problem.high, problem.low), wishes.strategy.because)
+    return [reason or Reason(*wishes.strategy.leaves) for reason in found]
+
+
+def decided_reason(judged: Judged, node: Node, is_low: bool, wishes: Wishes) -> Reason | None:
+    """Why a node has its precision, if it was decided for the node itself; None for what follows or is left over."""
+    problem, verdict, choice = judged.problem, judged.verdicts[node.id], judged.problem.choices[node.id]
+    if choice is Choice.ABSENT or (verdict.category is Category.DENY and choice is not Choice.LOW):
+        return Reason(verdict.rule, verdict.because, verdict.cause)
+    if choice is Choice.LOW and node.kind is Kind.OP and node.signature.dtype is problem.low:
+        return Reason("typed", f"is {problem.low} in the model already")
+    if choice is Choice.HIGH and node.kind in (Kind.OP, Kind.TIE):
+        return _illegal(node, wishes)
+    if node.kind in (Kind.INPUT, Kind.OUTPUT, Kind.CAST):
+        return Reason(verdict.rule, verdict.because)
+    if not is_low and wishes.error_prices and (price := _decisive_price(judged, node, wishes)):
+        return Reason("error-budget", price.because)
+    if verdict.category is Category.ALLOW and is_low:
+        return Reason(verdict.rule, verdict.because, verdict.cause)
+    return None
 
 
 def _decisive_price(judged: Judged, node: Node, wishes: Wishes) -> ErrorPrice | None:
@@ -372,23 +373,23 @@ def _illegal(node: Node, wishes: Wishes) -> Reason:
     return Reason("schema", f"{signature.op} version {signature.version} does not allow {wishes.low}")
 
 
-def _follow(
-    problem: Problem, is_low: Sequence[bool], found: list[Reason | None], queue: list[int], because: str
+def follow(
+    graph: Graph,
+    is_low: Sequence[bool],
+    is_planned: Sequence[bool],
+    found: list[Reason | None],
+    queue: list[int],
+    dtypes: tuple[DType, DType],  # of high and low
+    because: str,
 ) -> None:
-    """Spread reasons from decided nodes to neighbours of the same precision, nearest first."""
-    graph = problem.graph
-    word = {True: str(problem.low), False: str(problem.high)}
+    """Spread reasons from decided nodes, the queue, to neighbours of the same precision, nearest first."""
     at = 0
     while at < len(queue):
         node = graph.nodes[queue[at]]
         at += 1
         for other in _neighbours(graph, node):
-            if (
-                found[other] is None
-                and problem.choices[other] is not Choice.ABSENT
-                and is_low[other] == is_low[node.id]
-            ):
-                text = f"follows {node.name!r}, its neighbour in {word[is_low[node.id]]}: {because}"
+            if found[other] is None and is_planned[other] and is_low[other] == is_low[node.id]:
+                text = f"follows {node.name!r}, its neighbour in {dtypes[is_low[node.id]]}: {because}"
                 found[other] = Reason("follows", text, node.id)
                 queue.append(other)
 

@@ -96,8 +96,8 @@ class Plan:
 
     `opset` is the opset of the default domain that the edits need; None where no step is taken. `settings` are the
     options that made the plan, by name, for the reader. `limits` are the constants stored within bounds: the name of
-    their source, the bound. The nodes and the fingerprint are worked out when first asked for: most conversions never
-    do.
+    their source, the bound. `origin` is what the model tells of how it was made, as far as it bears on the plan. The
+    nodes and the fingerprint are worked out when first asked for: most conversions never do.
     """
 
     high: DType
@@ -109,6 +109,7 @@ class Plan:
     notes: tuple[str, ...]
     make_nodes: Callable[[], tuple[PlannedNode, ...]] = field(repr=False, compare=False)
     make_fingerprint: Callable[[], str] = field(repr=False, compare=False)
+    origin: tuple[str, ...] = ()
 
     @cached_property
     def nodes(self) -> tuple[PlannedNode, ...]:

@@ -16,6 +16,7 @@ from mezzo.options import Options, Request, read_options
 from mezzo.pipeline import Converted, finish
 from mezzo.planner import rows_of
 from mezzo.ranging import measure_ranges
+from mezzo.recalling import recall
 
 if TYPE_CHECKING:
     import onnx
@@ -44,7 +45,7 @@ def convert_on_data(
 
     A result that fails the check is planned again by what each node's error costs, until it holds the check's budget.
     """
-    options = with_data_settings(read_options(request), data)
+    options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     options, ranges = protect(model, options, dataset)
     decided, result = convert_model(model, options, None)

@@ -70,6 +70,7 @@ def tune(
     time_limit_s: float | None = None,
     resume: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
+    provenance: bool = True,
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Converted:
@@ -89,6 +90,7 @@ def tune(
             given.
         time_limit_s: end with the best plan found by then.
         resume: a file that keeps what was run, so that a search that stopped goes on.
+        provenance: as of `mezzo.convert`.
         options: those of `mezzo.plan`; the policy says what may run low at all, "aggressive" unless given.
 
     Raises:
@@ -102,6 +104,7 @@ def tune(
     check_destinations({"resume": resume}, () if dst is None else (Path(dst),))
     options.setdefault("policy", "aggressive")
     chosen, trust = read_plan_options(options)
+    chosen = replace(chosen, is_recorded=provenance)
     if measure:
         check_measurable(chosen)
     goal = replace(

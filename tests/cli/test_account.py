@@ -29,9 +29,9 @@ COMMANDS = {
 SECTIONS = {
     "convert": {"conversion", "decisions"},
     "convert on data": {"conversion", "decisions", "data", "ranges", "errors"},
-    "compare": {"data", "errors"},
-    "compare natively": {"data", "errors"},
-    "compare in tiles": {"data", "errors"},
+    "compare": {"decisions", "data", "errors"},
+    "compare natively": {"decisions", "data", "errors"},
+    "compare in tiles": {"decisions", "data", "errors"},
     "ranges": {"data", "ranges"},
     "sensitivity": {"data", "sensitivity"},
     "tune": {"conversion", "decisions", "data", "ranges", "errors", "sensitivity", "frontier", "search"},

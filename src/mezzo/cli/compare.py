@@ -54,6 +54,7 @@ def compare(
     from mezzo.comparing import read_accumulation
     from mezzo.frontends.onnx.probe.machine import find_machine
     from mezzo.outlining import outline_pair
+    from mezzo.pipeline import decided_nodes
     from mezzo.report.account import describe_comparison
     from mezzo.report.comparison import report_comparison
 
@@ -71,7 +72,10 @@ def compare(
         )  # fmt: skip
         accumulation = read_accumulation(accumulate, tile, run)
         machine = find_machine()
-        account = describe_comparison(*names, comparison, settings=asked, accumulation=accumulation, machine=machine)
+        account = describe_comparison(
+            *names, comparison, settings=asked, accumulation=accumulation, machine=machine,
+            decided=decided_nodes(model, trust_external_paths=trust_external_paths),
+        )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
         steps = steps_after_comparison(reference, model, data, labels or (), comparison)
         account = draw_report(report, account, draw, steps)

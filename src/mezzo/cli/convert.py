@@ -37,6 +37,7 @@ def convert(
             rich_help_panel=given.FILES_PANEL,
         ),
     ] = False,
+    no_provenance: given.NoProvenance = False,
     layout_name: folders.LayoutName = None,
     report: Report = None,
     as_json: given.AsJson = False,
@@ -47,7 +48,7 @@ def convert(
         unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
         folders.convert_models(
             source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
-            as_json=as_json, quiet=quiet, unfit=unfit,
+            as_json=as_json, quiet=quiet, unfit=unfit, provenance=not no_provenance,
         )  # fmt: skip
         return
     folders.check_single(layout_name)
@@ -75,6 +76,7 @@ def convert(
             labels=tuple(labels or ()),
             batch_size=batch,
             overwrite=overwrite,
+            provenance=not no_provenance,
             progress=progress,
         )
         if save_plan is not None:

@@ -43,6 +43,7 @@ def explain(
     from mezzo.planfile import load_plan
     from mezzo.report.account import describe_chain
     from mezzo.report.chain import report_chain
+    from mezzo.report.comparison import report_notes
     from mezzo.report.text import report_next_steps
 
     with Patience() as progress:
@@ -58,6 +59,6 @@ def explain(
         steps = steps_after_asking_a_plan(model, chain[0])
     else:
         steps = steps_after_explanation(model, chain, made.low, options)
-    parts = report_chain(chain, made.low)
+    parts = report_chain(chain, made.low) + report_notes(made.origin)
     parts += report_next_steps(steps, "what would change it") if steps else []
     print_report(parts, output_layout())

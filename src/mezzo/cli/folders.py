@@ -41,6 +41,7 @@ def convert_models(
     as_json: bool,
     quiet: bool,
     unfit: dict[str, object],
+    provenance: bool,
 ) -> None:
     """Convert a folder and tell about it. `unfit` are options, by name, that a folder cannot take, as given.
 
@@ -66,6 +67,7 @@ def convert_models(
             labels=tuple(labels or ()),
             batch_size=batch,
             overwrite=overwrite,
+            provenance=provenance,
             progress=progress,
         )
     names = os.fspath(source), os.fspath(result)

@@ -90,6 +90,11 @@ TrustExternalPaths = Annotated[
     typer.Option("--trust-external-paths", help="Open weights outside the model's folder, as links of a Hugging Face "
                  "cache lead there.", rich_help_panel=FILES_PANEL),
 ]  # fmt: skip
+NoProvenance = Annotated[
+    bool,
+    typer.Option("--no-provenance", help="Leave out of the metadata what made the model: version, options, plan.",
+                 rich_help_panel=FILES_PANEL),
+]  # fmt: skip
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document and nothing else.", rich_help_panel=FILES_PANEL)
 ]

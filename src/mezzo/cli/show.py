@@ -9,6 +9,7 @@ import typer
 from mezzo.cli import options as given
 from mezzo.cli.console import print_error, print_text
 from mezzo.errors import InputError
+from mezzo.report.names import clean
 
 
 def show(
@@ -20,13 +21,18 @@ def show(
     ] = None,
     trust_external_paths: given.TrustExternalPaths = False,
 ) -> None:  # fmt: skip
-    """Print a model as text, every value with its type. In a terminal it is coloured, and paged where it is long."""
+    """Print a model as text, every value with its type; first what made it, if it says so.
+
+    In a terminal it is coloured, and paged where it is long.
+    """
     wanted = None if grep is None else _read_pattern(grep)
 
     from mezzo import pipeline
     from mezzo.report.listing import colour
 
     text = pipeline.show(model, trust_external_paths=trust_external_paths)
+    origin = pipeline.tell_origin(model, trust_external_paths=trust_external_paths)
+    text = "\n".join([*(f"# {clean(line)}" for line in origin), text])
     if wanted is not None:
         lines = [line for line in text.splitlines() if wanted.search(line)]
         if not lines:

@@ -25,7 +25,8 @@ def steps_after_conversion(source: Path, plan: Plan, options: Options, replayed:
     if example is not None:
         asked = (source, options) if replayed is None else (replayed, Options())
         steps.append((_ask(asked[0], example.name, asked[1]), _why(example, plan)))
-    if replayed is None and options.policy != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
+    is_free = replayed is None and not plan.origin  # and no plan, file or own, has decided
+    if is_free and options.policy != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
         bolder = replace(options, policy="aggressive")
         steps.append((_command("plan", source, "", bolder), f"how much more a bolder policy runs in {plan.low}"))
     return steps

@@ -61,6 +61,7 @@ def tune(
         bool,
         typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
     ] = False,
+    no_provenance: given.NoProvenance = False,
     report: Report = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
@@ -90,7 +91,8 @@ def tune(
         found = find(
             source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,
             labels=tuple(labels or ()), batch_size=batch, measure=measure, accumulate=accumulate, tile=tile,
-            time_limit_s=limit_s, resume=resume, overwrite=overwrite, progress=progress, **chosen,
+            time_limit_s=limit_s, resume=resume, overwrite=overwrite,
+            provenance=not no_provenance, progress=progress, **chosen,
         )  # fmt: skip
         if save_plan is not None:
             write_plan(found.plan, save_plan)

@@ -84,6 +84,7 @@ def convert_folder(
     batch_size: int | None = None,
     trust_external_paths: bool = False,
     overwrite: bool = False,
+    provenance: bool = True,
     progress: Progress | None = None,
 ) -> ConvertedFolder:
     """Convert every FP32 model of a folder, such as a Hugging Face export, and copy what else is in it.
@@ -98,6 +99,7 @@ def convert_folder(
         data: a folder of data named like the models: "encoder_model.npz", or a folder "encoder_model" of .npz files,
             for "encoder_model.onnx"; or a mapping from models to what `mezzo.convert` takes.
         overwrite: replace files that are there.
+        provenance: as of `mezzo.convert`.
         progress: called with (stage, done, total); the stage names the file.
 
     Raises:
@@ -109,6 +111,7 @@ def convert_folder(
         to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
         keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
         assume=assume or {},
+        provenance=provenance,
     )  # fmt: skip
     if layout not in (placings := [placing.value for placing in Placing]):
         raise InputError(f"layout is {layout!r}; choose one of {', '.join(placings)}")

@@ -12,6 +12,7 @@ from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.graph import Graph, Kind
 from mezzo.options import IO, Request, read_options
 from mezzo.planner import matcher
+from mezzo.recalling import recall
 from mezzo.rules import nodes_in
 
 Open = Callable[[str], OnnxModel]  # by name in the folder
@@ -139,7 +140,8 @@ def _planned_ports(requests: Requests, open_named: Open) -> Ports:
     found = {}
     for name, request in requests.items():
         try:
-            found[name] = ports_of(convert_model(open_named(name), read_options(request), None)[1])
+            model = open_named(name)
+            found[name] = ports_of(convert_model(model, recall(model, read_options(request)), None)[1])
         except MezzoError as error:
             raise in_file(name, error) from error
     return found

@@ -98,13 +98,17 @@ def describe_comparison(
     formats: Iterable[DType] | None = None,
     accumulation: Accumulation | None = None,
     machine: sections.Machine | None = None,
+    decided: Iterable[PlannedNode] = (),
 ) -> Document:
-    """Tell how a model's answers differ from a reference's. `formats`: those emulated; by default those of the ulps."""
+    """Tell how a model's answers differ from a reference's. `formats`: those emulated; by default those of the ulps.
+    `decided`: what the model tells of its nodes.
+    """
     if formats is None:
         formats = {d.ulp_format for d in (*comparison.outputs, *comparison.layers)} - {DType.FLOAT32, DType.FLOAT64}
     content: Document = {
         "models": [sections.describe_model("reference", reference), sections.describe_model("candidate", model)],
         "settings": dict(settings),
+        "decisions": [describe_node(node) for node in decided],
         "data": sections.describe_data(comparison.data),
         "errors": sections.describe_errors(comparison, formats, accumulation),
     }

@@ -9,12 +9,13 @@ import onnx.helper
 
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.attributes import constant_tensor, find
+from mezzo.frontends.onnx.attributes import constant_tensor, find, set_int
 from mezzo.frontends.onnx.blobs import Blobs
 from mezzo.frontends.onnx.functions import replace_functions
 from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace, ResultPlace
 from mezzo.frontends.onnx.infos import retype_infos, state_casts
 from mezzo.frontends.onnx.names import Names
+from mezzo.frontends.onnx.origins import copy_origin, name_node, served, title_of
 from mezzo.frontends.onnx.placement import Placement
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
@@ -34,6 +35,8 @@ def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -
 
 _TYPED_BY_ATTRIBUTE = frozenset(op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None)
 _LIKE = frozenset(op for (_, op), row in SPECIAL.items() if row.any_inputs and row.dtype_attribute is not None)
+# The output has the operands' dtype when no attribute says otherwise.
+_FOLLOWING = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
 class _Applier:
@@ -151,7 +154,7 @@ class _Applier:
         if tensor is not None:
             self.blobs.retarget(self._own_tensor(proto, tensor), dtype, limit)
         elif proto is not None and producer.kind is Kind.SOURCE:
-            _set_int(proto, "to", TO_ONNX[dtype])
+            set_int(proto, "to", TO_ONNX[dtype])
         elif proto is not None and producer.kind is Kind.OP and producer.op in _TYPED_BY_ATTRIBUTE:
             self._set_dtype_attribute(producer, proto, dtype, limit)
 
@@ -177,8 +180,8 @@ class _Applier:
                 attribute = proto.attribute.add(name="value", type=onnx.AttributeProto.TENSOR)
                 attribute.t.CopyFrom(onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.0]))
             self.blobs.retarget(attribute.t, dtype, limit)
-        elif attribute is not None or not _follows_operands(node):
-            _set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
+        elif attribute is not None or node.op not in _FOLLOWING:
+            set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
 
     def add_cast(self, value: int, dtype: DType) -> None:
         producer = self.graph.values[value].producer
@@ -191,6 +194,8 @@ class _Applier:
         cast.input.append(self.native_name(value))
         cast.output.append(name)
         cast.name = self._node_name(value, name)
+        readers = (use for use in self.graph.uses[value] if self.rewired.get(use) == (value, dtype))
+        copy_origin(cast, served(self.handles, producer, readers))
         self.added.setdefault(self.graph.values[value].scope, []).append((value, dtype))
         is_body_input = self.graph.nodes[producer].kind is Kind.INPUT or (
             self.graph.nodes[producer].scope != self.graph.values[value].scope
@@ -224,7 +229,7 @@ class _Applier:
         node.output[0] = name
         node.name = self._node_name(value, name)
         if tensor is None:
-            _set_int(node, "to", TO_ONNX[dtype])
+            set_int(node, "to", TO_ONNX[dtype])
         else:
             held = constant_tensor(node.attribute[0])
             assert held is not None, "a source with a tensor is a Constant"
@@ -274,6 +279,7 @@ class _Applier:
         self.placement.place(dropped)
         if any(form in self.wanted for form in self.handles.forms):
             self.placement.sort()  # a Cast of the model now serves readers that may stand before it
+            self.handles.is_resorted = True
         replace_functions(self.handles)
 
     def _show_outputs(self) -> None:
@@ -304,6 +310,7 @@ class _Applier:
                     f"{self.graph.values[value].name!r} is an input or a weight and an output as well, so both have "
                     "one dtype; ask the same of both"
                 )
+            name_node(proto, producer.name if producer.kind is Kind.OP else title_of(proto))
             for index, output in enumerate(proto.output):
                 if output == self.graph.values[value].name:
                     proto.output[index] = name
@@ -339,6 +346,7 @@ class _Applier:
                 if form[1] is self.native_dtype(form[0]) and form[1] is not HIGH:
                     proto.op_type = "Identity"
                     del proto.attribute[:]
+                    self.handles.made.append((scope, proto))
             elif number is not None:
                 operand = self.graph.nodes[number].inputs[0]
                 assert operand is not None, "a Cast has an operand"
@@ -364,7 +372,7 @@ class _Applier:
             made = node.outputs[0]
             dtype = None if made is None else self.native_dtype(made)
             if dtype is not None and dtype is not self.native_dtype(node.inputs[0]):
-                _set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
+                set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
 
     def _retype_infos(self) -> None:
         changed: dict[int, dict[str, tuple[str, DType]]] = {}
@@ -383,17 +391,3 @@ class _Applier:
                 self.handles.owners[scope],
                 [(self.native_name(value), self.form_name((value, dtype)), dtype) for value, dtype in casts],
             )
-
-
-def _follows_operands(node: Node) -> bool:
-    """Whether the output has the operands' dtype when no attribute says otherwise (DequantizeLinear)."""
-    return node.op in ("DequantizeLinear", "QuantizeLinear")
-
-
-def _set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
-    attribute = find(proto, name)
-    if attribute is None:
-        attribute = proto.attribute.add(name=name)
-    attribute.ClearField("ref_attr_name")
-    attribute.type = onnx.AttributeProto.INT
-    attribute.i = value

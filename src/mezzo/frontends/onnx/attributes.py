@@ -124,3 +124,13 @@ def constant_tensor(attribute: onnx.AttributeProto) -> onnx.TensorProto | None:
     if name == "value_floats":
         return onnx.numpy_helper.from_array(np.array(attribute.floats, np.float32))
     return None
+
+
+def set_int(proto: onnx.NodeProto, name: str, value: int) -> None:
+    """Write a number, over whatever the attribute was."""
+    attribute = find(proto, name)
+    if attribute is None:
+        attribute = proto.attribute.add(name=name)
+    attribute.ClearField("ref_attr_name")
+    attribute.type = onnx.AttributeProto.INT
+    attribute.i = value

@@ -3,6 +3,7 @@
 import onnx
 
 from mezzo.frontends.onnx.handles import Container, Handles
+from mezzo.frontends.onnx.origins import name_node, title_of
 
 _Key = tuple[str, str, str]
 
@@ -40,6 +41,7 @@ def replace_functions(handles: Handles) -> None:
             names[content] = _fresh(taken, key)
             own.name = names[content]
             made.setdefault(key, []).append(own)
+        name_node(call, title_of(call))
         call.op_type = names[content]
     called = {(c.key) for c in _calls(handles)}
     functions = []

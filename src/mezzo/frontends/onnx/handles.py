@@ -49,6 +49,8 @@ class Handles:
     `forms` names the casts the model came with, by value and dtype. `tensors` are the weights by value id; `declared`
     are the places that
     state a value's type and must follow it: body inputs and outputs, graph inputs and outputs.
+    `made` are the operators, Casts apart, that an application has put in, with their scopes; `is_resorted` says whether
+    it has changed the order of the others.
     """
 
     model: onnx.ModelProto
@@ -60,3 +62,5 @@ class Handles:
     casts: list[tuple[int, onnx.NodeProto]] = field(default_factory=list)
     tensors: dict[int, onnx.TensorProto] = field(default_factory=dict)
     declared: dict[int, list[onnx.ValueInfoProto]] = field(default_factory=dict)
+    made: list[tuple[int, onnx.NodeProto]] = field(default_factory=list)
+    is_resorted: bool = False

@@ -20,13 +20,16 @@ from mezzo.frontends.onnx.expansion import check_expansion
 from mezzo.frontends.onnx.files import Source, from_proto, load
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.magnitudes import facts
+from mezzo.frontends.onnx.metadata import PROVENANCE, put_entry, take_entry
 from mezzo.frontends.onnx.order import sort_nodes
+from mezzo.frontends.onnx.origins import title_of
 from mezzo.frontends.onnx.read import read
 from mezzo.frontends.onnx.save import DATA_SUFFIX, materialize, save
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.shapes import Sizes, all_nodes, may_crash, value_sizes
 from mezzo.graph import ConstantFacts, Graph, Kind
 from mezzo.plans import Edit
+from mezzo.provenance import MAX_BYTES
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -54,6 +57,7 @@ class OnnxModel:
     def __init__(self, source: Source, progress: Progress | None) -> None:
         self.source = source
         self.progress = progress
+        self.record = take_entry(source.model, PROVENANCE, MAX_BYTES)  # how it was made, if it says so
         self.data_suffix = _data_suffix(source)  # ends the name of a result's external data
         self._facts: dict[bytes, ConstantFacts] = {}
         self._sizes: Sizes | None = None
@@ -144,6 +148,21 @@ class OnnxModel:
     def standing(self) -> Standing:
         """How much of ONNX's full check the model passes as it came."""
         return stand(self.source.model, self.source.blobs, may_crash=self._may_crash)
+
+    def added(self, reading: Reading) -> tuple[str, ...]:
+        """Names, as a plan spells them, of the operators that an application has put in beside its Casts."""
+        scopes = reading.graph.scopes
+        titles = [(scopes[scope].path, title_of(proto)) for scope, proto in reading.handles.made]
+        return tuple(sorted(f"{path}/{title}" if path else title for path, title in titles))
+
+    def order_of(self, reading: Reading, low: DType) -> list[str]:
+        """Names of the nodes of a result, in its own order."""
+        graph, _ = read(reading.handles.model, low, self._sizes or Sizes({}, {}), self._facts_of)
+        return [node.name for node in graph.nodes]
+
+    def note_record(self, model: onnx.ModelProto, text: str) -> None:
+        """Let a result say how it was made."""
+        put_entry(model, PROVENANCE, text)
 
     def fault(self, model: onnx.ModelProto) -> str | None:
         """What the ONNX checker has against a result; None if nothing. It is held to what the model itself passes."""

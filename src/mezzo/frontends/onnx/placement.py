@@ -20,6 +20,8 @@ class Placement:
     def add(self, scope: int, after: int | None, node: onnx.NodeProto) -> None:
         """Note a node for a scope, after a planner's node; None: before all others."""
         self._added.setdefault(scope, []).append((after, node))
+        if node.op_type == "Identity":
+            self._handles.made.append((scope, node))
 
     def place(self, dropped: set[int]) -> None:
         """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""

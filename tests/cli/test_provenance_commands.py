@@ -1,0 +1,89 @@
+"""What the commands say of a file that mezzo wrote, and what they keep of it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from conftest import Run
+
+_NOT_HEEDED = "what the file tells of how it was made is not heeded"
+
+
+@pytest.fixture
+def layer_norm(folder: Path) -> Path:
+    return folder / "layernorm.onnx"
+
+
+@pytest.fixture
+def written(run: Run, layer_norm: Path, tmp_path: Path) -> Path:
+    """A model that was converted with one node kept out."""
+    out = tmp_path / "out.onnx"
+    assert run("convert", layer_norm, out, "--exclude", "mm", "--quiet").code == 0
+    return out
+
+
+def test_show_tells_what_made_a_file_before_its_lines(run: Run, written: Path, layer_norm: Path) -> None:
+    lines = run("show", written).out.splitlines()
+    assert lines[0].startswith("# made by mezzo ") and lines[0].endswith(', exclude ["mm"]')
+    assert lines[1].startswith("# 0 operators run in f16, 9 do not: ")
+    assert lines[2].startswith("input ")
+    assert not run("show", layer_norm).out.startswith("#")
+
+
+def test_explain_tells_why_a_node_of_the_file_was_decided(run: Run, written: Path) -> None:
+    ran = run("explain", written, "mm")
+    assert ran.code == 0
+    assert "mm (MatMul) runs in f32: kept: decided when this file was made (convert): the user asked so" in ran.out
+    assert "Rule exclude" in ran.out
+    chain = json.loads(run("explain", written, "mm", "--json").out)["chain"]
+    assert chain[0]["precision"]["compute"] == "f32" and chain[0]["rule"] == "exclude"
+
+
+def test_explain_says_so_where_what_the_file_tells_does_not_fit(run: Run, written: Path) -> None:
+    model = onnx.load(written)
+    next(node for node in model.graph.node if node.name == "mm").name = "other"
+    onnx.save(model, written)
+    ran = run("explain", written, "other")
+    assert ran.code == 0 and "other (MatMul) runs in f16" in ran.out and _NOT_HEEDED in ran.out
+    assert _NOT_HEEDED in run("show", written).out.splitlines()[0]
+
+
+def test_a_second_conversion_gives_the_same_file(run: Run, written: Path, tmp_path: Path) -> None:
+    ran = run("convert", written, tmp_path / "again.onnx")
+    assert ran.code == 0 and "are kept in f32, as decided when this file was made (convert)" in ran.out
+    assert (tmp_path / "again.onnx").read_bytes() == written.read_bytes()
+
+
+def test_another_policy_decides_anew_and_says_so(run: Run, written: Path, tmp_path: Path) -> None:
+    ran = run("convert", written, tmp_path / "again.onnx", "--policy", "aggressive")
+    assert "--policy aggressive asks for something else" in ran.out
+    assert "mm (MatMul) runs in f16" in run("explain", tmp_path / "again.onnx", "mm").out
+
+
+@pytest.mark.parametrize("command", ["convert", "tune"])
+def test_no_provenance_leaves_it_out(run: Run, layer_norm: Path, tmp_path: Path, command: str) -> None:
+    out, data = tmp_path / "out.onnx", tmp_path / "data.npz"
+    np.savez(data, x=np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32))
+    words = ["--data", data, "--max-error", "1e-2"] if command == "tune" else []
+    for extra, wanted in (([], 1), (["--no-provenance"], 0)):
+        assert run(command, layer_norm, out, *words, "--quiet", *extra).code == 0
+        assert len(onnx.load(out).metadata_props) == wanted
+
+
+def test_no_provenance_leaves_it_out_of_every_file_of_a_folder(run: Run, layer_norm: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    layer_norm.rename(folder / "a.onnx")
+    for extra, wanted in (([], 1), (["--no-provenance"], 0)):
+        assert run("convert", folder, tmp_path / f"out{wanted}", "--quiet", *extra).code == 0
+        assert len(onnx.load(tmp_path / f"out{wanted}" / "a_fp16.onnx").metadata_props) == wanted
+
+
+def test_compare_tells_what_was_decided_about_the_nodes_of_the_file(
+    run: Run, layer_norm: Path, written: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32))
+    told = json.loads(run("compare", layer_norm, written, "--data", tmp_path / "data.npz", "--json").out)["decisions"]
+    assert {node["name"]: node["rule"] for node in told}["mm"] == "exclude"
