@@ -25,7 +25,7 @@ _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input."""
+    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input, 3 cannot tell."""
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is still shown
