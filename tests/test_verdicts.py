@@ -127,14 +127,14 @@ def test_too_few_samples_are_undecided_and_no_more() -> None:
 
 
 TWO = """g (float[N,16] x) => (float[N,4] logits, float[1,16] rest) <int64[1] k = {0}, float f = {FACTOR}>
-    { a = MatMul(x, w)  b = Tanh(a)  c = MatMul(b, v)  logits = Mul(c, f)
+    { a = MatMul(x, w)  b = Tanh(a)  c = MatMul(b, u)  d0 = Tanh(c)  e = MatMul(d0, v)  logits = Mul(e, f)
     m = ReduceMean(x, k)  d = Sub(x, m)  rest = ReduceMean(d, k) }"""
 
 
 def two_outputs(factor: float) -> onnx.ModelProto:
     made = model(TWO.replace("FACTOR", repr(factor)))
-    made.graph.initializer.append(onnx.numpy_helper.from_array(normal(16, 64, seed=3) / 4, "w"))
-    made.graph.initializer.append(onnx.numpy_helper.from_array(normal(64, 4, seed=4) / 8, "v"))
+    for name, shape in {"w": (16, 64), "u": (64, 64), "v": (64, 4)}.items():
+        made.graph.initializer.append(onnx.numpy_helper.from_array(normal(*shape, seed=3) / shape[0] ** 0.5, name))
     return made
 
 
