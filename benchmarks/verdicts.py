@@ -112,7 +112,7 @@ def ask_all() -> list[Claim]:
         made = mezzo.convert(source).model
         claims.append(_ask(case, "compare", lambda m=made, s=source, f=feeds: _ruling(mezzo.compare(s, m, f))))
         claims.append(_ask(case, "convert", lambda s=source, f=feeds: _of(mezzo.convert(s, data=f).measured)))
-        claims.append(_ask(case, "tune", lambda s=source, f=feeds: _tuned(mezzo.tune(s, data=f, max_error=1e-2).measured)))
+        claims.append(_ask(case, "tune", lambda s=source, f=feeds: _tune(s, f)))
     x = {"x": np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)}
     for case, body in {"beside noise": NOISE, "beside a dead cast": DEAD, "beside zeros": STUCK}.items():
         for factor in (0.5, 0.9, 1.01, 0.0, -1.0):
@@ -142,7 +142,8 @@ def _of(measured: Measured | None) -> str:
     return "nothing" if measured is None else _ruling(measured.comparison)
 
 
-def _tuned(measured: Measured | None) -> str:
+def _tune(source: onnx.ModelProto, feeds: Feeds) -> str:
+    measured = mezzo.tune(source, data=feeds, max_error=1e-2).measured
     search = None if measured is None else measured.search
     if search is None:
         return "nothing"
@@ -207,7 +208,11 @@ def main() -> int:
     for name, value in asdict(probed).items():
         console.print(f"{name}: {value}")
     if options.json is not None:
-        document = {**describe_environment("mezzo"), "claims": [asdict(claim) for claim in claims], "probed": asdict(probed)}
+        document = {
+            **describe_environment("mezzo"),
+            "claims": [asdict(claim) for claim in claims],
+            "probed": asdict(probed),
+        }
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     return int(false > 0)
 

@@ -90,7 +90,7 @@ def spell_prediction(prediction: "Prediction | None") -> str:
     """What predicted errors are worth."""
     said = "each plan is the cheapest for one price of predicted error; that error is an estimate"
     if prediction is None:
-        return f"{said}, and no plan was measured to check it"
+        return said
     count = prediction.points
     spread = f"{prediction.low:.2g} to {prediction.high:.2g} times its prediction"
     on = "the one plan that was measured" if count == 1 else f"the {count} plans that were measured"

@@ -32,8 +32,10 @@ def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", l
     shown = units[:limit]
     some = f", the {len(shown)} most costly" if len(shown) < len(units) else ", the most costly first"
     holds_several = any(_spell_nodes(unit) for unit in shown)
-    columns = ("unit", "error", "of all", "found by", *(("nodes",) if holds_several else ()))
-    table = layout.make_table(*columns, right=("error", "of all"), fixed=("found by",))
+    is_shared = any(not unit.is_measured for unit in shown)
+    columns = ("unit", "error", *(("may be",) if is_shared else ()), "of all", "found by",
+               *(("nodes",) if holds_several else ()))  # fmt: skip
+    table = layout.make_table(*columns, right=("error", "may be", "of all"), fixed=("found by",))
     whole = sum(unit.error**2 for unit in units if math.isfinite(unit.error))
     for unit in shown:
         table.add_row(
@@ -43,9 +45,9 @@ def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", l
         )  # fmt: skip
     faults = [indented(f"{clean(unit.name)}: {clean(unit.fault)}", style="red") for unit in shown if unit.fault]
     parts += [heading(f"{spell_count(len(units), 'unit')}{some}"), table, *faults]
-    if any(not unit.is_measured for unit in shown):
-        told = "a share: what a unit cost was not measured alone; its part of what several cost in one run together"
-        parts.append(indented(f"{told}, with what it may be, with 95 % confidence", style="dim"))
+    if is_shared:
+        told = "a share was not measured alone: it is a unit's part of what several cost when they ran low together"
+        parts.append(indented(told, style="dim"))
     if len(shown) < len(units):
         rest = [unit.error**2 for unit in units[limit:] if math.isfinite(unit.error)]
         part = f", {spell_share(sum(rest) / whole)} of the squared error" if whole else ""
@@ -61,15 +63,13 @@ def _spell_part(unit: "UnitError", whole: float) -> str:
 
 
 def _spell_source(unit: "UnitError") -> str:
-    """Where the error comes from: a run of the unit alone, or of several; then between what it may lie."""
-    if unit.is_measured:
-        return "a run of it alone"
-    said = f"a share of {unit.together} together"
-    return said if unit.low is None or unit.high is None else f"{said}, {_spell_reach(unit.low, unit.high)}"
+    """Where the error comes from: a run of the unit alone, or of several."""
+    return "a run alone" if unit.is_measured else f"share of {unit.together}"
 
 
-def _spell_reach(low: float, high: float) -> str:
-    return f"{spell_error(low)} .. {spell_error(high)}"
+def _spell_reach(unit: "UnitError") -> str:
+    """Between what the error lies, where it was not measured."""
+    return "" if unit.low is None or unit.high is None else f"{spell_error(unit.low)} .. {spell_error(unit.high)}"
 
 
 def _spell_nodes(unit: "UnitError") -> str:
