@@ -1,6 +1,7 @@
 """Finds which nodes of a graph stand in the same place of a block that repeats: the same layer, block after block."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from mezzo.graph import Graph, Kind, Node
@@ -11,10 +12,15 @@ _ROUNDS = 4
 
 def find_places(graph: Graph) -> list[int]:
     """The place of every node, by id: nodes of one place have one operator, attributes and names but for their numbers,
-    and so have their neighbours. Time grows linearly with the graph.
+    and so have their neighbours. Names that no other node has say nothing. Time grows linearly with the graph.
     """
     words: dict[object, int] = {}
-    colours = [words.setdefault(_describe(graph, node), len(words)) for node in graph.nodes]
+    names = [re.sub(r"\d+", "#", node.name) for node in graph.nodes]
+    count = Counter(names)
+    colours = [
+        words.setdefault((_describe(graph, node), name if count[name] > 1 else ""), len(words))
+        for node, name in zip(graph.nodes, names, strict=True)
+    ]
     readers = _readers(graph)
     for _ in range(_ROUNDS):
         seen: dict[object, int] = {}
@@ -43,4 +49,4 @@ def _describe(graph: Graph, node: Node) -> object:
     if node.kind is Kind.SOURCE:
         return node.kind, tuple(graph.values[value].elements for value in node.outputs if value is not None)
     attributes = tuple(sorted((name, repr(value)) for name, value in node.attributes.items()))
-    return node.kind, node.op, attributes, re.sub(r"\d+", "#", node.name)
+    return node.kind, node.op, attributes

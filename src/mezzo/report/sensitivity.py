@@ -40,6 +40,7 @@ def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", l
     for unit in shown:
         table.add_row(
             Text(layout.spell_name(unit.name), style="red" if unit.fault else "cyan"), spell_error(unit.error),
+            *((_spell_reach(unit),) if is_shared else ()),
             _spell_part(unit, whole), _spell_source(unit),
             *((_spell_nodes(unit),) if holds_several else ()),
         )  # fmt: skip
