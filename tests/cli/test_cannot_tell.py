@@ -100,3 +100,8 @@ def test_a_folder_ends_with_the_worst_of_its_models(run, folder):
 @pytest.mark.parametrize("command", WORDS)
 def test_help_tells_the_code(run, command):
     assert "3" in run(command, "--help").out
+
+
+def test_a_conversion_within_its_budget_on_few_samples_is_done(run):
+    ran = run("convert", "model.onnx", "out.onnx", "--data", "one.npz")
+    assert ran.code == 0 and ("undecided: " in ran.out or "the same: " in ran.out)

@@ -331,7 +331,9 @@ def test_what_is_wrong_wins_and_what_cannot_be_told_comes_before_undecided():
     assert told.because == "cannot tell: output 'y' is zero everywhere; 'y' could be judged: the same"
     assert (told.error, told.budget) == (same.relative_l2, budget.error)
     nothing = judge([], ["the data holds no sample"])
-    assert nothing.ruling is Ruling.UNKNOWN and math.isnan(nothing.error.estimate) and len(nothing.unknown) == 2
+    assert nothing.ruling is Ruling.UNKNOWN and math.isnan(nothing.error.estimate)
+    assert nothing.because == "cannot tell: the data holds no sample"
+    assert judge([], []).because == "cannot tell: the models have no outputs"
 
 
 def test_noise_hides_errors_only_as_far_as_it_goes():

@@ -47,8 +47,8 @@ def convert(
 ) -> None:
     """Convert an FP32 model to a typed mixed-precision one, or every model of a folder.
 
-    With --data the exit code is that of the check: 0 the same answers, 1 not, 3 where the data cannot tell; the result
-    is written all the same, safe by what is known without data.
+    With --data the exit code is that of the check: 0 the same answers on these samples, 1 not, 3 where the data cannot
+    tell; the result is written all the same, safe by what is known without data.
     """
     if source.is_dir():
         unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}

@@ -20,9 +20,12 @@ def end_with(ruling: "Ruling | None") -> None:
 
 
 def end_with_worst(several: "Iterable[Measured | None]") -> None:
-    """End the command as the worst of the checks of several models says: no comes before what cannot be told."""
+    """End the command as the worst of the checks of several models says: no comes before what cannot be told.
+
+    A conversion that is within its budget on the samples that there are is done; more of them would say more.
+    """
     rulings = [m.comparison.verdict.ruling for m in several if m is not None and m.comparison is not None]
-    for worst in ("different", "cannot tell", "undecided"):
+    for worst in ("different", "cannot tell"):
         end_with(next((ruling for ruling in rulings if ruling.value == worst), None))
 
 

@@ -104,8 +104,8 @@ def judge(outputs: Sequence[Deviation], faults: Sequence[str]) -> Verdict:
         return _rule(Ruling.DIFFERENT, wrong, _weigh_output(wrong), unknown)
     judged = [output for output in outputs if output.ruling is not Ruling.UNKNOWN]
     worst = _worst(judged)
-    if not outputs:
-        unknown = (*unknown, "the models have no outputs")
+    if not outputs and not unknown:
+        unknown = ("the models have no outputs",)
     if unknown:
         return _rule(Ruling.UNKNOWN, worst, f"cannot tell: {_sum_up(unknown, judged, len(outputs))}", unknown)
     assert worst is not None and worst.ruling is not None, "an output that is judged has a ruling"
