@@ -21,6 +21,7 @@ from rich.table import Table
 
 import mezzo
 from mezzo.errors import MezzoError
+from mezzo.numerics.measures import Ruling
 
 TUNED = 2e-3
 
@@ -83,7 +84,7 @@ def measure(cache: Path, to: str, way: str) -> Row:
         assert found.measured is not None and found.measured.comparison is not None, "data was given"
         comparison = found.measured.comparison
         error = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
-        if any(output.fault for output in comparison.outputs) or not error <= comparison.verdict.budget:
+        if comparison.verdict.ruling is Ruling.DIFFERENT:
             wrong.append((path.stem, comparison.verdict.because))
             continue
         right, worst = right + 1, max(worst, error)

@@ -15,14 +15,14 @@ _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 # What unites the front end with the planner and with numerics: one verb each, and what the verbs share.
 _UNITING = frozenset({"options", "opset_steps", "conversion", "pipeline", "amp_lists", "comparison"}) | {
     "data", "ranging", "comparing", "emulating", "sensing", "goals", "searching", "protecting", "measuring", "tuning",
-    "outlining", "folders", "recording", "recalling",
+    "outlining", "folders", "recording", "recalling", "standards",
 }  # fmt: skip
 # Lowest first. A component imports itself and lower layers; those of one layer import each other only in `_UNITED`.
 _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "dtypes", "graph", "columns", "packages", "places"}),  # vocabulary
     frozenset(
         {"facts", "policy", "target", "plans", "strategy", "selectors", "coloring", "oplists", "tomlfile"}
-        | {"grouping", "outline"}
+        | {"grouping", "outline", "alike"}
     ),  # contracts
     frozenset({"estimates"}),
     frozenset({"ops", "policies", "targets", "structure", "strategies"})

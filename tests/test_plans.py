@@ -13,7 +13,7 @@ import mezzo
 _TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[4,4] x) => (float[4,4] y)
-<float[4,4] w = {1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16}>
+<float[4,4] w = {.1,.2,.3,.4,.5,.6,.7,.8,.9,.1,.2,.3,.4,.5,.6,.7}>
 {
    [m1]   a = MatMul(x, w)
    [relu] b = Relu(a)

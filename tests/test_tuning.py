@@ -201,5 +201,7 @@ def test_random_models_with_bodies_and_functions_keep_their_budget(seed: int) ->
     feeds = random_feeds(model, random.Random(seed))
     found = mezzo.tune(model, data=[feeds], max_error=2e-3)
     record = found.measured.search
-    assert record.is_within_budget, f"seed {seed}: {record}"
+    # Some of these models answer with infinities, which no budget says anything about.
+    assert record.is_within_budget or record.unknown, f"seed {seed}: {record}"
+    assert not any(output.fault for output in found.measured.comparison.outputs), f"seed {seed}"
     onnx.checker.check_model(found.model, full_check=True)

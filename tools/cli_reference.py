@@ -31,6 +31,8 @@ that stands on the command line. The model is read, never run; its names are kep
 | 1 | refused: the result would break a contract (`--out-of-range error`); a comparison finds other answers, \
 `diff` a difference, `show --grep` no line, or a probe finds a table out of date |
 | 2 | bad input: a file, an option, a pattern or a plan; one line on stderr says which, and nothing is written |
+| 3 | cannot tell: data with NaN, infinities or no sample, a reference whose answers are not finite, never change or \
+are noise, or too few samples to decide; what is written is safe by what is known without data |
 | 130 | interrupted from the keyboard (`mezzo: interrupted`); nothing is left half-written |
 
 ## Output

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mezzo.comparison import compare_strategies
     from mezzo.emulating import emulate
     from mezzo.folders.converting import ConvertedFolder, convert_folder
-    from mezzo.numerics.measures import Comparison, Measured, Ranges, Sensitivity
+    from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
     from mezzo.pipeline import Converted, Summary, convert, explain, plan, show
     from mezzo.planfile import load_plan, save_plan
     from mezzo.plans import Plan
@@ -32,6 +32,7 @@ __all__ = [
     "ModelError",
     "Plan",
     "Ranges",
+    "Ruling",
     "Sensitivity",
     "Summary",
     "__version__",
@@ -58,6 +59,7 @@ _HOMES = {
     "Measured": "mezzo.numerics.measures",
     "Plan": "mezzo.plans",
     "Ranges": "mezzo.numerics.measures",
+    "Ruling": "mezzo.numerics.measures",
     "Sensitivity": "mezzo.numerics.measures",
     "Summary": "mezzo.pipeline",
     "compare": "mezzo.comparing",

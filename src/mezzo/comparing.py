@@ -1,7 +1,7 @@
 """Compares the answers of two models on data: outputs, layers, the user's metric, and a verdict."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from mezzo.data import fixed_length, open_model_data
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.compared import weight_bytes, with_weights
-from mezzo.frontends.onnx.pairs import Layers, Pair, Running, Sessions, Side, lowest_of
+from mezzo.frontends.onnx.pairs import Layers, Pair, Running, Sessions, lowest_of
 from mezzo.numerics.custom import Metric, MetricTally
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Verdict
 from mezzo.numerics.metrics import Meter
-from mezzo.numerics.noise import Shaker, measure_noise
+from mezzo.numerics.telling import DataWatch
 from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop, read_drop
 from mezzo.pipeline import Progress, open_source
 from mezzo.plans import Accumulation
+from mezzo.standards import Standards
 
 if TYPE_CHECKING:
     import onnx
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
 RUNS = ("emulated", "native")
 _TILE = 128
-# Noise worth a word: FP32 that has lost more than half its digits.
-_LOUD = 1e-3
-# Weights beyond this are not copied to measure the noise; moved inputs have to do.
-_SHAKEN_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +63,13 @@ def compare(
 ) -> Comparison:
     """Say whether a model gives the same answers as a reference, and where they differ.
 
+    The verdict's `ruling` says "cannot tell" where the data or the reference's answers show nothing: NaN and infinities
+    among them, no sample, or nothing that ever changes.
+
     Args:
         data: an .npz file, a folder of them, or dicts of arrays by the reference's input names.
         max_error: largest relative L2 error of an output, ||y - ref|| / ||ref|| over the data; by default a few eps of
-            the model's coarsest float format.
+            the coarsest float format that an output depends on, never below FP32's noise in that output.
         run: "emulated" rounds every result as its type says; "native" trusts the runtime, which may compute in FP32.
         labels: arrays of the data that are for the metric alone.
         metric: a function of (outputs, labels), both dicts by name, or its "module:function"; it returns one score per
@@ -141,34 +140,32 @@ def _compare(
     reference: "onnx.ModelProto", candidate: "onnx.ModelProto", dataset: "Dataset", wishes: Wishes
 ) -> Comparison:
     tally = None if wishes.metric is None else MetricTally(wishes.metric)
+    sums = None if wishes.accumulation is None else wishes.accumulation.dtype
     pair = Pair(reference, candidate, Running(wishes.run == "emulated", wishes.accumulation, wishes.names))
-    lowest = lowest_of([*pair.formats, *_formats_of(wishes)])
+    lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (wishes.low, sums) if dtype)])
     batches = iter(dataset)
-    first = next(batches)
+    first, empty = _skip_empty(batches)
+    if first is None:
+        return _compare_nothing(pair, dataset, empty, wishes)
+    standards = Standards(pair, first, wishes.low, sums)
     sessions, chunks, notes = _load_with_layers(pair, first) if wishes.has_layers else (Sessions(pair, {}), [], [])
-    outputs = {name: Meter(name, lowest) for name in pair.match.outputs}
     layers = _layer_meters(chunks[:1], lowest)
-    noise, count, samples = 0.0, 0, 0
+    count, samples = 0, 0
     for batch in chain([first], batches):
+        if batch.samples == 0:
+            empty += 1
+            continue
         answers = sessions.run(batch.feeds)
-        _add(outputs, answers, batch)
+        standards.add(batch, answers)
         _add(layers, answers, batch)
         if tally is not None:
-            wanted, found = ({name: side[name] for name in outputs} for side in answers)
+            wanted, found = ({name: side[name] for name in standards.meters} for side in answers)
             tally.add(wanted, found, batch.labels, batch.samples)
-        if count == 0:
-            noise = _measure_noise(pair, batch, answers[0])
         count, samples = count + 1, samples + batch.samples
         _tell(wishes, "comparing", count)
-    if samples == 0:
-        raise InputError(f"{dataset.name}: found no sample; give at least one")
-    notes += [*pair.match.notes, *sessions.notes()]
-    if noise > _LOUD:
-        notes.append(f"the reference's own answers move by {noise:.2g} when its numbers move by half a unit in the "
-                     "last place: it is ill-conditioned on this data, or draws random numbers")  # fmt: skip
-    notes += [f"output {name!r} of the reference is nothing but NaN and infinities"
-              for name, meter in outputs.items() if meter.is_reference_hollow]  # fmt: skip
-    results = tuple(meter.result() for meter in outputs.values())
+    notes += [*pair.match.notes, *sessions.notes(), *standards.notes()]
+    notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
+    results = standards.results(wishes.max_error)
     inner = [meter.result() for meter in layers.values()]
     del sessions, answers  # room for the next
     more, said = _compare_layers(pair, chunks[1:], dataset, lowest, wishes)
@@ -177,10 +174,26 @@ def _compare(
         wishes.run,
         results,
         (*inner, *more),
-        _judge(results, tally, wishes, lowest, noise),
+        _judge(results, tally, wishes, standards.faults),
         None if tally is None else tally.result(),
         (*notes, *said),
     )
+
+
+def _skip_empty(batches: "Iterator[Batch]") -> "tuple[Batch | None, int]":
+    """The first batch that holds a sample, None if none does, and how many before it hold none."""
+    empty = 0
+    for batch in batches:
+        if batch.samples:
+            return batch, empty
+        empty += 1
+    return None, empty
+
+
+def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Wishes) -> Comparison:
+    """The comparison on data without a sample: nothing is run, and nothing can be told."""
+    verdict = judge((), DataWatch().faults())
+    return Comparison(DataSource(dataset.name, batches, 0), wishes.run, (), (), verdict, None, pair.match.notes)
 
 
 def _load_with_layers(pair: Pair, first: "Batch") -> tuple[Sessions, list[Layers], list[str]]:
@@ -211,7 +224,7 @@ def _compare_chunk(
 ) -> list[Deviation]:
     meters = _layer_meters([chunk], lowest)
     sessions = Sessions(pair, chunk)
-    for count, batch in enumerate(dataset, 1):
+    for count, batch in enumerate((batch for batch in dataset if batch.samples), 1):
         _add(meters, sessions.run(batch.feeds), batch)
         _tell(wishes, stage, count)
     return [meter.result() for meter in meters.values()]
@@ -221,36 +234,12 @@ def _layer_meters(chunks: Sequence[Layers], lowest: DType) -> dict[str, Meter]:
     return {name: Meter(name, lowest, has_ranks=False) for chunk in chunks for name in chunk}
 
 
-def _formats_of(wishes: Wishes) -> list[frozenset[DType]]:
-    """Formats that the models themselves do not show."""
-    found = [wishes.low] if wishes.low is not None else []
-    found += [wishes.accumulation.dtype] if wishes.accumulation is not None else []
-    return [frozenset(found)]
-
-
-def _judge(
-    outputs: Sequence[Deviation], tally: MetricTally | None, wishes: Wishes, lowest: DType, noise: float
-) -> Verdict:
-    by_error = judge(outputs, choose_budget(wishes.max_error, lowest, noise), noise)
+def _judge(outputs: Sequence[Deviation], tally: MetricTally | None, wishes: Wishes, faults: Sequence[str]) -> Verdict:
+    by_error = judge(outputs, faults)
     if tally is None or wishes.max_drop is None:
         return by_error
-    by_drop = judge_drop(outputs, tally.name, tally.drop(), wishes.max_drop, tally.result().reference, noise)
+    by_drop = judge_drop(outputs, tally.name, tally.drop(), wishes.max_drop, tally.result().reference, faults)
     return by_drop if wishes.max_error is None or by_error.is_same else by_error
-
-
-def _measure_noise(pair: Pair, batch: "Batch", answers: Mapping[str, Any]) -> float:
-    """What the reference's own answers move by when its numbers move by half a unit in the last place of FP32."""
-    shaker = Shaker()
-    moved = pair.models[0]
-    if weight_bytes(moved) <= _SHAKEN_BYTES:
-        moved = with_weights(moved, shaker.shake)
-    meters = {name: Meter(name, DType.FLOAT32, has_ranks=False) for name in pair.match.outputs}
-    try:
-        shaken = pair.answer(Side.REFERENCE, pair.load(Side.REFERENCE, moved), shaker.shake_feeds(batch.feeds))
-    except InputError:  # the model bears no other numbers
-        return 0.0
-    _add(meters, (answers, shaken), batch)
-    return measure_noise(meters)
 
 
 def _add(meters: Mapping[str, Meter], answers: tuple[Mapping[str, Any], Mapping[str, Any]], batch: "Batch") -> None:

@@ -46,6 +46,11 @@ class Decided:
     is_low: Sequence[bool]
     spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
 
+    @property
+    def changes_something(self) -> bool:
+        """Whether the result differs from its model."""
+        return bool(self.plan.edits) or self.plan.opset is not None
+
     def count_nodes(self) -> tuple[int, int]:
         """Operators that run low, and those that could and do not."""
         low = [

@@ -1,11 +1,11 @@
 """Data for one model: names, shapes and types are checked against its inputs, and errors say which file is at fault."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.feeds import fit_feeds
+from mezzo.frontends.onnx.feeds import fit_feeds, retype
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.numerics.datasets import Batch, Data, Dataset, open_data
 
@@ -45,6 +45,12 @@ def open_model_data(
             yield fed
 
     return Dataset(opened.name, start)
+
+
+def typed_feeds(ports: "Iterable[onnx.ValueInfoProto]", feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Feeds that fit, as the model takes them: what its types cannot hold is infinite there."""
+    types = {port.name: port.type for port in ports}
+    return {name: retype(feed, types[name]) for name, feed in feeds.items() if name in types}
 
 
 def fixed_length(model: "onnx.ModelProto") -> int | None:

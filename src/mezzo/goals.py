@@ -4,13 +4,14 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mezzo.errors import InputError
 from mezzo.numerics.custom import Metric, MetricTally
 from mezzo.numerics.errors import ErrorSum
+from mezzo.numerics.measures import Comparison, Ruling
 from mezzo.numerics.verdicts import Drop
 from mezzo.places import read_file, write_file
 from mezzo.plans import Accumulation
@@ -27,6 +28,8 @@ _LARGEST_STATE_BYTES = 1 << 26
 class Goal:
     """What must hold: `max_error` bounds the error, or `max_drop` by how much `metric` may become worse. On tuning data
     the bound is taken `margin` times smaller, since other data may be worse. `accumulation`: how the target sums.
+    `shares`: what an output's error counts, by name: 1 unless given, less where its own budget is larger, and 0 where
+    the data shows nothing of it.
     """
 
     max_error: float | None
@@ -34,6 +37,7 @@ class Goal:
     metric: str | Metric | None = None
     max_drop: Drop | None = None
     accumulation: Accumulation | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     def bound(self, score: "Score") -> float:
         """The budget, in the unit of what is bounded."""
@@ -70,7 +74,7 @@ class Score:
 
 def score(bench: "Bench", goal: Goal, low_nodes: Collection[int], data: "Iterable[Batch]") -> Score:
     """Run an assignment over data and measure what the goal bounds. Raises InputError: the metric fails."""
-    total = ErrorSum()
+    total = ErrorSum(goal.shares)
     tally = None if goal.metric is None else MetricTally(goal.metric)
     for batch in data:
         reference, got = bench.reference(batch), bench.run(batch, low_nodes)
@@ -83,6 +87,16 @@ def score(bench: "Bench", goal: Goal, low_nodes: Collection[int], data: "Iterabl
         return Score(total.error)
     result = tally.result()
     return Score(total.error, result.drop, result.reference)
+
+
+def shares_of(comparison: Comparison) -> dict[str, float]:
+    """What the outputs of a comparison count beside the one that decided it: by their own budgets, and not at all where
+    nothing could be told of them."""
+    shares = {}
+    for output in comparison.outputs:
+        is_dark = output.ruling is Ruling.UNKNOWN and not output.relative_l2.estimate <= (output.budget or 0.0)
+        shares[output.name] = 0.0 if is_dark else comparison.verdict.budget / output.budget if output.budget else 1.0
+    return shares
 
 
 class Memory:

@@ -9,7 +9,7 @@ from mezzo.comparing import compare_on
 from mezzo.conversion import convert_model, judge_model
 from mezzo.data import open_model_data
 from mezzo.dtypes import FORMATS, DType
-from mezzo.goals import Goal, Memory
+from mezzo.goals import Goal, Memory, shares_of
 from mezzo.numerics.measures import Comparison, Measured, Ranges
 from mezzo.numerics.protection import protections
 from mezzo.options import Options, Request, read_options
@@ -102,8 +102,8 @@ def _repair(
     assert failed.comparison is not None, "something has failed"
     verdict = failed.comparison.verdict
     tuner = Tuner(
-        model, options, Goal(verdict.budget, margin=1.0), dataset, Limits(evaluations=_REPAIR_EVALUATIONS),
-        Memory(None, {}),
+        model, options, Goal(verdict.budget, margin=1.0, shares=shares_of(failed.comparison)), dataset,
+        Limits(evaluations=_REPAIR_EVALUATIONS), Memory(None, {}),
     )  # fmt: skip
     choosing = tuner.choose()
     decided, result = convert_model(model, choosing.options, None)

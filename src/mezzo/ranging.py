@@ -2,11 +2,12 @@
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.data import open_model_data
+from mezzo.data import open_model_data, typed_feeds
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.instruments import Instruments
 from mezzo.frontends.onnx.staging import Staging
@@ -14,6 +15,7 @@ from mezzo.numerics.measures import DataSource, Ranges
 from mezzo.numerics.range_state import Progress as State
 from mezzo.numerics.range_state import dump_state, load_state
 from mezzo.numerics.ranges import Accumulator, ValueName
+from mezzo.numerics.telling import DataWatch
 from mezzo.pipeline import Progress, open_source
 from mezzo.places import check_destinations
 
@@ -72,9 +74,10 @@ def measure_ranges(
 ) -> Ranges:
     """Measure a model that is open, on data that is. The rest is as with `ranges`."""
     measuring: _Measuring | None = None
+    watch = DataWatch()
     path = None if resume is None else Path(resume)
     try:
-        for number, batch in enumerate(dataset):
+        for number, batch in enumerate(_with_samples(dataset, watch, model)):
             if measuring is None:
                 if progress is not None:
                     progress("preparing", 0, 0)
@@ -87,8 +90,18 @@ def measure_ranges(
     finally:
         if measuring is not None:
             measuring.save()
-    assert measuring is not None, "a data set without batches is refused"
-    return measuring.result()
+    if measuring is None:
+        return Ranges(DataSource(dataset.name, 0, 0), (), (), watch.faults())
+    return replace(measuring.result(), unknown=watch.faults())
+
+
+def _with_samples(dataset: "Dataset", watch: DataWatch, model: "OnnxModel") -> "Iterator[Batch]":
+    """The batches that hold a sample, each looked at."""
+    ports = model.source.model.graph.input
+    for batch in dataset:
+        if batch.samples:
+            watch.add(typed_feeds(ports, batch.feeds), batch.samples, batch.origin)
+            yield batch
 
 
 class _Measuring:

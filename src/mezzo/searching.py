@@ -15,9 +15,11 @@ from mezzo.numerics.frontier import Candidate, trace
 from mezzo.numerics.measures import CostTable, DataSource, Sensitivity
 from mezzo.numerics.search import Outcome, search
 from mezzo.numerics.sensitivity import Probing
+from mezzo.numerics.telling import NO_SAMPLE
 from mezzo.options import Options
 from mezzo.planner import ErrorPrice
-from mezzo.sensing import Bench, Unit, describe_probing, few_samples, probe, units_of
+from mezzo.sensing import Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
+from mezzo.standards import Telling
 from mezzo.strategy import Choice, cost
 
 if TYPE_CHECKING:
@@ -74,16 +76,34 @@ class Tuner:
         self.limits, self.memory, self.progress = limits, memory, progress
         self.floor = 0.0 if costs is None else sum(min(node.high, node.low) for node in costs.nodes)
         self.evaluations = self.probes = 0
+        self.hidden: frozenset[int] = frozenset()  # units that reach no output of which anything shows
         self.scores: dict[str, Score] = {}
         self.bench = Bench(model, options, goal.accumulation)
         self.units: Sequence[Unit] = units_of(self.bench.judged, self.bench.low)
         self.squares: Sequence[float] = [0.0] * len(self.units)  # squared error per unit
+        # What their sum is taken times: neighbours share roundings, so all of them together cost less than their sum.
+        self.scale = 1.0
+        self.together: Mapping[int, int] = {}
+        self.telling = self._look()
         self.sensitivity: Sensitivity | None = None
         self.points: tuple[Candidate, ...] = ()
+
+    def _look(self) -> Telling:
+        """See what the data can show: the rest is left out of the goal, and what reaches nothing else stays high."""
+        telling = self.bench.tell(self.data)
+        if telling.blind:
+            shares = {**self.goal.shares, **dict.fromkeys(telling.blind, 0.0)}
+            self.goal = replace(self.goal, shares=shares)
+            reaching = self.bench.reaching(self.bench.outputs - telling.blind)
+            self.hidden = frozenset(at for at, unit in enumerate(self.units) if reaching.isdisjoint(unit.nodes))
+            self.squares = [math.inf if at in self.hidden else 0.0 for at in range(len(self.units))]
+        return telling
 
     def choose(self, slack: float = 1.0) -> Choosing:
         """Find the cheapest plan whose score holds the goal with its margin, and `slack` on top."""
         slack *= self.goal.margin
+        if self.bench.outputs <= self.telling.blind or self.telling.faults == NO_SAMPLE:
+            return self.give_up("the data cannot tell what any plan costs in error")
         cheapest = self.solve(0.0)
         if not self._is_known(cheapest) and not self.may_go_on():
             return self.give_up()
@@ -116,6 +136,7 @@ class Tuner:
         """FP32, which is always within the budget. `words` say why, if it is not what ended the search."""
         if self.sensitivity is None:
             self.squares = [math.inf] * len(self.units)
+            self.scale = 1.0
         safest = self.solve(math.inf)
         self.points = self.points or (self.solve(0.0), safest)
         words = words or ("only FP32 holds the budget" if self.may_go_on() else self.exhausted())
@@ -155,7 +176,7 @@ class Tuner:
         return self.scores[candidate.key]
 
     def _probe(self) -> None:
-        batch = few_samples(self.bench, next(iter(self.data)))
+        batch = few_samples(self.bench, next(batch for batch in self.data if batch.samples))
         plain = replace(self.goal, metric=None)
 
         def measure(low: Sequence[int]) -> float:
@@ -170,15 +191,26 @@ class Tuner:
             def report(done: int) -> None:
                 told("sensitivity", done, self.limits.probes)
 
+        seen = [at for at in range(len(self.units)) if at not in self.hidden]
+        units = [self.units[at] for at in seen]
         probing = probe(
-            self.units, measure, self.limits.probes, lambda: time.monotonic() < self.limits.deadline_s, report
-        )
+            units, measure, self.limits.probes, lambda: time.monotonic() < self.limits.deadline_s, report,
+            places_of(self.bench.graph, units),
+        )  # fmt: skip
         self.probes += probing.runs
-        self._learn(probing)
-        self.sensitivity = describe_probing(self.bench, self.units, probing, DataSource(batch.origin, 1, batch.samples))
+        self._learn(seen, probing)
+        source = DataSource(batch.origin, 1, batch.samples)
+        self.sensitivity = describe_probing(self.bench, units, probing, source, self.telling.unknown)
 
-    def _learn(self, probing: Probing) -> None:
-        self.squares = [unit.square for unit in probing.costs]
+    def _learn(self, units: Sequence[int], probing: Probing) -> None:
+        squares = [math.inf] * len(self.units)
+        for at, unit in zip(units, probing.costs, strict=True):
+            squares[at] = unit.square
+        self.squares = squares
+        self.together = {at: unit.together for at, unit in zip(units, probing.costs, strict=True)}
+        whole = sum(squares[at] for at in units)
+        if 0.0 < whole < math.inf and 0.0 < probing.all_low < math.inf:
+            self.scale = probing.all_low**2 / whole
 
     # -- plans ----------------------------------------------------------------------------------------------------
 
@@ -191,7 +223,7 @@ class Tuner:
                 penalties[node] = _price(weight, square, len(unit.nodes))
         is_low = self.options.wishes.strategy.assign(replace(base, penalties=tuple(penalties)))
         running = [low and choice is not Choice.ABSENT for low, choice in zip(is_low, base.choices, strict=True)]
-        square = sum(
+        square = self.scale * sum(
             square
             for unit, square in zip(self.units, self.squares, strict=True)
             if any(running[node] for node in unit.nodes)
@@ -203,21 +235,30 @@ class Tuner:
     def _prices(self, weight: float) -> dict[str, ErrorPrice]:
         whole = sum(square for square in self.squares if math.isfinite(square))
         found: dict[str, ErrorPrice] = {}
-        for unit, square in zip(self.units, self.squares, strict=True):
+        for at, (unit, square) in enumerate(zip(self.units, self.squares, strict=True)):
             price = _price(weight, square, len(unit.nodes))
             if not price:
                 continue
-            text = f"alone in {self.bench.low} it breaks an output"
-            if self.sensitivity is None:
-                text = "the search ended before anything was known of its error"
-            elif math.isfinite(square):
-                share = square / whole if whole else 0.0
-                text = (
-                    f"in {self.bench.low} it costs {math.sqrt(square):.2g} of output error, {share:.1%} of the sum of "
-                    "squares: at this budget more than the time it saves"
-                )
+            text = self._explain(at, square, whole)
             found |= {self.bench.graph.nodes[node].name: ErrorPrice(price, text) for node in unit.nodes}
         return found
+
+    def _explain(self, at: int, square: float, whole: float) -> str:
+        """Why a unit stays high at a price of error."""
+        if at in self.hidden:
+            return "the data shows nothing of what it reaches"
+        if self.sensitivity is None:
+            return "the search ended before anything was known of its error"
+        together = self.together[at]
+        if not math.isfinite(square):
+            more = "" if together == 1 else f", or one of {together - 1} more that were run together with it does"
+            return f"alone in {self.bench.low} it breaks an output{more}"
+        share = square / whole if whole else 0.0
+        how = "" if together == 1 else f" (its share of what {together} cost together)"
+        return (
+            f"in {self.bench.low} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the sum of "
+            "squares: at this budget more than the time it saves"
+        )
 
 
 def _price(weight: float, square: float, nodes: int) -> int:

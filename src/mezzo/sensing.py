@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Unpack
 
+from mezzo.alike import find_places
 from mezzo.comparing import read_accumulation
 from mezzo.conversion import judge_model
 from mezzo.data import open_model_data
@@ -18,9 +19,11 @@ from mezzo.numerics.errors import ErrorSum
 from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
 from mezzo.numerics.sensitivity import Probing, probe_units
 from mezzo.numerics.splits import cut
+from mezzo.numerics.telling import DataWatch
 from mezzo.options import Options
 from mezzo.pipeline import PlanOptions, Progress, open_source, read_plan_options
 from mezzo.planner import Judged, rows_of
+from mezzo.standards import Telling, find_telling
 from mezzo.strategy import Choice
 from mezzo.structure import View
 from mezzo.structure.normalization import norms
@@ -65,6 +68,11 @@ class Bench:
         self.runs = 0
 
     @property
+    def outputs(self) -> frozenset[str]:
+        """The names of the model's outputs."""
+        return frozenset(port.name for port in self.model.source.model.graph.output)
+
+    @property
     def graph(self) -> Graph:
         return self.judged.problem.graph
 
@@ -84,14 +92,40 @@ class Bench:
         self.runs += 1
         return self.emulator.run(batch.feeds, dict.fromkeys(low_nodes, self.low))
 
-    def error(self, low_nodes: Collection[int], batches: "Iterable[Batch]") -> float:
-        """The largest relative L2 error of an output over the batches; infinite where an output is broken."""
-        total = ErrorSum()
+    def error(
+        self, low_nodes: Collection[int], batches: "Iterable[Batch]", shares: Mapping[str, float] | None = None
+    ) -> float:
+        """The largest relative L2 error of an output over the batches; infinite where an output is broken.
+
+        `shares`: what each output counts, 1 unless given.
+        """
+        total = ErrorSum(shares)
         for batch in batches:
             total.add(self.reference(batch), self.run(batch, low_nodes))
             if total.is_broken:
                 break
         return total.error
+
+    def tell(self, batches: "Iterable[Batch]") -> Telling:
+        """What the model's own answers to data can show."""
+
+        def load(model: "onnx.ModelProto") -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+            return native_session(model).run
+
+        return find_telling(self.model.materialize(self.model.source.model), load, batches, self.reference)
+
+    def reaching(self, outputs: Collection[str]) -> frozenset[int]:
+        """The nodes that the model's outputs of these names depend on, ties of bodies included."""
+        wanted = {f"output {name}" for name in outputs}
+        waiting = [n.id for n in self.graph.nodes if n.kind is Kind.OUTPUT and n.name in wanted]
+        found = set(waiting)
+        while waiting:
+            for value in self.graph.nodes[waiting.pop()].inputs:
+                producer = None if value is None else self.graph.values[value].producer
+                if producer is not None and producer not in found:
+                    found.add(producer)
+                    waiting.append(producer)
+        return frozenset(found)
 
 
 def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
@@ -144,6 +178,7 @@ def probe(
     max_runs: int = _MOST_RUNS,
     may_go_on: Callable[[], bool] = lambda: True,
     report: Callable[[int], None] | None = None,
+    places: Sequence[int] | None = None,
 ) -> Probing:
     """Find what each unit costs in at most `max_runs` runs; `error_of` runs the nodes that it is given low."""
     done = 0
@@ -155,7 +190,15 @@ def probe(
             report(done)
         return error_of([node for unit in chosen for node in units[unit].nodes])
 
-    return probe_units([float(len(unit.nodes)) for unit in units], run, max_runs, may_go_on=may_go_on)
+    weights = [float(len(unit.nodes)) for unit in units]
+    return probe_units(weights, run, max_runs, may_go_on=may_go_on, places=places)
+
+
+def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:
+    """The place of each unit in blocks that repeat: that of its nodes."""
+    of_node = find_places(graph)
+    known: dict[tuple[int, ...], int] = {}
+    return [known.setdefault(tuple(of_node[node] for node in unit.nodes), len(known)) for unit in units]
 
 
 def sensitivity(
@@ -172,6 +215,9 @@ def sensitivity(
 ) -> Sensitivity:
     """Find what each unit that may run low costs in output error when it alone does, the most costly first.
 
+    Units that were not run alone have a share of what they cost together with others, with the interval that it may lie
+    in; those in the same place of blocks that repeat are run together. `unknown` names what the data cannot tell.
+
     A unit is an operator, or operators that are judged together: a decomposed norm, the holders of a sequence. The
     first samples of the data are used. `options` are those of `mezzo.plan`; the policy says what may run low, and is
     "aggressive" unless given.
@@ -185,25 +231,45 @@ def sensitivity(
     model = open_source(src, trust, progress)
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     bench = Bench(model, chosen, read_accumulation(accumulate, tile, "emulated"))
-    units = units_of(bench.judged, bench.low)
-    batch = few_samples(bench, next(iter(dataset)))
+    units: Sequence[Unit] = units_of(bench.judged, bench.low)
+    first = next((batch for batch in dataset if batch.samples), None)
+    if first is None:
+        return Sensitivity(DataSource(dataset.name, 0, 0), (), math.nan, 0, DataWatch().faults())
+    batch = few_samples(bench, first)
+    data_source, telling = DataSource(dataset.name, 1, batch.samples), bench.tell([batch])
+    judged = bench.outputs - telling.blind
+    if not judged:
+        return Sensitivity(data_source, (), math.nan, 0, telling.unknown)
+    reaching = bench.reaching(judged)
+    units = [unit for unit in units if not reaching.isdisjoint(unit.nodes)]
+    shares = dict.fromkeys(telling.blind, 0.0)
     tell = None if progress is None else (lambda done: progress("sensitivity", done, max_runs))
-    probing = probe(units, lambda low: bench.error(low, [batch]), max_runs, report=tell)
-    return describe_probing(bench, units, probing, DataSource(dataset.name, 1, batch.samples))
+    places = places_of(bench.graph, units)
+    probing = probe(units, lambda low: bench.error(low, [batch], shares), max_runs, report=tell, places=places)
+    return describe_probing(bench, units, probing, data_source, telling.unknown)
 
 
-def describe_probing(bench: Bench, units: Sequence[Unit], probing: Probing, data: DataSource) -> Sensitivity:
+def describe_probing(
+    bench: Bench, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
+) -> Sensitivity:
     """Name what a probing found."""
     nodes = bench.graph.nodes
-    found = [
-        UnitError(
-            unit.name,
-            tuple(nodes[node].name for node in unit.nodes),
-            math.sqrt(cost.square),
-            cost.is_measured,
-            None if math.isfinite(cost.square) else "an output is NaN or infinite",
+    found = []
+    for at, (unit, cost) in enumerate(zip(units, probing.costs, strict=True)):
+        low, high = probing.interval(at)
+        broken = "an output is NaN or infinite"
+        shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
+        found.append(
+            UnitError(
+                unit.name,
+                tuple(nodes[node].name for node in unit.nodes),
+                math.sqrt(cost.square),
+                cost.is_measured,
+                None if math.isfinite(cost.square) else broken if cost.is_measured else shared,
+                cost.together,
+                None if cost.is_measured else low,
+                None if cost.is_measured else high,
+            )
         )
-        for unit, cost in zip(units, probing.costs, strict=True)
-    ]
     order = sorted(range(len(found)), key=lambda at: (-found[at].error, at))
-    return Sensitivity(data, tuple(found[at] for at in order), probing.all_low, probing.runs)
+    return Sensitivity(data, tuple(found[at] for at in order), probing.all_low, probing.runs, unknown)

@@ -17,14 +17,16 @@ from mezzo.goals import Goal, Memory, Score
 from mezzo.measuring import Measurement, check_measurable
 from mezzo.measuring import measure as measure_target
 from mezzo.numerics.costs import table_costs
-from mezzo.numerics.frontier import Candidate
+from mezzo.numerics.frontier import Candidate, predict
 from mezzo.numerics.measures import (
     Comparison,
     CostTable,
     DataSource,
+    Deviation,
     FrontierPoint,
     Measured,
     Ranges,
+    Ruling,
     SearchRecord,
 )
 from mezzo.numerics.splits import split
@@ -78,7 +80,9 @@ def tune(
 
     The error is the largest relative L2 over the outputs, ||y - ref|| / ||ref|| over all data, in the true precision.
     There is always a result: in the worst case the model itself, with what stopped the search. Its account, `measured`,
-    holds the frontier, what each unit costs, and the error on data that the search never saw.
+    holds the frontier, what each unit costs, and the error on data that the search never saw. What the data cannot
+    tell, as it holds NaN or nothing changes, is in `measured.search.unknown`; then nobody knows whether the budget
+    holds, and what reaches only outputs of which nothing shows stays FP32.
 
     Args:
         data: what to tune on; where `held_out` is not given, a quarter of it is held out.
@@ -116,7 +120,8 @@ def tune(
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
     chosen, ranges = protect(model, chosen, seen)
     problem = judge_model(model, chosen)[1].problem
-    prices = measure_target(model, chosen, next(iter(seen)).feeds) if measure else _read_table(problem, chosen)
+    can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
+    prices = measure_target(model, chosen, next(iter(seen)).feeds) if can_measure else _read_table(problem, chosen)
     chosen = replace(chosen, wishes=replace(chosen.wishes, measured=prices.costs))
     deadline = math.inf if time_limit_s is None else begin + time_limit_s
     identity = {"model": problem.graph.fingerprint, "data": seen.name, **dict(chosen.settings)}
@@ -201,6 +206,8 @@ class _Finish:
         """What is bounded over the bound, by the estimate: the margin has left room for the samples' spread."""
         if any(output.fault for output in comparison.outputs):
             return math.inf
+        if self.goal.max_error is not None:  # each output within its own budget; of some nothing can be told
+            return max((_share(output) for output in comparison.outputs), default=0.0)
         drop = None if comparison.metric is None else comparison.metric.drop
         reference = None if comparison.metric is None else comparison.metric.reference
         error = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
@@ -208,8 +215,11 @@ class _Finish:
 
     def _account(self, choosing: Choosing, comparison: Comparison, excess: float, notes: Sequence[str]) -> Measured:
         tuner = self.tuner
-        points = tuple(_point(point, choosing) for point in choosing.points)
         worst = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
+        # What was seen while searching, and what the last check saw.
+        unknown = tuple(dict.fromkeys((*tuner.telling.unknown, *comparison.verdict.unknown)))
+        raw = [(point, choosing.scores.get(point.key)) for point in choosing.points]
+        prediction = predict([(p.error, s.error) for p, s in raw if s is not None])
         units = [] if choosing.sensitivity is None else choosing.sensitivity.units
         record = SearchRecord(
             budget=comparison.verdict.budget if choosing.score is None else self.goal.bound(choosing.score),
@@ -218,11 +228,15 @@ class _Finish:
             partial_evaluations=tuner.probes,
             error=worst if choosing.score is None else choosing.score.error,
             held_out_error=None if self.unseen is None else worst,
-            is_within_budget=excess <= 1.0,
+            is_within_budget=excess <= 1.0 and not unknown,
             stopped_by=choosing.stopped_by,
             time_s=time.monotonic() - self.begin,
             costliest=units[0].name if units else None,
+            unknown=unknown,
+            prediction=prediction,
         )
+        factor = 1.0 if prediction is None else prediction.factor
+        points = tuple(_point(point, choosing, factor) for point in choosing.points)
         source = DataSource(self.seen.name, self.ranges.data.batches, self.ranges.data.samples)
         return Measured(
             source,
@@ -236,11 +250,19 @@ class _Finish:
         )
 
 
-def _point(point: Candidate, choosing: Choosing) -> FrontierPoint:
+def _share(output: Deviation) -> float:
+    """The error of an output in units of its budget; 0 where nothing can be told of it."""
+    if output.ruling is Ruling.UNKNOWN:
+        return 0.0
+    error = output.relative_l2.estimate
+    return error / output.budget if output.budget else math.inf if error > 0.0 else 0.0
+
+
+def _point(point: Candidate, choosing: Choosing, factor: float) -> FrontierPoint:
     known = choosing.scores.get(point.key)
     error = None if known is None else known.error
     is_chosen = point.key == choosing.chosen.key
-    return FrontierPoint(point.weight, point.cost, point.low_nodes, point.error, error, is_chosen)
+    return FrontierPoint(point.weight, point.cost, point.low_nodes, point.error * factor, error, is_chosen)
 
 
 def _read_goal(max_error: float | None, metric: "str | Metric | None", max_drop: str | float | None) -> Goal:

@@ -12,6 +12,7 @@ import mezzo
 from mezzo.comparing import compare
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx import pairs
+from mezzo.numerics.measures import Ruling
 
 HEAD = '<ir_version: 10, opset_import: ["" : 18]>'
 SCALE = """g (float[N,8] x) => (float[N,8] y) <float a = {900}, float b = {900}, float c = {0.00001}>
@@ -80,8 +81,11 @@ def test_a_model_is_the_same_as_itself_in_every_precision(name):
     source = model(body)
     for typed in (source, naive(source), naive(source, "bf16")):
         found = compare(typed, typed, feeds, max_error=0.0)
-        assert found.verdict.is_same
-        assert found.verdict.error.high == 0.0
+        # A reference that is broken by its precision, as here, shows nothing, even of itself.
+        (output,) = found.outputs
+        assert found.verdict.ruling is (Ruling.SAME if output.unknown is None else Ruling.UNKNOWN)
+        assert output.unknown is None or typed is not source
+        assert (output.relative_l2.high, output.fault) == (0.0, None)
         assert all(layer.relative_l2.estimate == 0.0 and layer.fault is None for layer in found.layers)
 
 
@@ -233,12 +237,22 @@ def test_masks_of_minus_infinity_stand_in_both():
 def test_a_reference_that_is_hollow_is_told():
     source = model("g (float[N,4] x) => (float[N,4] y) { y = Log(x) }")
     found = compare(source, source, {"x": -np.abs(random(6, 4))})
-    assert found.notes == ("output 'y' of the reference is nothing but NaN and infinities",)
+    assert found.verdict.because == "cannot tell: output 'y' is nothing but NaN and infinities in the reference"
 
 
-def test_no_samples_are_bad_input():
-    with pytest.raises(InputError, match="batch: found no sample; give at least one"):
-        compare(model(DENSE), model(DENSE), {"x": np.zeros((0, 4), np.float32)})
+def test_without_a_sample_nothing_can_be_told_and_without_a_batch_the_data_is_at_fault():
+    found = compare(model(DENSE), model(DENSE), {"x": np.zeros((0, 4), np.float32)})
+    assert (found.verdict.ruling, found.outputs, found.data.samples) == (Ruling.UNKNOWN, (), 0)
+    assert found.verdict.because == "cannot tell: the data holds no sample"
+    with pytest.raises(InputError, match="batches: found no batch; give at least one"):
+        compare(model(DENSE), model(DENSE), [])
+
+
+def test_batches_without_a_sample_are_left_out():
+    empty, full = {"x": np.zeros((0, 4), np.float32)}, {"x": random(6, 4)}
+    found = compare(model(DENSE), naive(model(DENSE)), [empty, full, empty])
+    assert found.outputs == compare(model(DENSE), naive(model(DENSE)), [full]).outputs
+    assert found.verdict.is_same and found.notes == ("2 of 3 batches hold no sample and were left out",)
 
 
 def test_a_budget_below_the_noise_is_raised():

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from mezzo.dtypes import FORMATS, DType
 from mezzo.errors import InputError
 from mezzo.numerics.custom import MetricTally, load_metric
-from mezzo.numerics.measures import Deviation, Interval
+from mezzo.numerics.measures import Deviation, Interval, Ruling
 from mezzo.numerics.metrics import Meter
 from mezzo.numerics.noise import Shaker
 from mezzo.numerics.statistics import LONE_FACTOR, root_ratio, weighted_mean, wilson
-from mezzo.numerics.verdicts import choose_budget, judge, read_drop
+from mezzo.numerics.telling import MOST_NOISE, Unknown, judge_noise
+from mezzo.numerics.verdicts import choose_budget, judge, judge_output, read_drop
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
 EPS64 = 2.0**-52
@@ -117,7 +118,7 @@ def test_faults_are_named(change, fault, splits):
     found = want.copy()
     change(found)
     assert measure(want, found, splits=splits).fault == fault
-    assert not judge([measure(want, found)], choose_budget(1e9, F16, 0.0), 0.0).is_same
+    assert judge([judged(measure(want, found), choose_budget(1e9, F16, 0.0))], ()).ruling is Ruling.DIFFERENT
 
 
 @pytest.mark.parametrize(
@@ -298,16 +299,56 @@ def deviation(high, estimate=None, fault=None):
     return Deviation("y", 4, Interval(estimate, estimate, high), 1.0, 60.0, 0.0, 0.0, F16, fault)
 
 
+def judged(output, budget, unknown=None, noise=0.0):
+    return judge_output(output, budget, noise, unknown)
+
+
 def test_a_verdict_needs_the_whole_interval():
     budget = choose_budget(1e-3, F16, 0.0)
-    assert judge([deviation(1e-3)], budget, 0.0).is_same
-    over = judge([deviation(5e-3, 2e-3)], budget, 0.0)
-    assert not over.is_same and over.because == "output 'y' differs most, by 0.002, more than 0.001"
-    undecided = judge([deviation(2e-3, 5e-4)], budget, 0.0)
-    assert not undecided.is_same and undecided.because.startswith("undecided: output 'y' differs most, by 0.0005")
+
+    def rule(*outputs):
+        return judge([judged(output, budget) for output in outputs], ())
+
+    assert rule(deviation(1e-3)).is_same
+    over = rule(deviation(5e-3, 2e-3))
+    assert over.ruling is Ruling.DIFFERENT and over.because == "output 'y' differs most, by 0.002, more than 0.001"
+    undecided = rule(deviation(2e-3, 5e-4))
+    assert undecided.ruling is Ruling.UNDECIDED
+    assert undecided.because.startswith("undecided: output 'y' differs most, by 0.0005")
     assert undecided.because.endswith("more samples would decide")
-    assert not judge([deviation(0.0), deviation(0.0, fault="all zero")], budget, 0.0).is_same
-    assert not judge([deviation(math.nan)], budget, 0.0).is_same
+    assert rule(deviation(0.0), deviation(0.0, fault="all zero")).ruling is Ruling.DIFFERENT
+    assert rule(deviation(math.nan)).ruling is Ruling.DIFFERENT
+
+
+def test_what_is_wrong_wins_and_what_cannot_be_told_comes_before_undecided():
+    budget = choose_budget(1e-3, F16, 0.0)
+    wrong, same, open_ = (judged(deviation(high, low), budget) for high, low in ((1, 1), (1e-4, 1e-4), (2e-3, 5e-4)))
+    dark = judged(deviation(1e-4), budget, Unknown("is zero everywhere", True))
+    rulings = [judge(outputs, ()).ruling for outputs in ([wrong, dark], [same, dark, open_], [same, open_], [same])]
+    assert rulings == [Ruling.DIFFERENT, Ruling.UNKNOWN, Ruling.UNDECIDED, Ruling.SAME]
+    assert judge([wrong], ["no sample"]).ruling is Ruling.DIFFERENT
+    told = judge([same, dark], [])
+    assert told.because == "cannot tell: output 'y' is zero everywhere; 'y' could be judged: the same"
+    assert (told.error, told.budget) == (same.relative_l2, budget.error)
+    nothing = judge([], ["the data holds no sample"])
+    assert nothing.ruling is Ruling.UNKNOWN and math.isnan(nothing.error.estimate)
+    assert nothing.because == "cannot tell: the data holds no sample"
+    assert judge([], []).because == "cannot tell: the models have no outputs"
+
+
+def test_noise_hides_errors_only_as_far_as_it_goes():
+    # (noise, what a budget would be raised to, budget, error): what it comes to.
+    cases = {
+        (1e-7, 1e-7, 8e-3, 0.5): None,
+        (0.3, 0.3, 0.1, 0.2): False,  # between the raised budget and the noise: nobody knows
+        (0.3, 0.3, 0.1, 0.5): None,  # past the noise: wrong
+        (0.7, 0.7, 0.1, 1e-3): True,
+        (math.inf, math.inf, 0.1, 1e-3): True,
+        (0.7, 0.7, 0.1, 0.0): None,  # equal to the last bit
+    }
+    for numbers, is_blind in cases.items():
+        found = judge_noise(*numbers)
+        assert (None if found is None else found.is_blind) == is_blind, numbers
 
 
 def test_a_budget_below_the_noise_is_raised_to_it():
@@ -315,7 +356,9 @@ def test_a_budget_below_the_noise_is_raised_to_it():
     assert "below it" in choose_budget(1e-9, F16, 1e-7).source
     assert choose_budget(None, F16, 1e-7).error == 8 * 2.0**-10
     assert choose_budget(None, F32, 1e-6).error == 16e-6
-    assert choose_budget(None, BF16, 0.5).error == 0.5
+    assert choose_budget(None, BF16, 0.09).error == 0.09
+    # Answers farther off than a tenth do not pass as the same, however noisy the reference is.
+    assert choose_budget(None, BF16, 0.5).error == choose_budget(None, F32, 0.01).error == MOST_NOISE
     for wrong in (-1.0, math.nan, math.inf):
         with pytest.raises(InputError, match="max error is"):
             choose_budget(wrong, F16, 0.0)

@@ -19,6 +19,7 @@ from mezzo.numerics.measures import (
     MetricResult,
     NodeCost,
     Ranges,
+    Ruling,
     SearchRecord,
     Sensitivity,
     UnitError,
@@ -72,14 +73,14 @@ LAYERS = tuple(deviation(f"layer_{number}", 1e-5 * 2**number) for number in rang
 SAME = Comparison(
     DATA, "emulated",
     (deviation("y", 3.1e-4, top1=Interval(0.984, 0.951, 0.998), topk=interval(1, 0), k=5),), LAYERS[:5],
-    Verdict(True, interval(3.1e-4), 1e-3, "set by --max-error", 1.2e-7,
+    Verdict(Ruling.SAME, interval(3.1e-4), 1e-3, "set by --max-error", 1.2e-7,
             "the largest output error 3.1e-04 is within 1e-03"),
     MetricResult("metrics:accuracy", 0.981, 0.9795), ("y was compared as f32",),
 )  # fmt: skip
 BROKEN = Comparison(
     DATA, "emulated",
     (deviation("y", math.nan, fault="NaN in 12 of 128 samples, where the reference has none"),), LAYERS,
-    Verdict(False, interval(math.nan), 1e-3, "set by --max-error", 1.2e-7,
+    Verdict(Ruling.DIFFERENT, interval(math.nan), 1e-3, "set by --max-error", 1.2e-7,
             "'y' holds NaN where the reference has none"),
 )  # fmt: skip
 
@@ -88,7 +89,7 @@ SENSITIVITY = Sensitivity(
     (
         UnitError("block.0/norm", ("mean", "sub", "sq"), math.inf, True, "infinities in 'y'"),
         UnitError("head", ("head",), 4e-4, True),
-        UnitError("mm", ("mm",), 3e-4, False),
+        UnitError("mm", ("mm",), 3e-4, False, None, 12, 1e-4, 9e-4),
     ),
     math.inf,
     7,

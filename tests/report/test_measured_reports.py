@@ -24,7 +24,7 @@ from samples import (
 )
 
 from mezzo.dtypes import DType
-from mezzo.numerics.measures import FormatRange, Measured
+from mezzo.numerics.measures import FormatRange, Measured, Prediction, Ruling
 from mezzo.report.comparison import find_beginning, report_comparison
 from mezzo.report.layout import Layout
 from mezzo.report.ranges import report_ranges
@@ -104,6 +104,7 @@ chosen         0.600      3.00 MB          5   7.10e-04  8.10e-04
                0.780      3.90 MB          2   9.00e-05
                1.000      5.00 MB          0          0         0
   costs: the operators' table
+  each plan is the cheapest for one price of predicted error; that error is an estimate
 
 1 of 3 nodes stays in f32
 """
@@ -136,12 +137,45 @@ sensitivity of in.onnx
 with everything low that may be, the output error is inf
 
 3 units, the 2 most costly
-unit          error alone  of all  found by  nodes
-block.0/norm          inf  breaks  a run     mean, sub, sq
-head             4.00e-04  64.0 %  a run
+unit             error  of all  found by     nodes
+block.0/norm       inf  breaks  a run alone  mean, sub, sq
+head          4.00e-04  64.0 %  a run alone
   block.0/norm: infinities in 'y'
   and 1 unit more, 36.0 % of the squared error
 """
+
+
+def test_a_share_is_never_told_as_a_measurement():
+    shown = show(report_sensitivity(Layout.PLAIN, "in.onnx", SENSITIVITY, 9))
+    row = next(" ".join(line.split()) for line in shown.splitlines() if line.startswith("mm "))
+    assert row == "mm 3.00e-04 1.00e-04 .. 9.00e-04 36.0 % share of 12"
+    assert "a share was not measured alone" in shown
+    shared = replace(MEASURED, search=replace(SEARCH, costliest="mm"))
+    assert "mm (error 3.00e-04, its share of what 12 cost together)" in show_tuning(shared)
+    alone = show_tuning(replace(MEASURED, search=replace(SEARCH, costliest="head")))
+    assert "head (error 4.00e-04 when it alone runs low)" in alone
+
+
+def test_what_predictions_are_worth_is_told():
+    fitted = replace(SEARCH, prediction=Prediction(0.5, 0.8, 1.25, 3))
+    shown = show_tuning(replace(MEASURED, search=fitted))
+    assert (
+        "that error is an estimate, fitted to the 3 plans that were measured, whose errors are 0.8 to 1.2 times"
+        in shown
+    )
+
+
+def test_a_budget_that_nobody_can_judge_is_no_budget_kept():
+    unknown = ("input 'x' holds NaN in calib.npz", "output 'y' is zero everywhere in the reference")
+    search = replace(SEARCH, is_within_budget=False, unknown=unknown)
+    shown = show_tuning(replace(MEASURED, comparison=None, search=search))
+    assert "\ncannot tell: error 7.90e-04" in shown
+    assert "\ninside the budget" not in shown and "\nover the budget" not in shown
+    assert all(f"cannot tell: {reason}" in shown for reason in unknown)
+
+
+def show_tuning(measured: Measured) -> str:
+    return show(report_tuning(Layout.PLAIN, *NAMES, make_plan(), SUMMARY, measured))
 
 
 def tuned(**changes: object) -> Measured:
@@ -291,7 +325,7 @@ def test_layers_have_no_budget_where_a_metric_has_it():
 
 
 def test_verdict_that_samples_cannot_decide_says_so():
-    verdict = replace(SAME.verdict, is_same=False, because="undecided: output 'y' may differ by 1.2e-3")
+    verdict = replace(SAME.verdict, ruling=Ruling.UNDECIDED, because="undecided: output 'y' may differ by 1.2e-3")
     shown = show(report_comparison(Layout.PLAIN, *NAMES, replace(SAME, verdict=verdict)))
     assert "\nundecided: output 'y' may differ by 1.2e-3\n" in shown
 

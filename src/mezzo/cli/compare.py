@@ -11,6 +11,7 @@ from mezzo.cli import choices, measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_comparison, tell_report
+from mezzo.cli.verdicts import end_with
 
 _WHAT = "What is the same"
 
@@ -46,7 +47,10 @@ def compare(
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:  # fmt: skip
-    """Say whether a model gives the same answers as a reference. Exit code 0: the same; 1: not; 2: bad input."""
+    """Say whether a model gives the same answers as a reference.
+
+    Exit code 0: the same; 1: not; 2: bad input; 3: the data cannot tell, or has too few samples.
+    """
     check_report(report, reference, model)
 
     from mezzo.cli.progress import Patience
@@ -85,5 +89,4 @@ def compare(
         layout = output_layout()
         print_report(report_comparison(layout, *names, comparison), layout)
         tell_report(report)
-    if not comparison.verdict.is_same:
-        raise typer.Exit(1)
+    end_with(comparison.verdict.ruling)

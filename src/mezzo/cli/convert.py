@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,11 @@ from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report, say_first
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
 from mezzo.cli.steps import steps_after_conversion, steps_to_free
+from mezzo.cli.verdicts import end_with_worst
 from mezzo.places import check_destination
+
+if TYPE_CHECKING:
+    from mezzo.pipeline import Converted
 
 
 @given.with_options
@@ -43,7 +47,11 @@ def convert(
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:
-    """Convert an FP32 model to a typed mixed-precision one, or every model of a folder."""
+    """Convert an FP32 model to a typed mixed-precision one, or every model of a folder.
+
+    With --data the exit code is that of the check: 0 the same answers on these samples, 1 not, 3 where the data cannot
+    tell; the result is written all the same, safe by what is known without data.
+    """
     if source.is_dir():
         unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
         folders.convert_models(
@@ -58,11 +66,7 @@ def convert(
 
     from mezzo import pipeline
     from mezzo.cli.progress import Patience
-    from mezzo.frontends.onnx.probe.machine import find_machine
     from mezzo.planfile import save_plan as write_plan
-    from mezzo.report.account import describe_conversion
-    from mezzo.report.picture import report_whole_picture
-    from mezzo.report.text import report_conversion, report_next_steps
 
     if plan_file is None and not quiet:
         say_what_gains_nothing(options)
@@ -81,8 +85,28 @@ def convert(
         )
         if save_plan is not None:
             write_plan(converted.plan, save_plan)
-    if quiet and report is None:
-        return
+    if not quiet or report is not None:
+        _tell(source, result, options, converted, plan_file, report, as_json=as_json, quiet=quiet)
+    end_with_worst([converted.measured])
+
+
+def _tell(
+    source: Path,
+    result: Path,
+    options: given.Options,
+    converted: "Converted",
+    plan_file: Path | None,
+    report: Path | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print what was done, draw the report where one is asked for."""
+    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.report.account import describe_conversion
+    from mezzo.report.picture import report_whole_picture
+    from mezzo.report.text import report_conversion, report_next_steps
+
     names = os.fspath(source), os.fspath(result)
     made, picture = converted.plan, converted.picture
     remedies = steps_to_free(source, picture, made, options, plan_file)

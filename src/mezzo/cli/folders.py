@@ -9,6 +9,7 @@ import typer
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.steps import Steps
+from mezzo.cli.verdicts import end_with_worst
 from mezzo.errors import InputError
 from mezzo.report.names import quote
 
@@ -76,6 +77,7 @@ def convert_models(
     elif not quiet:
         how = output_layout()
         print_report([*report_folder(how, *names, folder), *report_next_steps(_steps(folder))], how)
+    end_with_worst(file.converted.measured for file in folder.files)
 
 
 def _steps(folder: "ConvertedFolder") -> Steps:

@@ -10,6 +10,7 @@ from mezzo.cli import measuring
 from mezzo.cli import options as given
 from mezzo.cli.choices import check_choice
 from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.verdicts import end_unless_told
 from mezzo.dtypes import DType
 from mezzo.places import check_destinations
 
@@ -45,7 +46,10 @@ def ranges(
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:  # fmt: skip
-    """Measure what every value of a model holds on your data: values that a format cannot hold come first."""
+    """Measure what every value of a model holds on your data: values that a format cannot hold come first.
+
+    Exit code 3: the data cannot tell, as it holds NaN, infinities or no sample.
+    """
     dtype = FORMATS[check_choice("--format", format, FORMATS)]
     measuring.check_top(top)
     check_destinations({"--resume": resume}, (model,))
@@ -61,12 +65,11 @@ def ranges(
             model, data, batch_size=batch, labels=labels or (), resume=resume,
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
-    if quiet:
-        return
     name = os.fspath(model)
-    if as_json:
+    if as_json and not quiet:
         asked = measuring.spell_settings(data=data, batch=batch, format=format)
         print_document(describe_ranges(name, found, settings=asked, machine=find_machine()))
-        return
-    layout = output_layout()
-    print_report(report_ranges(layout, name, found, dtype, top), layout)
+    elif not quiet:
+        layout = output_layout()
+        print_report(report_ranges(layout, name, found, dtype, top), layout)
+    end_unless_told(found.unknown)

@@ -80,7 +80,7 @@ def steps_after_comparison(
     """What to look at once two models are compared."""
     names, given = _words(reference, model), _data_words(data, labels)
     steps = [(f"mezzo ranges {_words(reference)} {given}", "what values hold, and what a format would lose")]
-    if not comparison.verdict.is_same:
+    if comparison.verdict.ruling.value in ("different", "undecided"):
         steps += [
             (f"mezzo sensitivity {_words(reference)} {given}", "which operators cost the error"),
             (f"mezzo tune {names} {given} --max-error 1e-3", "the fastest model inside a budget, in place of this one"),

@@ -26,7 +26,10 @@ _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
-    """Run the command line and return its exit code. Errors are told in one line, an interrupt by the caller."""
+    """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input, 3 cannot tell.
+
+    Errors are told in one line, an interrupt by the caller.
+    """
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is still shown

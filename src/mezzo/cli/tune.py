@@ -3,7 +3,7 @@
 import os
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,8 +11,12 @@ from mezzo.cli import measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
+from mezzo.cli.verdicts import NO, end_unless_told
 from mezzo.errors import InputError
 from mezzo.places import check_destination
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import Measured
 
 _PANEL = "Budget and search"
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -68,8 +72,10 @@ def tune(
 ) -> None:  # fmt: skip
     """Find the fastest mixed-precision model whose answers stay inside a budget of error.
 
-    Every point that it weighs is an exact optimum; what it chooses is verified in the true precision, on data that the
-    search has not seen. It always writes a model, and says what stopped it.
+    Every plan that it weighs is the cheapest for its predicted error; what it chooses is verified in the true
+    precision, on data that the search has not seen. It always writes a model, and says what stopped it. Exit code 0:
+    inside the budget; 1: not; 3: the data cannot tell, and what reaches only outputs that it shows nothing of stays
+    FP32.
     """
     check_destination(result)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
@@ -96,24 +102,38 @@ def tune(
         )  # fmt: skip
         if save_plan is not None:
             write_plan(found.plan, save_plan)
+    assert found.measured is not None, "tuning measures"
+    measured = found.measured
     if quiet and report is None:
+        _end(measured)
         return
     names = os.fspath(source), os.fspath(result)
-    assert found.measured is not None, "tuning measures"
     steps = steps_after_tuning(source, result, data, held_out, labels or (), options.to)
     if as_json or report is not None:
-        described = (*names, found.plan, found.summary, found.measured)
+        described = (*names, found.plan, found.summary, measured)
         accumulation = read_accumulation(accumulate, tile, "emulated")
         account = describe_tuning(*described, accumulation=accumulation, machine=find_machine())
         account = draw_report(report, account, found.outline, steps)
         if as_json and not quiet:
             print_document(account)
-    if as_json or quiet:
-        return
-    layout = output_layout()
-    parts = report_tuning(layout, *names, found.plan, found.summary, found.measured)
-    print_report([*parts, *report_next_steps(steps)], layout)
-    tell_report(report)
+    if not as_json and not quiet:
+        layout = output_layout()
+        parts = report_tuning(layout, *names, found.plan, found.summary, measured)
+        print_report([*parts, *report_next_steps(steps)], layout)
+        tell_report(report)
+    _end(measured)
+
+
+def _end(measured: "Measured") -> None:
+    """End as the budget says: 0 kept, 1 not kept, 3 where the data cannot tell."""
+    from mezzo.report.tuning import is_wrong
+
+    search = measured.search
+    assert search is not None, "tuning searches"
+    if search.unknown and not is_wrong(measured):
+        end_unless_told(search.unknown)
+    if not search.is_within_budget:
+        raise typer.Exit(NO)
 
 
 def _read_duration(text: str) -> float:

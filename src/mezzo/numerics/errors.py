@@ -10,7 +10,9 @@ import numpy as np
 class ErrorSum:
     """Adds up squared errors over batches, in FP64. The quick measure of a search; `metrics` has the full one."""
 
-    def __init__(self) -> None:
+    def __init__(self, shares: Mapping[str, float] | None = None) -> None:
+        """`shares`: by what an output's error is multiplied, 1 unless given; those of share 0 are not looked at."""
+        self._shares = shares or {}
         self._wrong: dict[str, float] = {}
         self._whole: dict[str, float] = {}
         self.is_broken = False
@@ -18,7 +20,8 @@ class ErrorSum:
     def add(self, reference: Mapping[str, Any], got: Mapping[str, Any]) -> None:
         """Compare one batch of outputs by name."""
         for name, want in reference.items():
-            self._add(name, want, got.get(name))
+            if self._shares.get(name, 1.0) > 0.0:
+                self._add(name, want, got.get(name))
 
     def _add(self, name: str, want: Any, found: Any) -> None:
         if isinstance(want, list):
@@ -58,7 +61,10 @@ class ErrorSum:
         or is not zero where the reference is."""
         if self.is_broken:
             return math.inf
-        return max((_ratio(wrong, self._whole[name]) for name, wrong in self._wrong.items()), default=0.0)
+        return max(
+            (_ratio(wrong, self._whole[name]) * self._shares.get(name, 1.0) for name, wrong in self._wrong.items()),
+            default=0.0,
+        )
 
 
 def _ratio(wrong: float, whole: float) -> float:

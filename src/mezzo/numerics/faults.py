@@ -35,12 +35,6 @@ class Faults:
         self._whole_span = _no_span(1)
         self._suspects: dict[str, array[int]] = {"zero": array("q"), "constant": array("q")}
         self._samples = 0
-        self._finite = self._seen = 0
-
-    @property
-    def is_reference_hollow(self) -> bool:
-        """Whether the reference held nothing but NaN and infinities."""
-        return self._seen > 0 and self._finite == 0
 
     def note(self, fault: str) -> None:
         """Keep the first thing that makes the two no match at all."""
@@ -64,8 +58,6 @@ class Faults:
     def add(self, want: Floats, found: Floats, usable: Flags, rows: slice) -> None:
         """Look at a piece of a batch. `usable`: where both are finite. `rows`: which samples of the batch these are."""
         finite = np.isfinite(want)
-        self._seen += want.size
-        self._finite += int(np.count_nonzero(finite))
         is_whole = bool(usable.all())
         if not is_whole:
             self._add_nonfinite(want, found, finite, rows)
@@ -100,8 +92,16 @@ class Faults:
         for at, pick in enumerate((np.min, np.max, np.min, np.max)):
             whole[at, 0] = pick([whole[at, 0], *(self._spans[at] if len(low) else ())])
 
-    def find(self, wholes: Floats, *, is_zero_reference: bool, largest: float) -> str | None:
-        """The faults in words, the gravest first; None if there are none. `wholes`: squared norms of the reference."""
+    def find_broken(self) -> str | None:
+        """What no rounding makes of an answer, in words: another shape, other integers, NaN and infinities."""
+        return "; ".join(self._broken()) or None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether these were integers, truth values or text."""
+        return self._compared > 0
+
+    def _broken(self) -> list[str]:
         found = [self._first] if self._first else []
         if self._unequal:
             found.append(f"{self._unequal} of {self._compared} elements differ, and only equal ones are right")
@@ -110,6 +110,11 @@ class Faults:
             for kind, words in _WORDS.items()
             if self._counts[kind]
         ]
+        return found
+
+    def find(self, wholes: Floats, *, is_zero_reference: bool, largest: float) -> str | None:
+        """The faults in words, the gravest first; None if there are none. `wholes`: squared norms of the reference."""
+        found = self._broken()
         if is_zero_reference and not self._compared:
             found.append(f"the reference is all zero, and this is up to {largest:.3g}")
         low, high, found_low, found_high = self._whole_span[:, 0]

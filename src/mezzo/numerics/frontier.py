@@ -5,6 +5,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from mezzo.numerics.measures import Prediction
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -57,6 +59,15 @@ def trace(solve: Callable[[float], Candidate], most: int) -> tuple[Candidate, ..
         note(left, middle)
         note(middle, right)
     return _hull(tuple(found.values()))
+
+
+def predict(pairs: Sequence[tuple[float, float]]) -> Prediction | None:
+    """How well errors were predicted, by (predicted, measured) pairs; None where none tells."""
+    ratios = [measured / said for said, measured in pairs if 0.0 < said < math.inf and 0.0 < measured < math.inf]
+    if not ratios:
+        return None
+    factor = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
+    return Prediction(factor, min(ratios) / factor, max(ratios) / factor, len(ratios))
 
 
 def _hull(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:

@@ -1,5 +1,6 @@
 """What was measured, as data: ranges, errors, verdicts, sensitivity, costs and the frontier between speed and error."""
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -70,11 +71,29 @@ class ValueRange:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """The ranges of every float value of a model, in graph order. `skipped` says what was not measured, and why."""
+    """The ranges of every float value of a model, in graph order. `skipped` says what was not measured, and why.
+
+    `unknown`: why the data cannot tell what the values are, in words; empty where it can.
+    """
 
     data: DataSource
     values: tuple[ValueRange, ...]
     skipped: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+
+class Ruling(enum.Enum):
+    """What a comparison comes to: on the samples that there are the answers are, or are not, within the budget."""
+
+    SAME = "same"
+    DIFFERENT = "different"
+    UNDECIDED = "undecided"  # within the budget, but other samples may not be: more of them would decide
+    UNKNOWN = "cannot tell"  # the data, or the reference's answers to it, show nothing
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it says neither yes nor no."""
+        return self in (Ruling.UNDECIDED, Ruling.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +103,8 @@ class Deviation:
     `relative_l2`: ||y - ref|| / ||ref||, with an interval over samples. `sqnr_db`: 20 log10 of its inverse.
     `largest_ulp`: the largest error in units in the last place of `ulp_format`, at the reference's magnitude.
     `fault`: NaN, infinities, zeros or constants where the reference has none; such a value is wrong whatever the rest.
+    An output has a budget and FP32 noise of its own, and a `ruling`; `unknown` says why it cannot be judged. A layer
+    has none of them.
     """
 
     name: str
@@ -98,6 +119,11 @@ class Deviation:
     top1: Interval | None = None  # share of rows whose largest element stands where the reference's does
     topk: Interval | None = None  # share of rows whose k largest elements are the reference's
     k: int | None = None
+    ruling: Ruling | None = None
+    budget: float | None = None
+    budget_source: str | None = None
+    noise: float | None = None
+    unknown: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,17 +142,25 @@ class MetricResult:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether two models give the same answers within a budget. `error` is the largest output error.
+    """Whether two models give the same answers, each output within its own budget.
 
+    `error`, `budget` and `noise` are those of the output that decides, the error NaN where none could be judged.
     `noise` is what FP32 itself differs by when it sums in another order; `budget_source` says who set the budget.
+    `unknown`: what the data cannot tell, and why, each in words.
     """
 
-    is_same: bool
+    ruling: Ruling
     error: Interval
     budget: float
     budget_source: str
     noise: float
     because: str
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def is_same(self) -> bool:
+        """Whether the answers are known to be the same. Where it is False, `ruling` tells wrong from not known."""
+        return self.ruling is Ruling.SAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +180,8 @@ class Comparison:
 class UnitError:
     """What running one unit, a node or nodes that are judged together, low costs in output error when all else is high.
 
-    `is_measured`: by runs of its own; otherwise it is a share of a measured group's error. `fault`: see `Deviation`.
+    `is_measured`: by a run of its own; otherwise it is a share of the error that `together` units made in one run, and
+    may lie between `low` and `high`. `fault`: see `Deviation`.
     """
 
     name: str
@@ -154,16 +189,22 @@ class UnitError:
     error: float
     is_measured: bool
     fault: str | None = None
+    together: int = 1
+    low: float | None = None  # None where it is measured
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """Units, the most costly first. `runs` is how many forward runs it took, on `data`; `all_low` the error of all."""
+    """Units, the most costly first. `runs` is how many forward runs it took, on `data`; `all_low` the error of all, NaN
+    where nothing was run. `unknown`: what the data cannot tell, in words.
+    """
 
     data: DataSource
     units: tuple[UnitError, ...]
     all_low: float
     runs: int
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +229,8 @@ class CostTable:
 class FrontierPoint:
     """The cheapest plan for one price of error. `weight`: cost units per squared error, infinite where only FP32 is.
 
-    `cost` in the unit of the costs; `error` is measured, None where the plan was only predicted.
+    `cost` in the unit of the costs; `error` is measured, None where the plan was only predicted. `predicted_error` is
+    the root of the sum of squared errors of what runs low, times the record's `prediction.factor`.
     """
 
     weight: float
@@ -200,11 +242,26 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Prediction:
+    """How well errors were predicted, by the `points` of the frontier that were measured too.
+
+    `factor`: what sums of squares are taken times, so that predictions are right on the average; the measured error was
+    then between `low` and `high` of the predicted one.
+    """
+
+    factor: float
+    low: float
+    high: float
+    points: int
+
+
+@dataclass(frozen=True, slots=True)
 class SearchRecord:
     """How a search went. Evaluations are passes over all tuning data; partial ones over a part of it.
 
     `margin`: the plan had to stay below budget / margin on the tuning data. `held_out_error`: on data that the search
-    never saw. `stopped_by`: why the search ended, in words. `costliest`: the unit whose error costs most.
+    never saw. `stopped_by`: why the search ended, in words. `costliest`: the unit whose error costs most. `unknown`:
+    what the data cannot tell, in words: where it says anything, nobody knows whether the budget holds.
     """
 
     budget: float
@@ -217,6 +274,8 @@ class SearchRecord:
     stopped_by: str
     time_s: float
     costliest: str | None = None
+    unknown: tuple[str, ...] = ()
+    prediction: Prediction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,9 +78,14 @@ class Meter:
         )
 
     @property
-    def is_reference_hollow(self) -> bool:
-        """Whether the reference held nothing but NaN and infinities."""
-        return self._faults.is_reference_hollow
+    def broken(self) -> str | None:
+        """What is wrong and cannot come from rounding, however ill-conditioned the value is; None if nothing is."""
+        return self._faults.find_broken()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the value is of integers, truth values or text, of which only equal ones are right."""
+        return self._faults.is_exact
 
     def _share(self, agreeing: int) -> Interval | None:
         return wilson(agreeing, self._rows) if self._rows else None

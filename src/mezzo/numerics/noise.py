@@ -3,6 +3,7 @@
 Another runtime, or another order of sums, changes FP32 answers about as much. A difference below that is no difference.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,7 +48,11 @@ class Shaker:
         return self.shake(feed) if isinstance(feed, np.ndarray) else feed
 
 
-def measure_noise(meters: Mapping[str, Meter]) -> float:
-    """The largest relative L2 by which shaking moved an output that stayed comparable; 0 if none did."""
-    found = [meter.result() for meter in meters.values()]
-    return max((output.relative_l2.estimate for output in found if output.fault is None), default=0.0)
+def measure_noise(meter: Meter) -> float:
+    """The relative L2 by which shaking moved an output; infinite where it broke, as by NaN or another length.
+
+    Integers that change when numbers are shaken are no noise: of them only equal ones are right.
+    """
+    if meter.is_exact:
+        return 0.0
+    return math.inf if meter.broken is not None else meter.result().relative_l2.estimate

@@ -35,7 +35,7 @@ def root_ratio(squares: Sequence[float] | Floats, wholes: Sequence[float] | Floa
     if estimate == 0.0 or not math.isfinite(estimate):
         return Interval(estimate, estimate, estimate, CONFIDENCE)
     if len(above) < 2:
-        return Interval(estimate, estimate / LONE_FACTOR, estimate * LONE_FACTOR, CONFIDENCE)
+        return lone(estimate)
     tops, bottoms = _resample(above, below)
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = np.sqrt(np.where(tops == 0, 0.0, tops / bottoms))
@@ -43,6 +43,11 @@ def root_ratio(squares: Sequence[float] | Floats, wholes: Sequence[float] | Floa
     reach = math.exp(min(_LOG_MAX, _student(above - estimate**2 * below) / float(above.sum()) / 2))
     low, high = _percentiles(drawn, len(above))
     return Interval(estimate, min(low, estimate / reach), max(high, estimate * reach), CONFIDENCE)
+
+
+def lone(estimate: float) -> Interval:
+    """The interval of an error that one sample alone has shown, or many that are one and the same."""
+    return Interval(estimate, estimate / LONE_FACTOR, estimate * LONE_FACTOR, CONFIDENCE)
 
 
 def weighted_mean(values: Sequence[float] | Floats, weights: Sequence[float] | Floats) -> Interval:
@@ -70,6 +75,20 @@ def wilson(successes: int, trials: int) -> Interval:
     low = 0.0 if successes == 0 else max(0.0, middle - reach)
     high = 1.0 if successes == trials else min(1.0, middle + reach)
     return Interval(share, low, high, CONFIDENCE)
+
+
+def next_factor(factors: Sequence[float]) -> tuple[float, float]:
+    """Between what one more factor like these lies: Student's prediction interval of their logarithms. Of fewer than
+    three nothing is known: 0 to infinity."""
+    from scipy.special import stdtrit
+
+    count = len(factors)
+    if count < 3:
+        return 0.0, math.inf
+    logs = np.log(np.asarray(factors, np.float64))
+    reach = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    middle = float(logs.mean())
+    return math.exp(max(-_LOG_MAX, middle - reach)), math.exp(min(_LOG_MAX, middle + reach))
 
 
 def _root(above: float, below: float) -> float:

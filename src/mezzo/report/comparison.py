@@ -16,14 +16,20 @@ from mezzo.report.figures import (
     spell_interval,
     spell_share,
 )
-from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean
+from mezzo.report.layout import Layout, blank, heading, indented, report_unknown
+from mezzo.report.names import clean, join_some
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison, Deviation, MetricResult
 
 _WORST = 10
+# A ruling in words, and how it looks.
+RULINGS = {
+    "same": ("the same", "bold green"), "different": ("not the same", "bold red"),
+    "undecided": ("undecided", "bold yellow"), "cannot tell": ("cannot tell", "bold yellow"),
+}  # fmt: skip
 _LONGEST_NAME = 32
+_NAMES_SHOWN = 3
 _NONE = "-"
 _RUNS = {
     "emulated": "emulated: every result is rounded as the types say",
@@ -50,11 +56,8 @@ def report_comparison(layout: Layout, reference: str, model: str, comparison: "C
 def report_verdict(comparison: "Comparison") -> list[RenderableType]:
     """Lay out the verdict: one sentence, then the numbers behind it."""
     verdict = comparison.verdict
-    is_open = not verdict.is_same and verdict.error.estimate <= verdict.budget
-    word, style = ("the same", "bold green") if verdict.is_same else ("not the same", "bold red")
+    word, style = RULINGS[verdict.ruling.value]
     is_faulty = any(output.fault for output in comparison.outputs)
-    if is_open and not is_faulty:
-        word, style = "undecided", "bold yellow"
     measured = ""
     if not is_faulty and math.isfinite(verdict.error.estimate):
         measured = f"{100 * verdict.error.confidence:g} % interval {spell_interval(verdict.error)}; "
@@ -62,9 +65,12 @@ def report_verdict(comparison: "Comparison") -> list[RenderableType]:
         f"budget {spell_error(verdict.budget)}, {verdict.budget_source}; noise of FP32 {spell_error(verdict.noise)}"
     )
     because = verdict.because.removeprefix(f"{word}: ")
+    if math.isnan(verdict.error.estimate) and not is_faulty:
+        limits = "no output could be judged"
     return [
         Text.assemble((word, style), f": {clean(because)}"),
         indented(clean(measured + limits), style="dim"),
+        *(report_unknown(verdict.unknown) if len(verdict.unknown) > 1 or word != "cannot tell" else ()),
     ]
 
 
@@ -87,7 +93,21 @@ def report_outputs(layout: Layout, outputs: "Sequence[Deviation]") -> list[Rende
         for k, share in ((1, output.top1), (output.k, output.topk))
         if k is not None and share is not None
     ]
-    return [table, *(indented(line) for line in more), *_report_faults(outputs)]
+    return [table, *(indented(line) for line in more), *_report_faults(outputs), *_report_budgets(outputs)]
+
+
+def _report_budgets(outputs: "Sequence[Deviation]") -> list[RenderableType]:
+    """Lay out the budgets where outputs have different ones, and so are judged differently."""
+    by_budget: dict[tuple[float, str], list[str]] = {}
+    for output in outputs:
+        if output.budget is not None and output.budget_source is not None:
+            by_budget.setdefault((output.budget, output.budget_source), []).append(output.name)
+    if len(by_budget) < 2:
+        return []
+    lines = [f"{join_some(names, _NAMES_SHOWN)}: budget {spell_error(budget)}, {source}"
+             for (budget, source), names in by_budget.items()]  # fmt: skip
+    more = [f"and {len(lines) - _WORST} more budgets"] if len(lines) > _WORST else []
+    return [indented(clean(line), style="dim") for line in [*lines[:_WORST], *more]]
 
 
 def _report_faults(deviations: "Sequence[Deviation]") -> list[RenderableType]:

@@ -13,7 +13,7 @@ from mezzo.plans import Plan
 from mezzo.report import sections
 from mezzo.report.account import Document, Summary, describe_conversion, document
 from mezzo.report.account import schema as account_schema
-from mezzo.report.comparison import report_notes
+from mezzo.report.comparison import RULINGS, report_notes
 from mezzo.report.figures import spell_count
 from mezzo.report.groups import count_precisions
 from mezzo.report.layout import Layout, blank, heading, indented
@@ -193,7 +193,8 @@ def _report_checks(every: tuple[File, ...]) -> list[RenderableType]:
         measured = file.converted.measured
         if measured is not None and measured.comparison is not None:
             verdict = measured.comparison.verdict
-            word = "the same" if verdict.is_same else "not the same"
+            word = RULINGS[verdict.ruling.value][0]
+            because = verdict.because.removeprefix(f"{word}: ")
             seen = spell_count(measured.comparison.data.samples, "sample")
-            lines.append(indented(f"{clean(file.result)}: {word} on {seen}; {clean(verdict.because)}"))
+            lines.append(indented(f"{clean(file.result)}: {word} on {seen}; {clean(because)}"))
     return [blank(), heading("the check"), *lines] if lines else []

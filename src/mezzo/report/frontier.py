@@ -13,7 +13,7 @@ from mezzo.report.layout import Layout, indented
 from mezzo.report.names import clean, format_size
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import CostTable, FrontierPoint
+    from mezzo.numerics.measures import CostTable, FrontierPoint, Prediction
 
 _WIDTH, _HEIGHT = 60, 12
 _ROWS = 16
@@ -54,7 +54,11 @@ def scale_of(points: "Sequence[FrontierPoint]", costs: "CostTable | None") -> Co
 
 
 def report_frontier(
-    layout: Layout, points: "Sequence[FrontierPoint]", budget: float, costs: "CostTable | None"
+    layout: Layout,
+    points: "Sequence[FrontierPoint]",
+    budget: float,
+    costs: "CostTable | None",
+    prediction: "Prediction | None" = None,
 ) -> list[RenderableType]:
     """Lay out the plot and the table, the cheapest plan first."""
     known = sorted((p for p in points if math.isfinite(p.cost)), key=lambda p: (p.cost, -p.predicted_error))
@@ -76,9 +80,21 @@ def report_frontier(
             "" if point.error is None else spell_error(point.error),
         )  # fmt: skip
     told = [] if costs is None else [f"costs: {clean(costs.source)}"]
+    told.append(spell_prediction(prediction))
     if scale is not None and not scale.is_whole:
         told.insert(0, "cost: what FP32 nodes forgo and what casts take; all low with free casts costs nothing")
     return [*lines, Text(""), table, *(indented(line, style="dim") for line in told)]
+
+
+def spell_prediction(prediction: "Prediction | None") -> str:
+    """What predicted errors are worth."""
+    said = "each plan is the cheapest for one price of predicted error; that error is an estimate"
+    if prediction is None:
+        return said
+    count = prediction.points
+    spread = f"{prediction.low:.2g} to {prediction.high:.2g} times its prediction"
+    on = "the one plan that was measured" if count == 1 else f"the {count} plans that were measured"
+    return f"{said}, fitted to {on}" + (f", whose errors are {spread}" if count > 1 else "")
 
 
 def _spell_cost(cost: float, costs: "CostTable | None") -> str:

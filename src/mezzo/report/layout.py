@@ -20,6 +20,7 @@ _DTYPE_STYLES = {
 
 
 _LONGEST_NAME = 40
+_UNKNOWN_SHOWN = 8
 
 
 class Layout(enum.Enum):
@@ -79,6 +80,13 @@ def blank() -> Text:
 def dtype_style(dtype: DType | str) -> str:
     """The colour of a precision, the same wherever one is named."""
     return _DTYPE_STYLES.get(str(dtype), "")
+
+
+def report_unknown(unknown: "Sequence[str]") -> list[RenderableType]:
+    """Lay out what the data cannot tell, a line per reason."""
+    lines = [indented(f"cannot tell: {clean(reason)}", style="yellow") for reason in unknown[:_UNKNOWN_SHOWN]]
+    more = len(unknown) - len(lines)
+    return [*lines, *([indented(f"and {more} more that it cannot tell", style="yellow")] if more else [])]
 
 
 def indented(text: str, style: str = "", depth: int = 2) -> RenderableType:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from mezzo.dtypes import FORMATS, DType
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_number, spell_share
-from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.layout import Layout, blank, heading, indented, report_unknown
 from mezzo.report.names import clean
 
 if TYPE_CHECKING:
@@ -49,8 +49,12 @@ def report_ranges(layout: Layout, model: str, ranges: "Ranges", format: DType, l
             some = f", {limit} shown" if len(values) > limit else ""
             title = f"{spell_count(len(values), 'value')} {_agree(what, len(values))}{some}"
             parts += [blank(), heading(title), table(layout, values[:limit], format)]
-    if ranges.values and not (beyond or near or lost):
-        parts += [blank(), Text(f"every value fits {format}: none passes its range, comes near it or vanishes")]
+    if ranges.unknown:
+        parts += [blank(), *report_unknown(ranges.unknown)]
+    elif ranges.values and not (beyond or near or lost):
+        odd = any(value.has_nan or value.has_infinity for value in ranges.values)
+        every = "every finite number" if odd else "every value"
+        parts += [blank(), Text(f"{every} fits {format}: none passes its range, comes near it or vanishes")]
         top_value = max(ranges.values, key=lambda value: value.largest)
         most = f"the largest magnitude is {spell_number(top_value.largest)}, of {clean(top_value.value)}"
         parts.append(indented(f"{most} in {clean(top_value.largest_at)}", style="dim"))

@@ -86,6 +86,7 @@ def describe_value_ranges(ranges: "Ranges") -> Document:
         "data": describe_data(ranges.data),
         "values": [_describe_value(value) for value in ranges.values],
         "skipped": list(ranges.skipped),
+        "unknown": list(ranges.unknown),
     }
 
 
@@ -137,11 +138,13 @@ def describe_errors(
         "layers": [_describe_deviation(deviation) for deviation in comparison.layers],
         "verdict": {
             "is_same": bool(verdict.is_same),
+            "ruling": verdict.ruling.value,
             "error": _describe_interval(verdict.error),
             "budget": number(verdict.budget),
             "budget_source": verdict.budget_source,
             "noise": number(verdict.noise),
             "because": verdict.because,
+            "unknown": list(verdict.unknown),
         },
         "metric": None
         if metric is None
@@ -168,6 +171,11 @@ def _describe_deviation(deviation: "Deviation") -> Document:
         "top1": None if deviation.top1 is None else _describe_interval(deviation.top1),
         "topk": None if deviation.topk is None else _describe_interval(deviation.topk),
         "k": None if deviation.k is None else int(deviation.k),
+        "ruling": None if deviation.ruling is None else deviation.ruling.value,
+        "budget": None if deviation.budget is None else number(deviation.budget),
+        "budget_source": deviation.budget_source,
+        "noise": None if deviation.noise is None else number(deviation.noise),
+        "unknown": deviation.unknown,
     }
 
 
@@ -186,12 +194,16 @@ def describe_units(sensitivity: "Sensitivity") -> Document:
         "data": describe_data(sensitivity.data),
         "all_low": number(sensitivity.all_low),
         "runs": int(sensitivity.runs),
+        "unknown": list(sensitivity.unknown),
         "units": [
             {
                 "name": unit.name,
                 "nodes": list(unit.nodes),
                 "error": number(unit.error),
                 "is_measured": bool(unit.is_measured),
+                "together": int(unit.together),
+                "low": None if unit.low is None else number(unit.low),
+                "high": None if unit.high is None else number(unit.high),
                 "fault": unit.fault,
             }
             for unit in sensitivity.units
@@ -222,7 +234,7 @@ def describe_frontier(points: "Iterable[FrontierPoint]") -> list[Document]:
 
 def describe_search(search: "SearchRecord") -> Document:
     """How a search went and what ended it."""
-    held_out = search.held_out_error
+    held_out, prediction = search.held_out_error, search.prediction
     return {
         "budget": number(search.budget),
         "margin": number(search.margin),
@@ -234,4 +246,13 @@ def describe_search(search: "SearchRecord") -> Document:
         "stopped_by": search.stopped_by,
         "time_s": number(search.time_s),
         "costliest": search.costliest,
+        "unknown": list(search.unknown),
+        "prediction": None
+        if prediction is None
+        else {
+            "factor": number(prediction.factor),
+            "low": number(prediction.low),
+            "high": number(prediction.high),
+            "points": int(prediction.points),
+        },
     }

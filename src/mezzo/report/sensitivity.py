@@ -1,4 +1,4 @@
-"""The report of a sensitivity: what each part of a model costs in output error when it alone runs low."""
+"""The report of a sensitivity: what each part of a model costs in output error, measured alone or shared out."""
 
 import math
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_share
-from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.layout import Layout, blank, heading, indented, report_unknown
 from mezzo.report.names import clean, join_some
 
 if TYPE_CHECKING:
@@ -23,23 +23,32 @@ def report_sensitivity(layout: Layout, model: str, sensitivity: "Sensitivity", l
     parts: list[RenderableType] = [
         heading(f"sensitivity of {clean(model)}"), Text(clean(runs), style="dim"), blank(), Text(all_low), blank(),
     ]  # fmt: skip
+    if math.isnan(sensitivity.all_low):
+        return [*parts[:-2], *report_unknown(sensitivity.unknown)]
+    parts += [*report_unknown(sensitivity.unknown), blank()] if sensitivity.unknown else []
     units = sensitivity.units
     if not units:
         return [*parts[:-2], Text("no node may run low, so none costs anything")]
     shown = units[:limit]
     some = f", the {len(shown)} most costly" if len(shown) < len(units) else ", the most costly first"
     holds_several = any(_spell_nodes(unit) for unit in shown)
-    columns = ("unit", "error alone", "of all", "found by", *(("nodes",) if holds_several else ()))
-    table = layout.make_table(*columns, right=("error alone", "of all"), fixed=("found by",))
+    is_shared = any(not unit.is_measured for unit in shown)
+    columns = ("unit", "error", *(("may be",) if is_shared else ()), "of all", "found by",
+               *(("nodes",) if holds_several else ()))  # fmt: skip
+    table = layout.make_table(*columns, right=("error", "may be", "of all"), fixed=("found by",))
     whole = sum(unit.error**2 for unit in units if math.isfinite(unit.error))
     for unit in shown:
         table.add_row(
             Text(layout.spell_name(unit.name), style="red" if unit.fault else "cyan"), spell_error(unit.error),
-            _spell_part(unit, whole), "a run" if unit.is_measured else "share of a run",
+            *((_spell_reach(unit),) if is_shared else ()),
+            _spell_part(unit, whole), _spell_source(unit),
             *((_spell_nodes(unit),) if holds_several else ()),
         )  # fmt: skip
     faults = [indented(f"{clean(unit.name)}: {clean(unit.fault)}", style="red") for unit in shown if unit.fault]
     parts += [heading(f"{spell_count(len(units), 'unit')}{some}"), table, *faults]
+    if is_shared:
+        told = "a share was not measured alone: it is a unit's part of what several cost when they ran low together"
+        parts.append(indented(told, style="dim"))
     if len(shown) < len(units):
         rest = [unit.error**2 for unit in units[limit:] if math.isfinite(unit.error)]
         part = f", {spell_share(sum(rest) / whole)} of the squared error" if whole else ""
@@ -52,6 +61,16 @@ def _spell_part(unit: "UnitError", whole: float) -> str:
     if not math.isfinite(unit.error):
         return "breaks"
     return spell_share(unit.error**2 / whole) if whole else "0 %"
+
+
+def _spell_source(unit: "UnitError") -> str:
+    """Where the error comes from: a run of the unit alone, or of several."""
+    return "a run alone" if unit.is_measured else f"share of {unit.together}"
+
+
+def _spell_reach(unit: "UnitError") -> str:
+    """Between what the error lies, where it was not measured."""
+    return "" if unit.low is None or unit.high is None else f"{spell_error(unit.low)} .. {spell_error(unit.high)}"
 
 
 def _spell_nodes(unit: "UnitError") -> str:

@@ -13,7 +13,7 @@ from mezzo.report.account import Summary
 from mezzo.report.comparison import report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data
 from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
-from mezzo.report.layout import Command, Layout, blank, heading, indented
+from mezzo.report.layout import Command, Layout, blank, heading, indented, report_unknown
 from mezzo.report.names import clean, format_size, join_some, spell_precision
 
 if TYPE_CHECKING:
@@ -69,10 +69,15 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
         nodes = sum(len(group.nodes) for group in kept)
         values = 0 if measured.ranges is None else len(measured.ranges.values)
         found = f"protects {spell_count(nodes, 'node')}: see {' and '.join(clean(group.rule) for group in kept)} above"
-        found = found if nodes else f"found nothing that {plan.low} cannot hold"
+        unknown = () if measured.ranges is None else measured.ranges.unknown
+        if not nodes:
+            found = f"found nothing that {plan.low} cannot hold"
+        if unknown:
+            found = f"cannot tell all that {plan.low} cannot hold" if nodes else f"cannot tell what {plan.low} can hold"
         seen = f" in {spell_count(values, 'value')}" if values else ""
         parts += [blank(), heading("what the data showed"), indented(clean(spell_data(measured.data)), style="dim")]
         parts += [indented(f"the data {found}{seen if not nodes else ''}")]
+        parts += report_unknown(unknown)
     if measured.comparison is not None:
         outputs = report_outputs(layout, measured.comparison.outputs)
         parts += [blank(), heading("the check"), *report_verdict(measured.comparison), blank(), *outputs]

@@ -11,7 +11,7 @@ from mezzo.report.account import Summary
 from mezzo.report.comparison import bounds_errors, report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_time
 from mezzo.report.frontier import report_frontier, scale_of
-from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.layout import Layout, blank, heading, indented, report_unknown
 from mezzo.report.names import clean
 from mezzo.report.text import report_counts, report_high_nodes, settings_line
 
@@ -35,7 +35,8 @@ def report_tuning(
     if measured.frontier:
         # A budget of a metric's drop is no error, so the plot of errors has no line for it.
         budget = math.nan if measured.search is None or _metric_of(measured) else measured.search.budget
-        frontier = report_frontier(layout, measured.frontier, budget, measured.costs)
+        prediction = None if measured.search is None else measured.search.prediction
+        frontier = report_frontier(layout, measured.frontier, budget, measured.costs, prediction)
         parts += [blank(), heading("the frontier between cost and error"), *frontier]
     if measured.comparison is not None:
         outputs = report_outputs(layout, measured.comparison.outputs)
@@ -58,6 +59,8 @@ def report_outcome(measured: "Measured") -> list[RenderableType]:
     search = measured.search
     assert search is not None, "asked for a search"
     word, style = ("inside the budget", "bold green") if search.is_within_budget else ("over the budget", "bold red")
+    if search.unknown and not is_wrong(measured):
+        word, style = "cannot tell", "bold yellow"
     held, metric = search.held_out_error, _metric_of(measured)
     if metric is None:
         said = f": error {spell_error(search.error)} where {spell_error(search.budget)} is allowed"
@@ -66,7 +69,15 @@ def report_outcome(measured: "Measured") -> list[RenderableType]:
         allowed = f"{metric.drop:.3g} where {spell_error(search.budget)} is allowed"
         said = f": {clean(metric.name)} drops by {allowed}"
         where = ", on the data it was tuned on" if held is None else ", on data it never saw"
-    return [Text.assemble((word, style), said, where), indented(f"stopped by: {clean(search.stopped_by)}")]
+    told = [Text.assemble((word, style), said, where), indented(f"stopped by: {clean(search.stopped_by)}")]
+    return [*told, *report_unknown(search.unknown)]
+
+
+def is_wrong(measured: "Measured") -> bool:
+    """Whether a result is known to break its budget, whatever else the data cannot tell."""
+    found = measured.comparison
+    return found is not None and any(output.ruling is not None and output.ruling.value == "different"
+                                     for output in found.outputs)  # fmt: skip
 
 
 def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
@@ -101,14 +112,18 @@ def _spell_unit(unit: "UnitError | None") -> str:
     if unit is None:
         return ""
     nodes = f"{spell_count(len(unit.nodes), 'node')}, " if len(unit.nodes) > 1 else ""
-    return f" ({nodes}error {spell_error(unit.error)} when it alone runs low)"
+    if unit.is_measured:
+        return f" ({nodes}error {spell_error(unit.error)} when it alone runs low)"
+    return f" ({nodes}error {spell_error(unit.error)}, its share of what {unit.together} cost together)"
 
 
 def _advise(search: "SearchRecord", measured: "Measured") -> list[str]:
     """What to change for a better result, in words; empty where there is nothing to say."""
     advice: list[str] = []
     metric = _metric_of(measured)
-    if not search.is_within_budget:
+    if search.unknown:
+        advice.append("samples that are finite and differ, on which the outputs change, would tell")
+    elif not search.is_within_budget:
         reached = max(search.error, search.held_out_error or 0.0) if metric is None else metric.drop
         if math.isfinite(reached) and reached > search.budget:
             advice.append(f"a budget of {_round_up(reached)} would be kept by this plan")

@@ -34,8 +34,12 @@ def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def float_formats(model: onnx.ModelProto) -> frozenset[DType]:
     """The float formats of all values of a model without functions, bodies included."""
-    texts = set(_type_texts(value_types(model)))
-    return frozenset(_FORMATS[word] for text in texts for word in re.findall(r"\w+", text) if word in _FORMATS)
+    return frozenset().union(*map(formats_in, set(_type_texts(value_types(model)))))
+
+
+def formats_in(text: str) -> frozenset[DType]:
+    """The float formats in a type as schemas spell it: "seq(tensor(float16))"."""
+    return frozenset(_FORMATS[word] for word in re.findall(r"\w+", text) if word in _FORMATS)
 
 
 def _type_texts(scope: TypedScope) -> Iterator[str]:

@@ -71,7 +71,8 @@ class Details {
       if (error) rows.push(["relative L2 error", figure(error.relative_l2.estimate)], ["largest error", `${figure(error.largest_ulp)} ulp of ${error.ulp_format}`]);
       if (error?.fault) rows.push(["fault", shown(error.fault)]);
     }
-    if (unit) rows.push(["output error if it alone runs low", figure(unit.error)]);
+    if (unit?.is_measured) rows.push(["output error when it alone ran low", figure(unit.error)]);
+    else if (unit) rows.push([`output error, its share of what ${unit.together} cost together`, `${figure(unit.error)} (${figure(unit.low)} … ${figure(unit.high)})`]);
     if (unit && unit.nodes.length > 1) rows.push(["judged together with", plural(unit.nodes.length - 1, "node")]);
     if (cost) rows.push([`cost high → low, ${this.account.costs.unit}`, `${figure(cost.high)} → ${figure(cost.low)}`]);
     return rows.length ? [make("h4", {}, "Error and cost"), make("table", { class: "plain" }, make("tbody", {}, rows.map(([name, text]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, text)))))] : [];

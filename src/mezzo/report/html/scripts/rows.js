@@ -36,7 +36,8 @@ function errorRows(account) {
   return [...account.errors.outputs.map(row("output")), ...account.errors.layers.map(row("layer"))];
 }
 
-const unitRows = (account) => account.sensitivity.units.map((unit) => ({ node: account.byName.get(unit.nodes[0]), name: unit.name, nodes: unit.nodes.length, error: toNumber(unit.error), how: unit.is_measured ? "measured" : "share of a group", fault: unit.fault ?? "" }));
+const unitRows = (account) => account.sensitivity.units.map((unit) => ({ node: account.byName.get(unit.nodes[0]), name: unit.name, nodes: unit.nodes.length, error: toNumber(unit.error), how: unit.is_measured ? "measured alone" : `share of ${unit.together} together`, low: toNumber(unit.is_measured ? unit.error : unit.low), high: toNumber(unit.is_measured ? unit.error : unit.high), fault: unit.fault ?? "" }));
+const fitted = (made) => !made ? "" : `, fitted to ${plural(made.points, "measured plan")}${made.points > 1 ? `, whose errors are ${figure(made.low)} to ${figure(made.high)} times theirs` : ""}`;
 const pointRows = (account) => account.frontier.map((point) => ({ cost: toNumber(point.cost), low: point.low_nodes, predicted: toNumber(point.predicted_error), error: toNumber(point.error), weight: toNumber(point.weight), chosen: point.is_chosen ? "chosen" : "" }));
 const strategyRows = (account) => account.views.filter((view) => view.counts).map((view) => ({ name: view.name, low: view.counts.low_nodes, nodes: view.counts.nodes, casts: view.counts.casts, bytes: view.counts.cast_bytes, cost: view.counts.cost, ratio: view.counts.to_least }));
 

@@ -7,8 +7,13 @@ const reasons = (account, goNode) => [...stayedHigh(account, goNode), ...nextSte
 function verdict(account) {
   const told = account.errors?.verdict, search = account.search;
   const parts = [];
-  if (told) parts.push(make("p", { class: `verdict ${told.is_same ? "good" : "fails"}` }, make("strong", {}, told.is_same ? "Same answers. " : "Not the same answers. "), sentence(told.because), ` Budget ${figure(told.budget)} (${shown(told.budget_source)}), FP32's own noise ${figure(told.noise)}, on ${plural(account.errors.data.samples, "sample")} of ${shown(account.errors.data.name)}, ${account.errors.run}.`));
-  if (search) parts.push(make("p", { class: `verdict ${search.is_within_budget ? "good" : "fails"}` }, make("strong", {}, search.is_within_budget ? "Within the budget. " : "Outside the budget. "), `Error ${figure(search.error)}${search.held_out_error === null ? "" : `, on unseen data ${figure(search.held_out_error)}`}, budget ${figure(search.budget)}. `, sentence(`the search ended because ${search.stopped_by}`)));
+  const words = { same: "Same answers. ", different: "Not the same answers. ", undecided: "Undecided. ", "cannot tell": "Cannot tell. " };
+  const looks = { same: "good", different: "fails" };
+  if (told) parts.push(make("p", { class: `verdict ${looks[told.ruling] ?? "open"}` }, make("strong", {}, words[told.ruling]), sentence(told.because.replace(/^(undecided|cannot tell): /, "")), ` Budget ${figure(told.budget)} (${shown(told.budget_source)}), FP32's own noise ${figure(told.noise)}, on ${plural(account.errors.data.samples, "sample")} of ${shown(account.errors.data.name)}, ${account.errors.run}.`));
+  const isOpen = search?.unknown.length && told?.ruling !== "different";
+  if (search) parts.push(make("p", { class: `verdict ${isOpen ? "open" : search.is_within_budget ? "good" : "fails"}` }, make("strong", {}, isOpen ? "Cannot tell whether the budget holds. " : search.is_within_budget ? "Within the budget. " : "Outside the budget. "), `Error ${figure(search.error)}${search.held_out_error === null ? "" : `, on unseen data ${figure(search.held_out_error)}`}, budget ${figure(search.budget)}. `, sentence(`the search ended because ${search.stopped_by}`)));
+  const unknown = [...new Set([...(told?.unknown ?? []), ...(search?.unknown ?? []), ...(account.sensitivity?.unknown ?? []), ...(account.ranges?.unknown ?? [])])];
+  if (unknown.length) parts.push(make("p", { class: "verdict open" }, make("strong", {}, "What the data cannot tell: "), unknown.map(shown).join("; "), "."));
   return parts;
 }
 
