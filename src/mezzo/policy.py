@@ -24,16 +24,32 @@ class Category(enum.Enum):
     __hash__ = object.__hash__
 
 
+class Lifting(enum.Enum):
+    """What lifts a denial when a model is converted on data.
+
+    `never`: it stands, whatever data shows: about integers, precision, or what data need not show. `by_ranges`: a
+    suspicion about size, lifted where every value of the node was measured and fits with headroom. `by_outputs`: a
+    suspicion about error, lifted where the outputs are right without it. The outputs are checked after either.
+    """
+
+    NEVER = "never"
+    BY_RANGES = "by ranges"
+    BY_OUTPUTS = "by outputs"
+
+    __hash__ = object.__hash__
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A fact that structure, constants or the user add to one node: rule name, evidence, and the node that caused
-    it.
+    it. `lifting`: what data may do about it; None is what its rule says.
     """
 
     node: int
     rule: str
     because: str
     cause: int | None = None
+    lifting: Lifting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,7 @@ class NamedFinding:
     rule: str
     because: str
     cause: str | None = None
+    lifting: Lifting = Lifting.NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +86,7 @@ class Rule:
     `ops`: names of operators, "Softmax" in any dialect or "com.microsoft:Gelu" in one.
     `worth`: for how many casts, at most, an operator that the rule allows is worth running low.
     `accumulate` and `output`: in what an operator that runs low sums up and hands on, if not in the low format.
+    `lifting`: what data may do about a denial.
     """
 
     name: str
@@ -82,6 +100,7 @@ class Rule:
     where: tuple[Selector, ...] = ()
     accumulate: DType | None = None
     output: DType | None = None
+    lifting: Lifting = Lifting.NEVER
 
     @property
     def tier(self) -> Tier:
@@ -115,11 +134,12 @@ def rule(
     where: Iterable[Selector] = (),
     accumulate: DType | None = None,
     output: DType | None = None,
+    lifting: Lifting = Lifting.NEVER,
 ) -> Rule:
     """Write one rule of a policy."""
     return Rule(
         name, category, because, frozenset(costs), frozenset(risks), frozenset(formats), worth, frozenset(ops),
-        tuple(where), accumulate, output,
+        tuple(where), accumulate, output, lifting,
     )  # fmt: skip
 
 
