@@ -29,7 +29,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
     | {"lower", "check", "promotion", "picture", "plandiff", "planfile", "policyfile", "targetfile", "discovery"},
     frozenset({"frontends", "quant", "numerics"}),
     frozenset({"report"}),
-    frozenset({"planner", "rules"}),
+    frozenset({"findings", "planner", "rules"}),
     _UNITING,
     frozenset({""}),  # the package itself: its public names
     frozenset({"cli", "__main__"}),

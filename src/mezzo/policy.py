@@ -3,7 +3,7 @@ a device or a version."""
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mezzo.dtypes import DType
 from mezzo.facts import Cost, OpFacts, Risk
@@ -64,9 +64,17 @@ class NamedFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class Lift:
+    """A denial that data has lifted: the name of its rule, and what was measured, in words."""
+
+    rule: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The category of a node, the rule that gave it and the evidence, in words. `worth`, `accumulate`, `output`: see
-    Rule.
+    Rule. `lift`: what would have denied the node had no data been seen.
     """
 
     category: Category
@@ -76,6 +84,7 @@ class Verdict:
     worth: int = 0
     accumulate: DType | None = None
     output: DType | None = None
+    lift: Lift | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,10 @@ class Rule:
         if key[1] in self.ops or ":".join(key) in self.ops:
             return True
         return row is not None and (row.cost in self.costs or bool(self.risks & row.risks))
+
+    @property
+    def is_lifted_by_ranges(self) -> bool:
+        return self.category is Category.DENY and self.lifting is Lifting.BY_RANGES
 
     def verdict(self) -> Verdict:
         return Verdict(self.category, self.name, self.because, None, self.worth, self.accumulate, self.output)
@@ -179,16 +192,23 @@ class Policy:
     missing: Missing = Missing.SILENT
     source: str = ""
 
-    def judge(self, key: OpKey, row: OpFacts | None, low: DType) -> Verdict:
-        """Give an operator's verdict, rules about single nodes and structure apart."""
+    def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> Verdict:
+        """Give an operator's verdict, rules about single nodes and structure apart. `lifts`: denials that ranges lift
+        do not count; the first is named in the verdict, for whoever has the ranges to tell.
+        """
+        lift: Lift | None = None
         for tier in (Tier.TYPE, Tier.PRESET):
             for candidate in self.rules:
-                if candidate.tier is tier and candidate.fires(key, row, low):
-                    return candidate.verdict()
+                if candidate.tier is not tier or not candidate.fires(key, row, low):
+                    continue
+                if not (lifts and candidate.is_lifted_by_ranges):
+                    return replace(candidate.verdict(), lift=lift)
+                lift = lift or Lift(candidate.name, "")
         if row is None:
             return Verdict(self.unlisted, "unlisted", "no facts are known of this operator")
         worth = GRANTED if self.otherwise is Category.ALLOW else 0
-        return Verdict(self.otherwise, "otherwise", "no rule of the policy speaks of this operator", None, worth)
+        because = "no rule of the policy speaks of this operator"
+        return Verdict(self.otherwise, "otherwise", because, None, worth, lift=lift)
 
     def local_rules(self, tier: Tier) -> tuple[Rule, ...]:
         """The rules about single nodes of one tier, in order."""
