@@ -128,10 +128,9 @@ def add(total: Total, path: Path, model: onnx.ModelProto, result: onnx.ModelProt
         total.worst = max(total.worst, error)
     else:
         total.wrong.append(f"{path.stem}: {fault or format(error, '.2e')}")
-    total.rows.append({
-        "model": path.stem, "heavy": heavy, "heavy_low": heavy_low, "casts": casts, "low": len(low), "error": error,
-        "fault": fault,
-    })  # fmt: skip
+    row = {"model": path.stem, "heavy": heavy, "heavy_low": heavy_low, "casts": casts, "low": len(low), "error": error}
+    total.rows.append({**row, "fault": fault})
+    print(total.tool, *row.values(), fault or "", file=sys.stderr, flush=True)
 
 
 def convert_all(paths: Sequence[Path], tool: str, policy: str, sees_data: bool) -> Total:

@@ -47,7 +47,7 @@ def _deny(
         return
     if lifting is Lifting.NEVER or node.name not in lifted:
         verdicts[finding.node] = Verdict(Category.DENY, finding.rule, finding.because, finding.cause)
-    elif held.lift is None:
+    elif held.lift is None and held.category is not Category.DENY:
         verdicts[finding.node] = replace(held, lift=Lift(finding.rule, lifted[node.name]))
 
 

@@ -1,7 +1,8 @@
 """Which nodes data has shown to fit: every value that they read and make was measured, and stays well inside a format.
 
 What is only suspected of such a node, that its squares or exponentials might pass the range, can be lifted. Nothing
-speaks for a node whose values were not measured, held NaN or infinities, or were lost in rounding.
+speaks for a node whose values were not measured, held nothing but zeros, held NaN or infinities, or were lost in
+rounding.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -59,7 +60,7 @@ def _held(
                 return None
             continue
         held = measured.get(value)
-        if held is None or held.count == 0 or held.has_nan:
+        if held is None or not _is_exercised(held) or held.has_nan:
             return None
         size = abs(held.maximum) if value in masked else held.largest
         if not size < limit or (value not in masked and not _is_kept(held, low)):
@@ -67,6 +68,11 @@ def _held(
         if largest is None or held.largest > largest.largest:
             largest = held
     return largest
+
+
+def _is_exercised(held: ValueRange) -> bool:
+    """Whether a value was computed, and not as zeros alone, which show of no operator what it can do."""
+    return held.count > 0 and held.largest > 0.0
 
 
 def _is_kept(held: ValueRange, low: Format) -> bool:
