@@ -11,6 +11,7 @@ from mezzo.conversion import convert_model, judge_model
 from mezzo.data import open_model_data
 from mezzo.dtypes import FORMATS, DType
 from mezzo.goals import Goal, Memory
+from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.lifting import lifts
 from mezzo.numerics.measures import Comparison, Measured, Ranges
 from mezzo.numerics.protection import protections
@@ -19,21 +20,24 @@ from mezzo.pipeline import Converted, finish
 from mezzo.planner import rows_of
 from mezzo.policy import Lifting
 from mezzo.ranging import measure_ranges
+from mezzo.sensing import few_samples
 
 if TYPE_CHECKING:
     import onnx
 
     from mezzo.conversion import Decided
     from mezzo.frontends.onnx.model import OnnxModel
-    from mezzo.numerics.datasets import Data, Dataset
-    from mezzo.searching import Choosing
+    from mezzo.numerics.datasets import Data
+    from mezzo.searching import Tuner
 
 # Values within this factor of the limit are protected too: other data may hold larger ones.
 HEADROOM = 2.0
-# What data has lifted must hold the check's budget divided by this on it: other data may be worse.
-_MARGIN = 2.0
-# Passes over the data that putting protection back, and a repair, may take.
-_RETURN_EVALUATIONS, _REPAIR_EVALUATIONS = 4, 8
+# What data has lifted must hold the check's budget divided by this on it: other data may be worse. What goes back is
+# chosen on few samples, with more margin, and checked on all at most so many times.
+_MARGIN, _MARGIN_ON_FEW = 1.5, 2.0
+_RETURNS = 2
+# Passes over the data that a repair may take, or over the few samples.
+_EVALUATIONS, _EVALUATIONS_ON_FEW = 8, 12
 
 
 def convert_on_data(
@@ -98,20 +102,30 @@ def _lift(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Rang
     attempt = _attempt(model, lifted, dataset, ranges, f"data lifted what was suspected of {count}")
     if _holds(attempt.comparison):
         return attempt
-    if not _knows_prices(options) or not attempt.comparison.verdict.budget:
-        return None
-    verdict = attempt.comparison.verdict
-    choosing = _choose(model, lifted, dataset, verdict.budget, _MARGIN, _RETURN_EVALUATIONS)
-    if choosing.score is None or not choosing.chosen.low_nodes:
-        return None
-    note = (
-        f"with all of that lifted the answers were off ({verdict.because}); nodes went back to FP32 by what their "
-        f"error costs: {choosing.stopped_by}"
-    )
-    returned = _attempt(model, choosing.options, dataset, ranges, *attempt.measured.notes, note)
-    if not _holds(returned.comparison):
-        return None
-    return replace(returned, measured=replace(returned.measured, sensitivity=choosing.sensitivity))
+    return _put_back(model, lifted, dataset, attempt) if _knows_prices(options) else None
+
+
+def _put_back(model: "OnnxModel", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:
+    """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
+    verdict = lifted.comparison.verdict
+    tuner = _tuner(model, options, dataset, Goal(verdict.budget, margin=_MARGIN_ON_FEW), _EVALUATIONS_ON_FEW)
+    few = few_samples(tuner.bench, next(iter(dataset)))
+    tuner.data = Dataset(few.origin, lambda: iter([few]))
+    slack = 1.0
+    for _ in range(_RETURNS):
+        choosing = tuner.choose(slack)
+        if not choosing.chosen.low_nodes:
+            return None
+        note = (
+            f"with all of that lifted the answers were off ({verdict.because}); nodes went back to FP32 by what their "
+            f"error costs: {choosing.stopped_by}"
+        )
+        assert lifted.measured.ranges is not None, "what is lifted comes from ranges"
+        returned = _attempt(model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note)
+        if _holds(returned.comparison):
+            return replace(returned, measured=replace(returned.measured, sensitivity=choosing.sensitivity))
+        slack *= 2.0
+    return None
 
 
 def _holds(comparison: Comparison) -> bool:
@@ -196,20 +210,16 @@ def _count_lifted(model: "OnnxModel", options: Options, lifted: Options, ranges:
     return f"{nodes} nodes ({by_rule})" if nodes else ""
 
 
-def _choose(
-    model: "OnnxModel", options: Options, dataset: "Dataset", budget: float, margin: float, evaluations: int
-) -> "Choosing":
-    """Find what has to go back to FP32 for a budget to hold, the costliest first."""
+def _tuner(model: "OnnxModel", options: Options, dataset: "Dataset", goal: Goal, evaluations: int) -> "Tuner":
     from mezzo.searching import Limits, Tuner
 
-    goal = Goal(budget, margin=margin)
-    return Tuner(model, options, goal, dataset, Limits(evaluations=evaluations), Memory(None, {})).choose()
+    return Tuner(model, options, goal, dataset, Limits(evaluations=evaluations), Memory(None, {}))
 
 
 def _repair(model: "OnnxModel", options: Options, dataset: "Dataset", failed: _Attempt) -> _Attempt:
     """Give nodes back to FP32, the costliest first, until the check holds."""
     verdict = failed.comparison.verdict
-    choosing = _choose(model, options, dataset, verdict.budget, 1.0, _REPAIR_EVALUATIONS)
+    choosing = _tuner(model, options, dataset, Goal(verdict.budget, margin=1.0), _EVALUATIONS).choose()
     note = (
         f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "
         f"costs: {choosing.stopped_by}"
