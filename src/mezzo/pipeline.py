@@ -124,9 +124,9 @@ def convert(
         opset: "auto" raises the model's opset where only a newer one allows the type; "keep" never does.
         assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
         plan: a plan to replay instead of deciding; it has to be of this model.
-        data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows or vanishes on it keeps
-            FP32, and the result is checked on it in the true precision; `labels` names arrays that are no inputs,
-            `batch_size` splits along the first axis.
+        data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows on it keeps FP32, what
+            was only suspected and fits runs low, and the result is checked on it in the true precision; `labels` names
+            arrays that are no inputs, `batch_size` splits along the first axis.
         progress: called with (stage, done, total).
 
     Raises:
