@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
+from mezzo.frontends.onnx.run import native_session
 
 LARGEST_ERROR = 0.01
 SEEN, UNSEEN = 3, 3
@@ -37,6 +38,8 @@ VOCABULARY = 99
 HEAVY = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "MultiHeadAttention"})
 # A model whose FP32 answers move by more than this, when its numbers do by half a unit, shows nothing of a converter.
 _LARGEST_NOISE = 1e-4
+# So does one whose answers change by less than this from batch to batch.
+_LEAST_CHANGE = 0.02
 Feeds = dict[str, np.ndarray]
 
 
@@ -84,8 +87,8 @@ def make_models(cache: Path, folder: Path) -> Iterator[Path]:
                 example = {name[3:]: array for name, array in stored.items() if name.startswith("in:")}
             model, places = hide_outliers(onnx.load(path), make_feeds(example, seed), seed)
             batches = [make_feeds(example, seed + number) for number in range(SEEN + UNSEEN)]
-            if not places or _noise(model, batches[:1]) > _LARGEST_NOISE:
-                skipped.write_text("no place for outliers, or FP32 is ill-conditioned with them")
+            if not places or _noise(model, batches[:1]) > _LARGEST_NOISE or not _answers(model, batches[:2]):
+                skipped.write_text("no place for outliers, or with them FP32 is ill-conditioned or always the same")
                 continue
             data = made.with_suffix(".data")
             data.mkdir(exist_ok=True)
@@ -102,6 +105,13 @@ def make_models(cache: Path, folder: Path) -> Iterator[Path]:
 def _noise(model: onnx.ModelProto, batches: Sequence[Feeds]) -> float:
     found = mezzo.compare(model, model, batches)
     return float("inf") if any(output.fault for output in found.outputs) else found.verdict.noise
+
+
+def _answers(model: onnx.ModelProto, batches: Sequence[Feeds]) -> bool:
+    """Whether every output depends on the input by more than rounding to FP16 could hide."""
+    session = native_session(model)
+    one, other = (session.run(batch) for batch in batches)
+    return all(np.linalg.norm(one[n] - other[n]) > _LEAST_CHANGE * np.linalg.norm(one[n]) for n in one)
 
 
 def load_batches(folder: Path) -> list[Feeds]:

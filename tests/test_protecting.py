@@ -13,7 +13,7 @@ from mezzo import planfile
 from mezzo.dtypes import DType
 from mezzo.planner import judge
 from mezzo.plans import Precision
-from mezzo.policy import Category
+from mezzo.policy import Category, Evidence
 
 _F16 = Precision(DType.FLOAT16, DType.FLOAT16, DType.FLOAT16)
 
@@ -167,7 +167,7 @@ def test_lifting_denies_nobody_and_leaves_the_rest_alone(case: Case) -> None:
     """With every node lifted, what is denied was denied before; with none, nothing differs."""
     graph, wishes = case.graph(), case.wishes()
     before = judge(graph, wishes).verdicts
-    everything = {node.name: "all of it fits" for node in graph.nodes}
+    everything = {node.name: Evidence("all of it fits", True) for node in graph.nodes}
     after = judge(graph, replace(wishes, lifted=everything)).verdicts
     for node, old, new in zip(graph.nodes, before, after, strict=True):
         if new.category is Category.DENY:

@@ -2,22 +2,23 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from typing import assert_never
 
 from mezzo.dtypes import DType
 from mezzo.graph import Graph, Kind, Signature
 from mezzo.ops import op_facts
-from mezzo.policy import Category, Finding, Lift, Lifting, NamedFinding, Policy, Verdict
+from mezzo.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, Policy, Verdict
 from mezzo.structure import View, structure_rules
 
 
-def lift_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, lifted: Mapping[str, str]) -> None:
-    """Judge nodes without the policy's rules that data has lifted. `lifted` tells by the name of a node what was
-    measured of it.
-    """
+def lift_rules(
+    graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, lifted: Mapping[str, Evidence]
+) -> None:
+    """Judge nodes whose values fit without the policy's rules that ranges lift. `lifted`: evidence by node name."""
     by_signature: dict[Signature, Verdict] = {}
     for name, held in lifted.items():
         node = graph.nodes[graph.by_name[name]] if name in graph.by_name else None
-        if node is None or node.kind is not Kind.OP or node.signature.dtype is None:
+        if node is None or not held.fits or node.kind is not Kind.OP or node.signature.dtype is None:
             continue
         signature = node.signature
         if signature not in by_signature:
@@ -25,11 +26,11 @@ def lift_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType
             by_signature[signature] = policy.judge((signature.dialect, signature.op), row, low, lifts=True)
         verdict = by_signature[signature]
         if verdict.lift is not None:
-            verdicts[node.id] = replace(verdict, lift=replace(verdict.lift, because=held))
+            verdicts[node.id] = replace(verdict, lift=replace(verdict.lift, because=held.because))
 
 
-def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: Mapping[str, str]) -> None:
-    """Deny what structure tells, but for what data has lifted: by the name of the node, what was measured of it."""
+def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: Mapping[str, Evidence]) -> None:
+    """Deny what structure tells, but for what data has lifted. `lifted`: evidence by node name."""
     structural = {rule.name for rule in structure_rules()}
     for rule in structure_rules():
         if policy.findings is None or rule.name in policy.findings:
@@ -39,16 +40,30 @@ def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: 
 
 def _deny(
     graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: Finding, lifting: Lifting,
-    lifted: Mapping[str, str],
+    lifted: Mapping[str, Evidence],
 ) -> None:  # fmt: skip
     """A finding denies its node; the first finding is kept, and it says more than the operator's own rule."""
     held, node = verdicts[finding.node], graph.nodes[finding.node]
     if held.rule in structural or node.signature.dtype is None:
         return
-    if lifting is Lifting.NEVER or node.name not in lifted:
+    evidence = lifted.get(node.name)
+    if evidence is None or not _lifts(lifting, evidence):
         verdicts[finding.node] = Verdict(Category.DENY, finding.rule, finding.because, finding.cause)
     elif held.lift is None and held.category is not Category.DENY:
-        verdicts[finding.node] = replace(held, lift=Lift(finding.rule, lifted[node.name]))
+        verdicts[finding.node] = replace(held, lift=Lift(finding.rule, evidence.because))
+
+
+def _lifts(lifting: Lifting, evidence: Evidence) -> bool:
+    """Whether what was measured of a node is enough to try it without a denial."""
+    match lifting:
+        case Lifting.NEVER:
+            return False
+        case Lifting.BY_RANGES:
+            return evidence.fits
+        case Lifting.BY_OUTPUTS:
+            return True
+        case _:
+            assert_never(lifting)
 
 
 def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFinding]) -> None:

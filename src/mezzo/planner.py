@@ -13,7 +13,7 @@ from mezzo.findings import deny_measured, deny_suspected, lift_rules
 from mezzo.graph import Graph, Kind, Node, Signature, Use
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
-from mezzo.policy import GRANTED, Category, NamedFinding, Policy, Verdict
+from mezzo.policy import GRANTED, Category, Evidence, NamedFinding, Policy, Verdict
 from mezzo.promotion import UNTROUBLED, untroubled
 from mezzo.rules import apply_rules, mention_idle, mention_missing, nodes_in
 from mezzo.selectors import Tier
@@ -41,7 +41,7 @@ class Wishes:
     `keep_regions` are left out of the pass; `fixed_regions` run in the dtype given. Both are patterns of `ByRegion`.
     `assumed` are the ends of graph inputs, by name, for what is estimated without data.
     `found` are facts measured on data, which deny their nodes as structure findings do; `lifted`, by node name, tells
-    what was measured of nodes whose values fit, so that what only suspected otherwise does not count. `error_prices`,
+    what was measured of nodes, so that what only suspected otherwise does not count. `error_prices`,
     by node name, and `measured` weigh what a strategy chooses.
     """
 
@@ -57,7 +57,7 @@ class Wishes:
     keep_regions: tuple[str, ...] = ()
     fixed_regions: tuple[tuple[str, DType], ...] = ()
     found: tuple[NamedFinding, ...] = ()
-    lifted: Mapping[str, str] = field(default_factory=dict)
+    lifted: Mapping[str, Evidence] = field(default_factory=dict)
     error_prices: Mapping[str, ErrorPrice] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)

@@ -29,7 +29,8 @@ class Lifting(enum.Enum):
 
     `never`: it stands, whatever data shows: about integers, precision, or what data need not show. `by_ranges`: a
     suspicion about size, lifted where every value of the node was measured and fits with headroom. `by_outputs`: a
-    suspicion about error, lifted where the outputs are right without it. The outputs are checked after either.
+    suspicion about error, lifted where every value was measured, whatever it holds, and the outputs are right without
+    it. The outputs are checked after either.
     """
 
     NEVER = "never"
@@ -61,6 +62,16 @@ class NamedFinding:
     because: str
     cause: str | None = None
     lifting: Lifting = Lifting.NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was measured of a node all of whose values data has exercised, in words. `fits`: all stay inside the format
+    with headroom, and rounding leaves them what they are.
+    """
+
+    because: str
+    fits: bool
 
 
 @dataclass(frozen=True, slots=True)

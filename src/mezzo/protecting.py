@@ -21,6 +21,7 @@ from mezzo.planner import rows_of
 from mezzo.policy import Lifting
 from mezzo.ranging import measure_ranges
 from mezzo.sensing import few_samples
+from mezzo.strategy import cost
 
 if TYPE_CHECKING:
     import onnx
@@ -102,7 +103,23 @@ def _lift(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Rang
     attempt = _attempt(model, lifted, dataset, ranges, f"data lifted what was suspected of {count}")
     if _holds(attempt.comparison):
         return attempt
-    return _put_back(model, lifted, dataset, attempt) if _knows_prices(options) else None
+    returned = _put_back(model, lifted, dataset, attempt) if _knows_prices(options) else None
+    if returned is None:
+        return None
+    protected = with_protection(model, options, ranges, HEADROOM)
+    if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
+        attempt = _attempt(model, protected, dataset, ranges)
+        if not _is_wrong(attempt.comparison):
+            return attempt
+    return returned
+
+
+def _is_cheaper(one: "Decided", other: "Decided") -> bool:
+    """Whether a plan costs less than another of the same model, errors apart."""
+    if one.plan.fingerprint != other.plan.fingerprint:  # their opsets differ
+        return False
+    problem = replace(other.problem, penalties=None)
+    return cost(problem, one.is_low) < cost(problem, other.is_low)
 
 
 def _put_back(model: "OnnxModel", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:

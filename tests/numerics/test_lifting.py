@@ -38,7 +38,8 @@ _ALL = (
 def lifted(text: str, ranges: Sequence[ValueRange], limited_constants: bool = False) -> set[str]:
     graph = open_model(onnx.parser.parse_model(text)).read(DType.FLOAT16).graph
     limited = tuple(graph.constants) if limited_constants else ()
-    return set(lifts(graph, rows_of(graph), FORMATS[DType.FLOAT16], ranges, 7, limited))
+    found = lifts(graph, rows_of(graph), FORMATS[DType.FLOAT16], ranges, 7, limited)
+    return {name for name, evidence in found.items() if evidence.fits}
 
 
 def test_nodes_whose_values_fit_are_lifted() -> None:
@@ -49,7 +50,14 @@ def test_the_text_names_the_largest_value_its_range_and_the_samples() -> None:
     graph = open_model(onnx.parser.parse_model(_CHAIN)).read(DType.FLOAT16).graph
     ranges = (*_ALL[:3], held("second", "k", 12.5), _ALL[4])
     found = lifts(graph, rows_of(graph), FORMATS[DType.FLOAT16], ranges, 7)
-    assert found["third"] == "'k' holds -1 to 12.5 in 7 samples"
+    assert found["third"].because == "'k' holds -1 to 12.5 in 7 samples"
+
+
+@pytest.mark.parametrize(("second", "expected"), [(held("second", "k", 1e6), 3), (held("second", "k", count=0), 1)])
+def test_nodes_that_were_exercised_have_evidence_even_where_they_do_not_fit(second: ValueRange, expected: int) -> None:
+    graph = open_model(onnx.parser.parse_model(_CHAIN)).read(DType.FLOAT16).graph
+    ranges = (*_ALL[:3], second, _ALL[4])
+    assert len(lifts(graph, rows_of(graph), FORMATS[DType.FLOAT16], ranges, 7)) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,7 @@
-"""Which nodes data has shown to fit: every value that they read and make was measured, and stays well inside a format.
+"""Which nodes data has exercised, and which of them fit: every value they read and make stays well inside a format.
 
 What is only suspected of such a node, that its squares or exponentials might pass the range, can be lifted. Nothing
-speaks for a node whose values were not measured, held nothing but zeros, held NaN or infinities, or were lost in
-rounding.
+speaks for a node whose values were not measured, held nothing but zeros, NaN or infinities.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from mezzo.facts import OpFacts, Risk
 from mezzo.graph import Graph, Kind, Node, Role
 from mezzo.numerics.measures import ValueRange
 from mezzo.numerics.protection import ROUNDING_LIMIT, ranges_by_value, reached_by
+from mezzo.policy import Evidence
 
 # Other data may hold values so many times larger; squares and exponentials grow faster than what they are of.
 _HEADROOM = 8.0
@@ -26,59 +26,62 @@ def lifts(
     ranges: Sequence[ValueRange],
     samples: int,
     limited: Collection[int] = (),
-) -> Mapping[str, str]:
-    """Say of each node whose values fit, by name, what was measured of the largest one. In graph order.
+) -> Mapping[str, Evidence]:
+    """Say of each node all of whose values were exercised, by name, what was measured of the largest one and whether
+    all of them fit. In graph order.
 
     `limited` are constants that will be stored within bounds, by value id: masks, whose sums are as large as they are.
     """
     measured = ranges_by_value(graph, ranges)
     masked = reached_by(graph, rows, limited)
-    found: dict[str, str] = {}
+    found: dict[str, Evidence] = {}
     for node in graph.nodes:
         if node.kind not in (Kind.OP, Kind.TIE) or node.signature.dtype is None:
             continue
-        held = _held(graph, node, rows[node.id], low, measured, masked)
-        if held is not None:
-            text = f"{held.value!r} holds {held.minimum:.4g} to {held.maximum:.4g} in {samples} samples"
-            found[node.name] = text
+        evidence = _evidence(graph, node, rows[node.id], low, measured, masked, samples)
+        if evidence is not None:
+            found[node.name] = evidence
     return found
 
 
-def _held(
+def _evidence(
     graph: Graph, node: Node, row: OpFacts | None, low: Format, measured: Mapping[int, ValueRange],
-    masked: Collection[int],
-) -> ValueRange | None:  # fmt: skip
-    """The largest value of a node all of whose values fit; None where one does not, or was not measured."""
+    masked: Collection[int], samples: int,
+) -> Evidence | None:  # fmt: skip
+    """What the largest value of a node held, and whether all fit; None where one was not exercised."""
     limit = low.overflow_from / _HEADROOM
     if row is not None and row.risks & _SQUARING:
         limit = low.overflow_from**0.5
     largest: ValueRange | None = None
+    fits = True
     for value in _floats(graph, node):
+        is_masked = value in masked
         constant = graph.constants.get(value)
         if constant is not None:
-            if value not in masked and not constant.largest < low.overflow_from:
-                return None
+            fits &= is_masked or constant.largest < low.overflow_from
             continue
         held = measured.get(value)
-        if held is None or not _is_exercised(held) or held.has_nan:
+        if held is None or not _is_exercised(held) or (held.has_infinity and not is_masked):
             return None
-        size = abs(held.maximum) if value in masked else held.largest
-        if not size < limit or (value not in masked and not _is_kept(held, low)):
-            return None
+        size = abs(held.maximum) if is_masked else held.largest
+        fits &= size < limit and (is_masked or _is_kept(held, low))
         if largest is None or held.largest > largest.largest:
             largest = held
-    return largest
+    if largest is None:
+        return None
+    text = f"{largest.value!r} holds {largest.minimum:.4g} to {largest.maximum:.4g} in {samples} samples"
+    return Evidence(text, fits)
 
 
 def _is_exercised(held: ValueRange) -> bool:
     """Whether a value was computed, and not as zeros alone, which show of no operator what it can do."""
-    return held.count > 0 and held.largest > 0.0
+    return held.count > 0 and held.largest > 0.0 and not held.has_nan
 
 
 def _is_kept(held: ValueRange, low: Format) -> bool:
     """Whether a value survives rounding."""
     lost = held.formats.get(low.dtype)
-    return not held.has_infinity and (lost is None or lost.rounding <= ROUNDING_LIMIT * low.eps)
+    return lost is None or lost.rounding <= ROUNDING_LIMIT * low.eps
 
 
 def _floats(graph: Graph, node: Node) -> Iterator[int]:
