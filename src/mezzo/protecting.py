@@ -12,7 +12,7 @@ from mezzo.data import open_model_data
 from mezzo.dtypes import FORMATS, DType
 from mezzo.goals import Goal, Memory
 from mezzo.numerics.datasets import Dataset
-from mezzo.numerics.lifting import lifts
+from mezzo.numerics.lifting import can_tell, lifts
 from mezzo.numerics.measures import Comparison, Measured, Ranges
 from mezzo.numerics.protection import protections
 from mezzo.options import Options, Request, read_options
@@ -94,8 +94,10 @@ def _protect(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: R
 
 def _lift(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt | None:
     """Convert with what data lifts, and put protection back by what errors cost where the check does not hold with its
-    margin. None where nothing is lifted, or nothing that was lifted holds.
+    margin. None where nothing is lifted, nothing that was lifted holds, or the data cannot tell.
     """
+    if not can_tell(judge_model(model, options)[1].problem.graph, ranges.values):
+        return None
     lifted = with_lifts(model, options, ranges)
     count = _count_lifted(model, options, lifted, ranges)
     if not count:

@@ -44,6 +44,21 @@ def lifts(
     return found
 
 
+def can_tell(graph: Graph, ranges: Sequence[ValueRange]) -> bool:
+    """Whether answers on the data can speak for a plan: no input or output held NaN, and no output was always the
+    same number.
+    """
+    measured = ranges_by_value(graph, ranges)
+    for node in graph.nodes:
+        if node.kind not in (Kind.INPUT, Kind.OUTPUT):
+            continue
+        value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
+        held = None if value is None else measured.get(value)
+        if held is not None and (held.has_nan or (node.kind is Kind.OUTPUT and not held.minimum < held.maximum)):
+            return False
+    return True
+
+
 def _evidence(
     graph: Graph, node: Node, row: OpFacts | None, low: Format, measured: Mapping[int, ValueRange],
     masked: Collection[int], samples: int,
