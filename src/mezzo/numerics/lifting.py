@@ -4,6 +4,7 @@ What is only suspected of such a node, that its squares or exponentials might pa
 speaks for a node whose values were not measured, held nothing but zeros, NaN or infinities.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from mezzo.dtypes import Format
@@ -13,10 +14,9 @@ from mezzo.numerics.measures import ValueRange
 from mezzo.numerics.protection import ROUNDING_LIMIT, ranges_by_value, reached_by
 from mezzo.policy import Evidence
 
-# Other data may hold values so many times larger; squares and exponentials grow faster than what they are of.
-_HEADROOM = 8.0
-# What squares inside the operator, or grows so: its numbers have to stay below the root of the range.
-_SQUARING = frozenset({Risk.SUM_OF_SQUARES, Risk.EXPONENTIAL, Risk.POWER, Risk.PRODUCT})
+# Other data may hold values so many times larger; powers and their sums grow faster than what they are of.
+_HEADROOM, _HEADROOM_OF_POWERS = 2.0, 8.0
+_POWERS = frozenset({Risk.POWER, Risk.PRODUCT, Risk.SUM, Risk.SUM_OF_SQUARES})
 
 
 def lifts(
@@ -64,9 +64,7 @@ def _evidence(
     masked: Collection[int], samples: int,
 ) -> Evidence | None:  # fmt: skip
     """What the largest value of a node held, and whether all fit; None where one was not exercised."""
-    limit = low.overflow_from / _HEADROOM
-    if row is not None and row.risks & _SQUARING:
-        limit = low.overflow_from**0.5
+    limit = _limit(node, row, low)
     largest: ValueRange | None = None
     fits = True
     for value in _floats(graph, node):
@@ -86,6 +84,17 @@ def _evidence(
         return None
     text = f"{largest.value!r} holds {largest.minimum:.4g} to {largest.maximum:.4g} in {samples} samples"
     return Evidence(text, fits)
+
+
+def _limit(node: Node, row: OpFacts | None, low: Format) -> float:
+    """The magnitude that a node's values have to stay below."""
+    risks = frozenset[Risk]() if row is None else row.risks
+    if Risk.EXPONENTIAL in risks:  # exponents twice as large give the square
+        return math.sqrt(low.overflow_from)
+    if not risks & _POWERS and (len(node.inputs) < 2 or node.inputs[0] != node.inputs[1]):
+        return low.overflow_from / _HEADROOM
+    limit = low.overflow_from / _HEADROOM_OF_POWERS
+    return math.sqrt(limit) if Risk.SUM_OF_SQUARES in risks else limit  # the squares are inside
 
 
 def _is_exercised(held: ValueRange) -> bool:
