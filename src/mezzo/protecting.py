@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 HEADROOM = 2.0
 # What data has lifted must hold the check's budget divided by this on it: other data may be worse. What goes back is
 # chosen on few samples, with more margin, and checked on all at most so many times.
-_MARGIN, _MARGIN_ON_FEW = 1.5, 2.0
+_MARGIN, _MARGIN_ON_FEW = 1.25, 1.5
 _RETURNS = 2
 # Passes over the data that a repair may take, or over the few samples.
 _EVALUATIONS, _EVALUATIONS_ON_FEW = 8, 12
