@@ -1,4 +1,4 @@
-"""Conversion that has seen data: what overflows or vanishes on it keeps FP32, and the result is checked on it."""
+"""Conversion that has seen data: what overflows keeps FP32, what was only suspected is lifted, the answers decide."""
 
 import os
 from collections import Counter
