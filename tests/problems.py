@@ -15,7 +15,7 @@ from mezzo.dtypes import DType
 from mezzo.frontends.onnx.blobs import Blobs
 from mezzo.frontends.onnx.magnitudes import facts
 from mezzo.frontends.onnx.read import read
-from mezzo.frontends.onnx.shapes import element_counts
+from mezzo.frontends.onnx.shapes import value_sizes
 from mezzo.graph import Graph, Kind
 from mezzo.planner import Judged, Wishes, judge
 from mezzo.policy import Category
@@ -60,9 +60,7 @@ def cases(most: int = 14) -> "st.SearchStrategy[Case]":
 
 
 def graph_of(model: onnx.ModelProto, low: DType) -> Graph:
-    return read(model, low, element_counts(model, model.SerializeToString()), partial(facts, blobs=Blobs("the model")))[
-        0
-    ]
+    return read(model, low, value_sizes(model, model.SerializeToString()), partial(facts, blobs=Blobs("the model")))[0]
 
 
 def perturbed(problem: Problem, rng: random.Random) -> Problem:

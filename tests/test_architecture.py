@@ -40,7 +40,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
     },
     frozenset({"frontends", "quant", "numerics"}),
     frozenset({"report"}),
-    frozenset({"planner", "rules"}),
+    frozenset({"findings", "planner", "rules"}),
     _UNITING,
     frozenset({""}),  # the package itself: its public names
     frozenset({"cli", "__main__"}),

@@ -14,7 +14,7 @@ from generated import keep
 
 from mezzo import discovery, facts
 from mezzo.ops import dialects, op_facts
-from mezzo.policy import Policy, Rule
+from mezzo.policy import Lifting, Policy, Rule
 from mezzo.structure import structure_rules
 from mezzo.target import EVERY_VERSION, Listing, Refusal, Target
 
@@ -43,8 +43,13 @@ def spell_policies() -> Iterator[str]:
         "They look for what no single operator tells: a pattern, a constant, a chain. What they find stays FP32 unless "
         "the policy leaves their findings out, or a rule about a name or a region says otherwise.\n"
     )
-    rows = ((f"`{rule.name}`", rule.summary) for rule in sorted(structure_rules(), key=lambda rule: rule.name))
-    yield from _table(("rule", "finds"), rows)
+    yield (
+        "With data some of it is lifted: *by ranges* where every value of a node was measured and fits with headroom, "
+        "*by outputs* where the answers are right without it. *never* stands whatever data shows, but a finding about "
+        "an operator that only follows may still be lifted by ranges.\n"
+    )
+    ordered = sorted(structure_rules(), key=lambda rule: rule.name)
+    yield from _table(("rule", "finds", "lifted"), ((f"`{r.name}`", r.summary, r.lifting.value) for r in ordered))
     found = discovery.policies()
     for name in (*_PRESETS, *(name for name in sorted(found) if name not in _PRESETS)):
         yield from _spell_policy(found[name])
@@ -67,7 +72,8 @@ def _spell_policy(policy: Policy) -> Iterator[str]:
 
 def _gives(rule: Rule) -> str:
     formats = ", ".join(sorted(map(str, rule.formats)))
-    return f"{rule.category.value} ({formats})" if formats else rule.category.value
+    lifted = f", lifted {rule.lifting.value}" if rule.lifting is not Lifting.NEVER else ""
+    return f"{rule.category.value} ({formats}){lifted}" if formats else f"{rule.category.value}{lifted}"
 
 
 def _subject(rule: Rule) -> str:

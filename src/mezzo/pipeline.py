@@ -128,9 +128,9 @@ def convert(
         assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
         plan: a plan to replay instead of deciding; it has to be of this model, and options given beside it have to be
             those it was made with.
-        data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows or vanishes on it keeps
-            FP32, and the result is checked on it in the true precision; `labels` names arrays that are no inputs,
-            `batch_size` splits along the first axis.
+        data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows on it keeps FP32, what
+            was only suspected and fits runs low, and the result is checked on it in the true precision; `labels` names
+            arrays that are no inputs, `batch_size` splits along the first axis.
         provenance: whether the result's metadata says what made it: mezzo's version, the options and the plan. A model
             that says so keeps its FP32 nodes when it is converted again, unless another format, policy, strategy or
             target is asked for.

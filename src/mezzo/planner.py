@@ -1,7 +1,7 @@
 """Puts facts, policy, target and strategy together: graph in, assignment and reasons out. Pure, and knows no IR."""
 
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -9,15 +9,16 @@ import numpy as np
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import InputError
 from mezzo.facts import Cost, Function, OpFacts
+from mezzo.findings import deny_measured, deny_suspected, lift_rules
 from mezzo.graph import Graph, Kind, Node, Signature, Use
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
-from mezzo.policy import GRANTED, Category, Finding, NamedFinding, Policy, Verdict
+from mezzo.policy import GRANTED, Category, Evidence, NamedFinding, Policy, Verdict
 from mezzo.promotion import UNTROUBLED, untroubled
 from mezzo.rules import apply_rules, mention_idle, mention_missing, nodes_in
 from mezzo.selectors import Tier
 from mezzo.strategy import Choice, MeasuredCosts, Problem, Strategy
-from mezzo.structure import View, structure_rules
+from mezzo.structure import View
 from mezzo.structure.masks import mask_limits
 from mezzo.target import Refusal, Target
 
@@ -40,6 +41,7 @@ class Wishes:
     `keep_regions` are left out of the pass; `fixed_regions` run in the dtype given. Both are patterns of `ByRegion`.
     `assumed` are the ends of graph inputs, by name, for what is estimated without data. `found` are facts measured on
     data, which deny their nodes as structure findings do, and so does `kept`, what was decided when the model was made;
+    `lifted`, by node name, tells what was measured of nodes, so that what only suspected otherwise does not count;
     `error_prices`, by node name, and `measured` weigh what a strategy chooses.
     """
 
@@ -55,6 +57,7 @@ class Wishes:
     keep_regions: tuple[str, ...] = ()
     fixed_regions: tuple[tuple[str, DType], ...] = ()
     found: tuple[NamedFinding, ...] = ()
+    lifted: Mapping[str, Evidence] = field(default_factory=dict)
     error_prices: Mapping[str, ErrorPrice] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -104,7 +107,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     _fix_regions(graph, verdicts, choices, wishes, notes)
     if wishes.policy.promotes_untroubled:
         for number in untroubled(graph, rows, verdicts, choices, wishes.low):
-            verdicts[number] = UNTROUBLED
+            verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
     categories = tuple(
         v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)
     )
@@ -143,20 +146,17 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
         for signature in columns.signatures
     ]
     verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
+    lift_rules(graph, verdicts, wishes.policy, wishes.low, wishes.lifted)
     for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
         verdicts[number] = _BY_KIND[graph.nodes[number].kind]
     notes += mention_missing(graph, verdicts, wishes.policy)
     selected = apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.ATTRIBUTE)
-    structural = {rule.name for rule in structure_rules()}
-    for rule in structure_rules():
-        if wishes.policy.findings is None or rule.name in wishes.policy.findings:
-            for finding in rule.find(view):
-                _deny(graph, verdicts, structural, finding)
-    _deny_found(graph, verdicts, wishes.found)
+    deny_suspected(view, verdicts, wishes.policy, wishes.lifted)
+    deny_measured(graph, verdicts, wishes.found)
     selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.REGION)
     selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.NAME)
     notes += mention_idle(graph, wishes.policy, selected)
-    _deny_found(graph, verdicts, wishes.kept)
+    deny_measured(graph, verdicts, wishes.kept)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
     _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
     return verdicts
@@ -165,21 +165,6 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
 def _judge_signature(signature: Signature, wishes: Wishes) -> Verdict:
     key = signature.dialect, signature.op
     return wishes.policy.judge(key, op_facts(signature.dialect).get(signature.op), wishes.low)
-
-
-def _deny(graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: Finding) -> None:
-    """A finding denies its node; the first finding is kept, and it says more than the operator's own rule."""
-    if verdicts[finding.node].rule not in structural and graph.nodes[finding.node].signature.dtype is not None:
-        verdicts[finding.node] = Verdict(Category.DENY, finding.rule, finding.because, finding.cause)
-
-
-def _deny_found(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFinding]) -> None:
-    """Deny what data has shown to fail. It names values and numbers, so it says more than any rule."""
-    for finding in found:
-        number = graph.by_name.get(finding.node)
-        if number is not None and graph.nodes[number].signature.dtype is not None:
-            cause = None if finding.cause is None else graph.by_name.get(finding.cause)
-            verdicts[number] = Verdict(Category.DENY, finding.rule, finding.because, cause)
 
 
 def matcher(pattern: str) -> Callable[[Node], bool]:
@@ -333,7 +318,11 @@ def reasons(judged: Judged, is_low: Sequence[bool], wishes: Wishes) -> list[Reas
     is_planned = [choice is not Choice.ABSENT for choice in problem.choices]
     queue = [n for n, reason in enumerate(found) if reason is not None and is_planned[n]]
     follow(problem.graph, is_low, is_planned, found, queue, (problem.high, problem.low), wishes.strategy.because)
-    return [reason or Reason(*wishes.strategy.leaves) for reason in found]
+    left = Reason(*wishes.strategy.leaves)
+    return [
+        _with_lift(reason or left, verdict, low)
+        for reason, verdict, low in zip(found, judged.verdicts, is_low, strict=True)
+    ]
 
 
 def decided_reason(judged: Judged, node: Node, is_low: bool, wishes: Wishes) -> Reason | None:
@@ -352,6 +341,13 @@ def decided_reason(judged: Judged, node: Node, is_low: bool, wishes: Wishes) -> 
     if verdict.category is Category.ALLOW and is_low:
         return Reason(verdict.rule, verdict.because, verdict.cause)
     return None
+
+
+def _with_lift(reason: Reason, verdict: Verdict, is_low: bool) -> Reason:
+    """Tell of a node that runs low what would have kept it from that without data."""
+    if verdict.lift is None or not is_low:
+        return reason
+    return reason._replace(because=f"{reason.because}; lifted {verdict.lift.rule!r}: {verdict.lift.because}")
 
 
 def _decisive_price(judged: Judged, node: Node, wishes: Wishes) -> ErrorPrice | None:

@@ -3,7 +3,7 @@ a device or a version."""
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mezzo.dtypes import DType
 from mezzo.facts import Cost, OpFacts, Risk
@@ -24,16 +24,33 @@ class Category(enum.Enum):
     __hash__ = object.__hash__
 
 
+class Lifting(enum.Enum):
+    """What lifts a denial when a model is converted on data.
+
+    `never`: it stands, whatever data shows: about integers, precision, or what data need not show. `by_ranges`: a
+    suspicion about size, lifted where every value of the node was measured and fits with headroom. `by_outputs`: a
+    suspicion about error, lifted where every value was measured, whatever it holds, and the outputs are right without
+    it. The outputs are checked after either.
+    """
+
+    NEVER = "never"
+    BY_RANGES = "by ranges"
+    BY_OUTPUTS = "by outputs"
+
+    __hash__ = object.__hash__
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A fact that structure, constants or the user add to one node: rule name, evidence, and the node that caused
-    it.
+    it. `lifting`: what data may do about it; None is what its rule says.
     """
 
     node: int
     rule: str
     because: str
     cause: int | None = None
+    lifting: Lifting | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +61,31 @@ class NamedFinding:
     rule: str
     because: str
     cause: str | None = None
+    lifting: Lifting = Lifting.NEVER
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What was measured of a node all of whose values data has exercised, in words. `fits`: all stay inside the format
+    with headroom, and rounding leaves them what they are.
+    """
+
+    because: str
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Lift:
+    """A denial that data has lifted: the name of its rule, and what was measured, in words."""
+
+    rule: str
+    because: str
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The category of a node, the rule that gave it and the evidence, in words. `worth`, `accumulate`, `output`: see
-    Rule.
+    Rule. `lift`: what would have denied the node had no data been seen.
     """
 
     category: Category
@@ -59,6 +95,7 @@ class Verdict:
     worth: int = 0
     accumulate: DType | None = None
     output: DType | None = None
+    lift: Lift | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +106,7 @@ class Rule:
     `ops`: names of operators, "Softmax" in any dialect or "com.microsoft:Gelu" in one.
     `worth`: for how many casts, at most, an operator that the rule allows is worth running low.
     `accumulate` and `output`: in what an operator that runs low sums up and hands on, if not in the low format.
+    `lifting`: what data may do about a denial.
     """
 
     name: str
@@ -82,6 +120,7 @@ class Rule:
     where: tuple[Selector, ...] = ()
     accumulate: DType | None = None
     output: DType | None = None
+    lifting: Lifting = Lifting.NEVER
 
     @property
     def tier(self) -> Tier:
@@ -97,6 +136,10 @@ class Rule:
         if key[1] in self.ops or ":".join(key) in self.ops:
             return True
         return row is not None and (row.cost in self.costs or bool(self.risks & row.risks))
+
+    @property
+    def is_lifted_by_ranges(self) -> bool:
+        return self.category is Category.DENY and self.lifting is Lifting.BY_RANGES
 
     def verdict(self) -> Verdict:
         return Verdict(self.category, self.name, self.because, None, self.worth, self.accumulate, self.output)
@@ -115,11 +158,12 @@ def rule(
     where: Iterable[Selector] = (),
     accumulate: DType | None = None,
     output: DType | None = None,
+    lifting: Lifting = Lifting.NEVER,
 ) -> Rule:
     """Write one rule of a policy."""
     return Rule(
         name, category, because, frozenset(costs), frozenset(risks), frozenset(formats), worth, frozenset(ops),
-        tuple(where), accumulate, output,
+        tuple(where), accumulate, output, lifting,
     )  # fmt: skip
 
 
@@ -159,16 +203,23 @@ class Policy:
     missing: Missing = Missing.SILENT
     source: str = ""
 
-    def judge(self, key: OpKey, row: OpFacts | None, low: DType) -> Verdict:
-        """Give an operator's verdict, rules about single nodes and structure apart."""
+    def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> Verdict:
+        """Give an operator's verdict, rules about single nodes and structure apart. `lifts`: denials that ranges lift
+        do not count; the first is named in the verdict, for whoever has the ranges to tell.
+        """
+        lift: Lift | None = None
         for tier in (Tier.TYPE, Tier.PRESET):
             for candidate in self.rules:
-                if candidate.tier is tier and candidate.fires(key, row, low):
-                    return candidate.verdict()
+                if candidate.tier is not tier or not candidate.fires(key, row, low):
+                    continue
+                if not (lifts and candidate.is_lifted_by_ranges):
+                    return replace(candidate.verdict(), lift=lift)
+                lift = lift or Lift(candidate.name, "")
         if row is None:
             return Verdict(self.unlisted, "unlisted", "no facts are known of this operator")
         worth = GRANTED if self.otherwise is Category.ALLOW else 0
-        return Verdict(self.otherwise, "otherwise", "no rule of the policy speaks of this operator", None, worth)
+        because = "no rule of the policy speaks of this operator"
+        return Verdict(self.otherwise, "otherwise", because, None, worth, lift=lift)
 
     def local_rules(self, tier: Tier) -> tuple[Rule, ...]:
         """The rules about single nodes of one tier, in order."""

@@ -1,8 +1,9 @@
-"""Conversion that has seen data: what overflows or vanishes on it keeps FP32, and the result is checked on it."""
+"""Conversion that has seen data: what overflows keeps FP32, what was only suspected is lifted, the answers decide."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mezzo.comparing import compare_on
@@ -10,25 +11,35 @@ from mezzo.conversion import convert_model, judge_model
 from mezzo.data import open_model_data
 from mezzo.dtypes import FORMATS, DType
 from mezzo.goals import Goal, Memory, shares_of
-from mezzo.numerics.measures import Comparison, Measured, Ranges
+from mezzo.numerics.datasets import Dataset
+from mezzo.numerics.lifting import can_tell, lifts
+from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
 from mezzo.numerics.protection import protections
 from mezzo.options import Options, Request, read_options
 from mezzo.pipeline import Converted, finish
 from mezzo.planner import rows_of
+from mezzo.policy import Lifting
 from mezzo.ranging import measure_ranges
 from mezzo.recalling import recall
+from mezzo.sensing import few_samples
+from mezzo.strategy import cost
 
 if TYPE_CHECKING:
     import onnx
 
     from mezzo.conversion import Decided
     from mezzo.frontends.onnx.model import OnnxModel
-    from mezzo.numerics.datasets import Data, Dataset
+    from mezzo.numerics.datasets import Data
+    from mezzo.searching import Tuner
 
 # Values within this factor of the limit are protected too: other data may hold larger ones.
 HEADROOM = 2.0
-# Passes over the data that a repair may take.
-_REPAIR_EVALUATIONS = 8
+# What data has lifted must hold the check's budget divided by this on it: other data may be worse. What goes back is
+# chosen on few samples, with more margin, and checked on all at most so many times.
+_MARGIN, _MARGIN_ON_FEW = 1.25, 1.5
+_RETURNS = 2
+# Passes over the data that a repair may take, or over the few samples.
+_EVALUATIONS, _EVALUATIONS_ON_FEW = 8, 12
 
 
 def convert_on_data(
@@ -43,17 +54,125 @@ def convert_on_data(
 ) -> Converted:
     """Convert with what the data shows, and check the answers on it in the true precision.
 
-    A result that fails the check is planned again by what each node's error costs, until it holds the check's budget.
+    What was only suspected is lifted where the data shows that it fits, and values that vanish protect nobody, as long
+    as the check holds; else protection comes back by what each node's error costs, and in the end as a whole.
     """
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
-    options, ranges = protect(model, options, dataset)
+    ranges = measure_ranges(model, dataset)
+    attempt = _lift(model, options, dataset, ranges) or _protect(model, options, dataset, ranges)
+    return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One conversion with its check."""
+
+    decided: "Decided"
+    result: "onnx.ModelProto"
+    measured: Measured
+
+    @property
+    def comparison(self) -> Comparison:
+        assert self.measured.comparison is not None, "an attempt is checked"
+        return self.measured.comparison
+
+
+def _attempt(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> _Attempt:
     decided, result = convert_model(model, options, None)
     comparison = check(model, result, dataset, None, options.wishes.low)
-    measured = Measured(comparison.data, ranges, comparison)
-    if _is_wrong(comparison) and options.wishes.strategy.name == "mincut":  # the others know no price of error
-        decided, result, measured = _repair(model, options, dataset, measured)
-    return finish(model, decided, result, dst, overwrite=overwrite, measured=measured)
+    return _Attempt(decided, result, Measured(comparison.data, ranges, comparison, notes=notes))
+
+
+def _protect(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt:
+    """Convert with all protection, from structure and from data; a result that fails its check is repaired."""
+    options = with_protection(model, options, ranges, HEADROOM)
+    attempt = _attempt(model, options, dataset, ranges)
+    if _is_wrong(attempt.comparison) and _knows_prices(options):
+        return _repair(model, options, dataset, attempt)
+    return attempt
+
+
+def _lift(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt | None:
+    """Convert with what data lifts, and put protection back by what errors cost where the check does not hold with its
+    margin. None where nothing is lifted, nothing that was lifted holds, or the data cannot tell.
+    """
+    if ranges.unknown or not can_tell(judge_model(model, options)[1].problem.graph, ranges.values):
+        return None
+    lifted = with_lifts(model, options, ranges)
+    count = _count_lifted(model, options, lifted, ranges)
+    if not count:
+        return None
+    attempt = _attempt(model, lifted, dataset, ranges, f"data lifted what was suspected of {count}")
+    if attempt.comparison.verdict.ruling is Ruling.UNKNOWN:
+        return None  # nothing shows that what was lifted fits
+    if _holds(attempt.comparison):
+        return attempt
+    returned = _put_back(model, lifted, dataset, attempt) if _knows_prices(options) else None
+    if returned is None:
+        return None
+    protected = with_protection(model, options, ranges, HEADROOM)
+    if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
+        attempt = _attempt(model, protected, dataset, ranges)
+        if not _is_wrong(attempt.comparison):
+            return attempt
+    return returned
+
+
+def _is_cheaper(one: "Decided", other: "Decided") -> bool:
+    """Whether a plan costs less than another of the same model, errors apart."""
+    if one.plan.fingerprint != other.plan.fingerprint:  # their opsets differ
+        return False
+    problem = replace(other.problem, penalties=None)
+    return cost(problem, one.is_low) < cost(problem, other.is_low)
+
+
+def _put_back(model: "OnnxModel", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:
+    """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
+    verdict = lifted.comparison.verdict
+    goal = Goal(verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
+    tuner = _tuner(model, options, dataset, goal, _EVALUATIONS_ON_FEW)
+    few = few_samples(tuner.bench, next(iter(dataset)))
+    tuner.data = Dataset(few.origin, lambda: iter([few]))
+    slack = 1.0
+    for _ in range(_RETURNS):
+        choosing = tuner.choose(slack)
+        if not choosing.chosen.low_nodes:
+            return None
+        note = (
+            f"with all of that lifted the answers were off ({verdict.because}); nodes went back to FP32 by what their "
+            f"error costs: {choosing.stopped_by}"
+        )
+        assert lifted.measured.ranges is not None, "what is lifted comes from ranges"
+        returned = _attempt(model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note)
+        if _holds(returned.comparison):
+            return replace(returned, measured=replace(returned.measured, sensitivity=choosing.sensitivity))
+        slack *= 2.0
+    return None
+
+
+def _holds(comparison: Comparison) -> bool:
+    """Whether the answers hold the budget with the margin that lifting asks for."""
+    verdict = comparison.verdict
+    return verdict.error.estimate * _MARGIN <= verdict.budget and not any(o.fault for o in comparison.outputs)
+
+
+def _knows_prices(options: Options) -> bool:
+    """Whether the strategy weighs what an error costs; the reference systems' colourings do not."""
+    return options.wishes.strategy.name == "mincut"
+
+
+def with_lifts(model: "OnnxModel", options: Options, ranges: Ranges) -> Options:
+    """Add to the options what ranges forbid for certain, and what they lift. Masks are stored within bounds."""
+    policy = options.wishes.policy
+    if policy.findings is None or "constant-out-of-range" in policy.findings:
+        policy = replace(policy, limits_masks=True)
+    options = with_protection(model, replace(options, wishes=replace(options.wishes, policy=policy)), ranges, HEADROOM)
+    judged = judge_model(model, options)[1]
+    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    lifted = lifts(graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys())
+    firm = tuple(finding for finding in options.wishes.found if finding.lifting is Lifting.NEVER)
+    return replace(options, wishes=replace(options.wishes, found=firm, lifted=lifted))
 
 
 def with_data_settings(options: Options, data: "Data", **more: str) -> Options:
@@ -70,10 +189,15 @@ def protect(
     Raises: InputError: the data does not fit the model.
     """
     ranges = measure_ranges(model, dataset)
+    return with_protection(model, options, ranges, headroom), ranges
+
+
+def with_protection(model: "OnnxModel", options: Options, ranges: Ranges, headroom: float) -> Options:
+    """Add to the options what ranges forbid."""
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.wishes.low]
     found = protections(graph, rows_of(graph), low, ranges.values, headroom, judged.limits.keys())
-    return replace(options, wishes=replace(options.wishes, found=found)), ranges
+    return replace(options, wishes=replace(options.wishes, found=found))
 
 
 def check(
@@ -93,24 +217,37 @@ def _is_wrong(comparison: Comparison) -> bool:
     return comparison.verdict.error.estimate > comparison.verdict.budget or any(o.fault for o in comparison.outputs)
 
 
-def _repair(
-    model: "OnnxModel", options: Options, dataset: "Dataset", failed: Measured
-) -> "tuple[Decided, onnx.ModelProto, Measured]":
-    """Give nodes back to FP32, the costliest first, until the check holds."""
+def _count_lifted(model: "OnnxModel", options: Options, lifted: Options, ranges: Ranges) -> str:
+    """What data lifts, by rule, in words; empty where it lifts nothing."""
+    denied = with_protection(model, options, ranges, HEADROOM).wishes.found
+    soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
+    counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
+    judged = judge_model(model, lifted)[1]
+    if masks := len(judged.limits) - len(judge_model(model, options)[1].limits):
+        counts["masks"] = masks
+    for verdict in judged.verdicts:
+        if verdict.lift is not None:
+            counts[verdict.lift.rule] += 1
+    nodes = sum(counts.values())
+    by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
+    return f"{nodes} nodes ({by_rule})" if nodes else ""
+
+
+def _tuner(model: "OnnxModel", options: Options, dataset: "Dataset", goal: Goal, evaluations: int) -> "Tuner":
     from mezzo.searching import Limits, Tuner
 
-    assert failed.comparison is not None, "something has failed"
+    return Tuner(model, options, goal, dataset, Limits(evaluations=evaluations), Memory(None, {}))
+
+
+def _repair(model: "OnnxModel", options: Options, dataset: "Dataset", failed: _Attempt) -> _Attempt:
+    """Give nodes back to FP32, the costliest first, until the check holds."""
     verdict = failed.comparison.verdict
-    tuner = Tuner(
-        model, options, Goal(verdict.budget, margin=1.0, shares=shares_of(failed.comparison)), dataset,
-        Limits(evaluations=_REPAIR_EVALUATIONS), Memory(None, {}),
-    )  # fmt: skip
-    choosing = tuner.choose()
-    decided, result = convert_model(model, choosing.options, None)
-    comparison = check(model, result, dataset, None, options.wishes.low)
+    goal = Goal(verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
+    choosing = _tuner(model, options, dataset, goal, _EVALUATIONS).choose()
     note = (
         f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "
         f"costs: {choosing.stopped_by}"
     )
-    measured = replace(failed, comparison=comparison, sensitivity=choosing.sensitivity, notes=(*failed.notes, note))
-    return decided, result, measured
+    assert failed.measured.ranges is not None, "protection comes from ranges"
+    repaired = _attempt(model, choosing.options, dataset, failed.measured.ranges, note)
+    return replace(repaired, measured=replace(repaired.measured, sensitivity=choosing.sensitivity))

@@ -62,7 +62,9 @@ class Bench:
         self.low: DType = options.wishes.low
         sums_high = {n for n, verdict in enumerate(self.judged.verdicts) if verdict.accumulate is HIGH}
         reading = model.read(self.low, self.opset)
-        self.emulator = Emulator(model, reading, [self.low], accumulation, sums_high=sums_high)
+        self.emulator = Emulator(
+            model, reading, [self.low], accumulation, sums_high=sums_high, limits=self.judged.limits
+        )
         self._kept: dict[str, Mapping[str, Any]] = {}
         self._kept_bytes = 0
         self.runs = 0

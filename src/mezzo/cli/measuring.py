@@ -18,8 +18,8 @@ Data = Annotated[
 ]
 MaybeData = Annotated[
     Path | None,
-    typer.Option("--data", metavar="DATA", help=f"{_DATA}: what overflows or vanishes on it keeps FP32, and the "
-                 "result is checked on it.", rich_help_panel=PANEL),
+    typer.Option("--data", metavar="DATA", help=f"{_DATA}: what overflows on it keeps FP32, what was only suspected "
+                 "and fits runs low, and the result is checked on it.", rich_help_panel=PANEL),
 ]  # fmt: skip
 Labels = Annotated[
     list[str] | None,

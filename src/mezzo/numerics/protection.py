@@ -11,10 +11,10 @@ from mezzo.dtypes import Format
 from mezzo.facts import Function, OpFacts, Risk
 from mezzo.graph import Graph, Kind, Node, Role
 from mezzo.numerics.measures import ValueRange
-from mezzo.policy import NamedFinding
+from mezzo.policy import Lifting, NamedFinding
 
 # A value whose one rounding costs more than this many eps has most of its weight among subnormals or beyond.
-_ROUNDING_LIMIT = 16
+ROUNDING_LIMIT = 16
 # Softmax answers to absolute errors: logits off by a quarter change a probability by a quarter.
 _LOGIT_ERROR = 0.25
 _SOFTMAX = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
@@ -31,6 +31,7 @@ class _Trouble:
     rule: str
     because: str
     readers_only: frozenset[int] | None = None  # None: all that read it low
+    lifting: Lifting = Lifting.BY_OUTPUTS
 
 
 def protections(
@@ -47,8 +48,8 @@ def protections(
     `limited` are constants that will be stored within bounds, by value id: masks, whose sums are large only as long as
     the mask is.
     """
-    measured = _ranges_by_value(graph, ranges)
-    masked = _reached_by(graph, rows, limited)
+    measured = ranges_by_value(graph, ranges)
+    masked = reached_by(graph, rows, limited)
     found: dict[int, NamedFinding] = {}
     for value, held in measured.items():
         if value in masked and held.maximum * headroom < low.overflow_from:
@@ -58,7 +59,7 @@ def protections(
     return tuple(found[node] for node in sorted(found))
 
 
-def _ranges_by_value(graph: Graph, ranges: Sequence[ValueRange]) -> dict[int, ValueRange]:
+def ranges_by_value(graph: Graph, ranges: Sequence[ValueRange]) -> dict[int, ValueRange]:
     """Ranges by value id. What a tie hands on is what it was given."""
     by_name = {(held.node, held.value): held for held in ranges}
     found: dict[int, ValueRange] = {}
@@ -76,7 +77,7 @@ def _ranges_by_value(graph: Graph, ranges: Sequence[ValueRange]) -> dict[int, Va
     return found
 
 
-def _reached_by(graph: Graph, rows: Sequence[OpFacts | None], limited: Collection[int]) -> frozenset[int]:
+def reached_by(graph: Graph, rows: Sequence[OpFacts | None], limited: Collection[int]) -> frozenset[int]:
     """Values that masks are in: added, selected or moved."""
     reached, queue = set(limited), list(limited)
     while queue:
@@ -95,12 +96,14 @@ def _troubles(
     where = f"{held.value!r} holds {held.minimum:.4g} to {held.maximum:.4g} in {held.largest_at}"
     if held.largest * headroom >= low.overflow_from:
         near = "" if held.largest >= low.overflow_from else f" within a factor {headroom:g}"
-        yield _Trouble("data-overflow", f"{where}: reaches {low.dtype}'s limit of {low.max_finite:g}{near}")
+        yield _Trouble(
+            "data-overflow", f"{where}: reaches {low.dtype}'s limit of {low.max_finite:g}{near}", None, Lifting.NEVER
+        )
         return
     lost = held.formats.get(low.dtype)
     if lost is None:
         return
-    if lost.rounding > _ROUNDING_LIMIT * low.eps:
+    if lost.rounding > ROUNDING_LIMIT * low.eps:
         text = f"{where}: {lost.rounding:.0%} of it is lost in {low.dtype}, whose smallest number is"
         yield _Trouble("data-vanishes", f"{text} {low.smallest_subnormal:.2g}")
         return
@@ -141,8 +144,10 @@ def _protect(graph: Graph, value: int, trouble: _Trouble, found: dict[int, Named
     makes_it = value in producer.outputs and (producer.signature.outputs[producer.outputs.index(value)] is Role.GROUP)
     for node in [*([producer] if makes_it else []), *readers]:
         if _is_decided(node):
-            cause = None if node is producer else producer.name
-            found.setdefault(node.id, NamedFinding(node.name, trouble.rule, trouble.because, cause))
+            known = found.get(node.id)
+            if known is None or (known.lifting is not Lifting.NEVER and trouble.lifting is Lifting.NEVER):
+                cause = None if node is producer else producer.name
+                found[node.id] = NamedFinding(node.name, trouble.rule, trouble.because, cause, trouble.lifting)
 
 
 def _is_decided(node: Node) -> bool:

@@ -2,7 +2,7 @@
 
 from mezzo.dtypes import DType
 from mezzo.facts import Cost, Risk
-from mezzo.policy import GRANTED, Category, Policy, rule
+from mezzo.policy import GRANTED, Category, Lifting, Policy, rule
 
 _F16 = (DType.FLOAT16,)
 
@@ -31,18 +31,47 @@ POLICY = Policy(
             Category.DENY,
             "takes exponentials of differences, which large inputs lose",
             risks=(Risk.SOFTMAX,),
+            lifting=Lifting.BY_RANGES,
         ),
-        rule("power", Category.DENY, "powers magnify both range and error", risks=(Risk.POWER, Risk.PRODUCT)),
-        rule("exponential", Category.DENY, "exp(12) passes f16's 65504", risks=(Risk.EXPONENTIAL,), formats=_F16),
+        rule(
+            "power",
+            Category.DENY,
+            "powers magnify both range and error",
+            risks=(Risk.POWER, Risk.PRODUCT),
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "exponential",
+            Category.DENY,
+            "exp(12) passes f16's 65504",
+            risks=(Risk.EXPONENTIAL,),
+            formats=_F16,
+            lifting=Lifting.BY_RANGES,
+        ),
         rule(
             "sum-of-squares",
             Category.DENY,
             "256 squared passes f16's 65504",
             risks=(Risk.SUM_OF_SQUARES,),
             formats=_F16,
+            lifting=Lifting.BY_RANGES,
         ),
-        rule("sum", Category.DENY, "sums over an axis grow with its length", risks=(Risk.SUM,), formats=_F16),
-        rule("reciprocal", Category.DENY, "grows without bound near zero", risks=(Risk.RECIPROCAL,), formats=_F16),
+        rule(
+            "sum",
+            Category.DENY,
+            "sums over an axis grow with its length",
+            risks=(Risk.SUM,),
+            formats=_F16,
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
+            "reciprocal",
+            Category.DENY,
+            "grows without bound near zero",
+            risks=(Risk.RECIPROCAL,),
+            formats=_F16,
+            lifting=Lifting.BY_RANGES,
+        ),
         rule(
             "linear",
             Category.ALLOW,

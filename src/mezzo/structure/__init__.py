@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from mezzo.dtypes import Format
 from mezzo.facts import Function, OpFacts
 from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role
-from mezzo.policy import Finding
+from mezzo.policy import Finding, Lifting
 
 Found = TypeVar("Found")
 
@@ -127,11 +127,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class StructureRule:
-    """A named way to look for trouble. `find` must be linear in the graph."""
+    """A named way to look for trouble. `find` must be linear in the graph.
+
+    `lifting`: what data may do about its findings; a finding may say otherwise of itself.
+    """
 
     name: str
     summary: str
     find: Callable[[View], Iterable[Finding]]
+    lifting: Lifting = Lifting.NEVER
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from mezzo.facts import Cost, Function
 from mezzo.graph import ConstantFacts, Kind, Node, Role
-from mezzo.policy import Finding
+from mezzo.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 
 # A constant that loses more than this share of itself by rounding is not the constant that was meant.
@@ -36,8 +36,12 @@ def _fits(facts: ConstantFacts, view: View) -> bool:
     return not facts.largest or view.low.smallest_normal <= facts.largest < 2 / view.low.eps
 
 
-def spread(view: View, start: Node, rule: str, because: str, seen: set[int]) -> Iterator[Finding]:
+def spread(
+    view: View, start: Node, rule: str, because: str, seen: set[int], lifting: Lifting | None = None
+) -> Iterator[Finding]:
     """Follow a spoilt value forward until an operator bounds it; that operator, which reads it, is included.
+
+    `lifting` is that of the operators that follow: the first one reads the constant itself, which no data changes.
 
     `seen` are the nodes that earlier walks of the rule reached. They and what follows them are passed over, so that all
     walks of a rule together are linear in the graph.
@@ -57,8 +61,9 @@ def spread(view: View, start: Node, rule: str, because: str, seen: set[int]) -> 
                 seen.add(reader.id)
                 queue.append(reader)
                 yield Finding(
-                    reader.id, rule, f"reads what {node.name!r} makes of it, and nothing has bounded that yet", node.id
-                )
+                    reader.id, rule, f"reads what {node.name!r} makes of it, and nothing has bounded that yet", node.id,
+                    lifting,
+                )  # fmt: skip
 
 
 def out_of_range(view: View) -> Iterable[Finding]:
@@ -75,7 +80,7 @@ def out_of_range(view: View) -> Iterable[Finding]:
         if row is not None and row.cost is Cost.NORMALIZATION:  # its statistics are large, not its result
             yield Finding(node.id, "constant-out-of-range", text)
         else:
-            yield from spread(view, node, "constant-out-of-range", text, seen)
+            yield from spread(view, node, "constant-out-of-range", text, seen, Lifting.BY_RANGES)
 
 
 def near_range(view: View) -> Iterable[Finding]:
@@ -199,14 +204,14 @@ def attribute_out_of_range(view: View) -> Iterable[Finding]:
             value = node.attributes.get(name)
             if isinstance(value, float) and view.low.overflow_from <= abs(value) < _NO_BOUND:
                 text = f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
-                yield from spread(view, node, "attribute-out-of-range", text, seen)
+                yield from spread(view, node, "attribute-out-of-range", text, seen, Lifting.BY_RANGES)
 
 
 RULES = (
     StructureRule(
         "constant-out-of-range", "a constant overflows, and what it touches until something bounds it", out_of_range
     ),
-    StructureRule("constant-near-range", "a mask so large that adding to it overflows", near_range),
+    StructureRule("constant-near-range", "a mask so large that adding to it overflows", near_range, Lifting.BY_RANGES),
     StructureRule("absorbing-constant", "a mask that drowns what it is added to", absorbing),
     StructureRule("tiny-constant", "an epsilon or scale that rounds away", tiny_constant),
     StructureRule("attribute-out-of-range", "an attribute overflows", attribute_out_of_range),

@@ -6,8 +6,9 @@ Their producers and those readers keep FP32.
 from collections.abc import Iterable
 
 from mezzo.estimates import Estimates, estimate
-from mezzo.graph import Node, Role
-from mezzo.policy import Finding
+from mezzo.estimates.moments import INTEGER
+from mezzo.graph import Kind, Node, Role
+from mezzo.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 
 
@@ -54,15 +55,23 @@ def coarse(view: View) -> Iterable[Finding]:
             f"{graph.values[value].name!r}, about {size:.3g} in size, is off by {error:.2g} in {view.low.dtype} "
             f"where {reader.name!r} tolerates {tolerated:.2g}"
         )
-        maker = _producer(view, value)
+        maker, lifting = _producer(view, value), _lifting(view, value, reader)
         if maker is not None:
-            yield Finding(maker.id, "too-coarse", text, None if maker is reader else reader.id)
+            yield Finding(maker.id, "too-coarse", text, None if maker is reader else reader.id, lifting)
         operand = reader.inputs.index(value)
         if reader.signature.inputs[operand] is Role.GROUP and view.is_decided(reader):
-            yield Finding(reader.id, "too-coarse", text, None if maker is None or maker is reader else maker.id)
+            cause = None if maker is None or maker is reader else maker.id
+            yield Finding(reader.id, "too-coarse", text, cause, lifting)
+
+
+def _lifting(view: View, value: int, reader: Node) -> Lifting | None:
+    """Integers and loop state grow with lengths that data need not show, so no data lifts what is said of them."""
+    is_integer = bool(estimates_of(view).held[value].flags & INTEGER)
+    is_state = reader.kind is Kind.TIE or view.graph.nodes[view.graph.values[value].producer].kind is Kind.TIE
+    return Lifting.NEVER if is_integer or is_state else None
 
 
 RULES = (
-    StructureRule("may-overflow", "a value that plausible inputs bring past the range", overflows),
-    StructureRule("too-coarse", "a value whose rounding its readers cannot take", coarse),
+    StructureRule("may-overflow", "a value that plausible inputs bring past the range", overflows, Lifting.BY_RANGES),
+    StructureRule("too-coarse", "a value whose rounding its readers cannot take", coarse, Lifting.BY_OUTPUTS),
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from mezzo.facts import Function
 from mezzo.graph import Node
-from mezzo.policy import Finding
+from mezzo.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 
 _ROOTS = (Function.SQRT, Function.RSQRT, Function.POWER)
@@ -123,8 +123,8 @@ def squares(view: View) -> Iterable[Finding]:
 
 
 RULES = (
-    StructureRule("layer-norm", "LayerNorm or InstanceNorm in small operators", _find("layer-norm")),  # type: ignore[arg-type]
-    StructureRule("rms-norm", "RMSNorm in small operators", _find("rms-norm")),  # type: ignore[arg-type]
-    StructureRule("l2-norm", "division by an L2 norm in small operators", _find("l2-norm")),  # type: ignore[arg-type]
-    StructureRule("sum-of-squares", "squares summed over an axis", squares),
+    StructureRule("layer-norm", "LayerNorm or InstanceNorm in small operators", _find("layer-norm"), Lifting.BY_RANGES),  # type: ignore[arg-type]
+    StructureRule("rms-norm", "RMSNorm in small operators", _find("rms-norm"), Lifting.BY_RANGES),  # type: ignore[arg-type]
+    StructureRule("l2-norm", "division by an L2 norm in small operators", _find("l2-norm"), Lifting.BY_RANGES),  # type: ignore[arg-type]
+    StructureRule("sum-of-squares", "squares summed over an axis", squares, Lifting.BY_RANGES),
 )

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from mezzo.facts import Function
 from mezzo.graph import Node
-from mezzo.policy import Finding
+from mezzo.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 
 
@@ -49,6 +49,6 @@ def log_sum_exp(view: View) -> Iterable[Finding]:
 
 
 RULES = (
-    StructureRule("softmax-decomposed", "softmax in small operators", softmax),
-    StructureRule("log-sum-exp", "log-sum-exp in small operators", log_sum_exp),
+    StructureRule("softmax-decomposed", "softmax in small operators", softmax, Lifting.BY_RANGES),
+    StructureRule("log-sum-exp", "log-sum-exp in small operators", log_sum_exp, Lifting.BY_RANGES),
 )

@@ -1,0 +1,205 @@
+"""Conversion on data: what it lifts, what it says of it, and how protection comes back where the outputs need it."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from hypothesis import HealthCheck, given, settings
+from problems import Case, cases
+
+import mezzo
+from mezzo import planfile
+from mezzo.dtypes import DType
+from mezzo.planner import judge
+from mezzo.plans import Precision
+from mezzo.policy import Category, Evidence
+
+_F16 = Precision(DType.FLOAT16, DType.FLOAT16, DType.FLOAT16)
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(text)
+
+
+def batches(seed: int, count: int = 3, **shapes: tuple[int, ...]) -> list[dict[str, np.ndarray]]:
+    random = np.random.default_rng(seed)
+    return [
+        {name: random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()} for _ in range(count)
+    ]
+
+
+def low_nodes(made: mezzo.Converted) -> set[str]:
+    return {node.name for node in made.plan.nodes if node.kind == "op" and node.precision == _F16}
+
+
+# What a product makes of a constant past the range is divided by as much: the followers' values fit.
+_FAR_CONSTANT = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[8,8] x, float[8,8] w) => (float[8,8] y) <float big = {200000}, float small = {0.000005}> {
+    [above]  a = Mul(x, big)
+    [below]  b = Mul(a, small)
+    [first]  c = MatMul(b, w)
+    [second] y = MatMul(c, w)
+}"""
+
+
+def test_a_constant_past_the_range_protects_only_whom_it_reaches() -> None:
+    model, data = model_of(_FAR_CONSTANT), batches(0, x=(8, 8), w=(8, 8))
+    assert low_nodes(mezzo.convert(model)) == set()
+    made = mezzo.convert(model, data=data)
+    assert low_nodes(made) == {"first", "second"}
+    text = next(node.because for node in made.plan.nodes if node.name == "second")
+    assert "lifted 'constant-out-of-range': '" in text and text.endswith(" in 24 samples")
+
+
+_SOFTMAX = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[4,8] x, float[8,8] w) => (float[4,8] y) {
+    [logits]  l = MatMul(x, w)
+    [softmax] p = Softmax(l)
+    [last]    y = MatMul(p, w)
+}"""
+
+
+def test_a_softmax_whose_logits_fit_is_lifted_and_the_account_says_so() -> None:
+    model, data = model_of(_SOFTMAX), batches(1, x=(4, 8), w=(8, 8))
+    assert "softmax" not in low_nodes(mezzo.convert(model))
+    made = mezzo.convert(model, data=data)
+    assert "softmax" in low_nodes(made)
+    assert made.measured is not None
+    assert made.measured.notes == ("data lifted what was suspected of 1 nodes (softmax 1)",)
+
+
+def test_zeros_lift_nothing() -> None:
+    nothing = [{"x": np.zeros((4, 8), np.float32), "w": np.zeros((8, 8), np.float32)}]
+    assert "softmax" not in low_nodes(mezzo.convert(model_of(_SOFTMAX), data=nothing))
+
+
+@pytest.mark.parametrize("strange", [np.nan, np.inf])
+def test_data_that_cannot_tell_lifts_nothing(strange: float) -> None:
+    """An infinite number makes the softmax NaN; whatever runs low then passes for the same."""
+    data = batches(1, x=(4, 8), w=(8, 8))
+    data[1]["x"][0, 0] = strange
+    assert "softmax" not in low_nodes(mezzo.convert(model_of(_SOFTMAX), data=data))
+
+
+def test_an_output_that_never_changes_lifts_nothing() -> None:
+    text = _SOFTMAX.replace("y = MatMul(p, w)", "y = Mul(p, zero)").replace(
+        "=> (float[4,8] y) {", "=> (float[4,8] y) <float zero = {0}> {"
+    )
+    made = mezzo.convert(model_of(text), data=batches(1, x=(4, 8), w=(8, 8)))
+    assert "softmax" not in low_nodes(made)
+
+
+def test_what_the_user_keeps_is_never_lifted() -> None:
+    data = batches(1, x=(4, 8), w=(8, 8))
+    assert "softmax" not in low_nodes(mezzo.convert(model_of(_SOFTMAX), data=data, exclude=["softmax"]))
+    assert "softmax" not in low_nodes(mezzo.convert(model_of(_SOFTMAX), data=data, policy="conservative"))
+
+
+_BRANCHES = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[4,8] x, float[8,8] w, bool which) => (float[4,8] y) {
+    [choice] p = If(which) <
+        then_branch = t () => (float[4,8] a) { [taken] a = Softmax(x) },
+        else_branch = e () => (float[4,8] b) { [other] b = Softmax(x) }
+    >
+    [last]   y = MatMul(p, w)
+}"""
+
+
+def test_a_body_that_never_ran_stays_suspected() -> None:
+    data = [{**batch, "which": np.array(True)} for batch in batches(2, x=(4, 8), w=(8, 8))]
+    made = mezzo.convert(model_of(_BRANCHES), data=data)
+    high = {node.name.rpartition("/")[2]: node.rule for node in made.plan.nodes if node.rule == "softmax"}
+    assert high == {"other": "softmax"}
+
+
+# The variance of numbers far from zero: every value fits, and the difference drowns in rounding.
+_CANCELS = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[4,8] x, float[8,8] w) => (float[4,8] y) <int64[1] axis = {1}, float far = {900}> {
+    [logits]  l = MatMul(x, w)
+    [softmax] p = Softmax(l)
+    [shift]   s = Add(p, far)
+    [back]    d = Sub(s, far)
+    [last]    y = MatMul(d, w)
+}"""
+
+
+def test_protection_comes_back_by_what_errors_cost_and_says_so() -> None:
+    """The softmax is lifted with the rest; what the answers cannot bear goes back, and nothing else has to."""
+    model = model_of(_CANCELS)
+    made = mezzo.convert(model, data=batches(3, x=(4, 8), w=(8, 8)))
+    assert {"shift", "back"}.isdisjoint(low_nodes(made)) and "last" in low_nodes(made)
+    assert made.measured is not None and made.measured.comparison is not None
+    assert made.measured.comparison.verdict.is_same
+    assert made.measured.sensitivity is not None
+    assert made.measured.notes[0].startswith("data lifted what was suspected of")
+    assert made.measured.notes[1].startswith("with all of that lifted the answers were off (")
+    fresh = mezzo.compare(model, made.model, batches(4, x=(4, 8), w=(8, 8)))
+    assert fresh.verdict.is_same, fresh.verdict.because
+
+
+# Inputs far from zero, which nothing in the graph tells of.
+_OFFSET = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[4,8] x, float[8,8] w) => (float[4,8] y) <float far = {3}> {
+    [back] d = Sub(x, far)
+    [last] y = MatMul(d, w)
+}"""
+
+
+def test_a_result_that_is_wrong_with_all_protection_is_repaired() -> None:
+    """Nothing is suspected, so nothing is lifted, and ranges know nothing of differences; the outputs tell."""
+    data = batches(3, x=(4, 8), w=(8, 8))
+    for batch in data:
+        batch["x"] = (3 + 0.01 * batch["x"]).astype(np.float32)
+    made = mezzo.convert(model_of(_OFFSET), data=data)
+    assert low_nodes(made) == {"last"}
+    assert made.measured is not None and made.measured.comparison is not None
+    assert made.measured.comparison.verdict.is_same
+    assert made.measured.notes[0].startswith("by the ranges alone the answers were off (")
+
+
+# Numbers that vanish in FP16, beside others that do not: whether they matter, the outputs tell.
+_VANISHES = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[4,8] x, float[8,8] w) => (float[4,8] y) <float tiny = {0.0001}> {
+    [product] l = MatMul(x, w)
+    [small]   s = Mul(l, tiny)
+    [smaller] t = Mul(s, tiny)
+    [up]      u = Div(t, tiny)
+    [further] v = Div(u, tiny)
+    [sum]     z = Add(ADDED, x)
+    [last]    y = MatMul(z, w)
+}"""
+
+
+def test_values_that_vanish_protect_only_where_the_output_shows_it() -> None:
+    """Added as they are they are nothing beside the input; brought back to their size they are half of the sum."""
+    data = batches(5, x=(4, 8), w=(8, 8))
+    harmless = mezzo.convert(model_of(_VANISHES.replace("ADDED", "t")), data=data)
+    assert "smaller" in low_nodes(harmless)
+    needed = mezzo.convert(model_of(_VANISHES.replace("ADDED", "v")), data=data)
+    assert "smaller" not in low_nodes(needed)
+    assert needed.measured is not None and needed.measured.comparison is not None
+    assert needed.measured.comparison.verdict.is_same
+
+
+def test_two_conversions_on_the_same_data_give_the_same_plan() -> None:
+    data = batches(3, x=(4, 8), w=(8, 8))
+    plans = [planfile.to_json(mezzo.convert(model_of(_CANCELS), data=data).plan) for _ in range(2)]
+    assert plans[0] == plans[1]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_lifting_denies_nobody_and_leaves_the_rest_alone(case: Case) -> None:
+    """With every node lifted, what is denied was denied before; with none, nothing differs."""
+    graph, wishes = case.graph(), case.wishes()
+    before = judge(graph, wishes).verdicts
+    everything = {node.name: Evidence("all of it fits", True) for node in graph.nodes}
+    after = judge(graph, replace(wishes, lifted=everything)).verdicts
+    for node, old, new in zip(graph.nodes, before, after, strict=True):
+        if new.category is Category.DENY:
+            assert old.category is Category.DENY, (case, node.name)
+            assert new.lift is None, (case, node.name)
+        if old.category is Category.DENY and new.category is not Category.DENY:
+            assert new.lift is not None and new.lift.because == "all of it fits", (case, node.name)
