@@ -99,6 +99,25 @@ def test_nodes_that_run_high_are_never_blamed(monkeypatch: pytest.MonkeyPatch) -
     assert shown == [{"first", "third"}]
 
 
+def test_what_is_low_in_the_model_itself_is_neither_blamed_nor_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[N,2] x) => (float[N,2] y) <float[2,2] u = {1,2,3,4}> {
+            [down]  h = Cast<to=10>(x)
+            [typed] r = Relu(h)
+            [up]    k = Cast<to=1>(r)
+            [last]  y = MatMul(k, u)
+        }""")
+    before = model.SerializeToString(deterministic=True)
+
+    def fault(self: OnnxModel, result: onnx.ModelProto) -> str | None:
+        return None if result.SerializeToString(deterministic=True) == before else "node name: typed"
+
+    monkeypatch.setattr(OnnxModel, "fault", fault)
+    plan = mezzo.convert(model).plan
+    assert told(plan) == {"typed": ("f16", "typed"), "last": ("f32", "contract")}
+    assert plan.by_name["down"].rule == "existing-cast"
+
+
 def test_after_some_refusals_all_that_runs_low_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of many faulty nodes is not planned once for each of them."""
     lines = "\n".join(f"[node{n}] v{n + 1} = MatMul(v{n}, w{n})" for n in range(12))
@@ -130,7 +149,7 @@ def test_model_that_may_not_be_changed_at_all_comes_out_as_it_was(monkeypatch: p
     monkeypatch.setattr(OnnxModel, "fault", fault)
     result = convert()
     assert result.model.graph == onnx.parser.parse_model(TEXT).graph
-    assert told(result.plan) == {name: ("f32", "contract") for name in WEIGHTS.values()}
+    assert told(result.plan) == dict.fromkeys(WEIGHTS.values(), ("f32", "contract"))
     because = f"the ONNX checker refuses any change: {'x' * 200}"
     assert {node.because for node in result.plan.nodes} == {because}
     assert result.plan.edits == () and result.plan.opset is None
