@@ -1,6 +1,6 @@
 """A graph and its arrays: who reads what, in which role, how often, and what the fingerprint sees."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -114,6 +114,16 @@ def test_graph_without_operators_has_empty_arrays() -> None:
     assert columns.value_role.tolist() == [GROUP]
 
 
+@pytest.mark.parametrize("text", ["in x 8", "in x 8\na = move x\nout a", ""])
+def test_arrays_have_their_dtypes_however_few_they_hold(text: str) -> None:
+    """An empty list would make an array of floats, which index nothing."""
+    columns = toy_dialect.read(text).columns if text else Graph((), (), (), {}, frozenset(), frozenset(), {}).columns
+    for field in fields(columns):
+        if field.name != "signatures":
+            expected = bool if field.name in ("use_widened", "use_aliased") else np.int64
+            assert getattr(columns, field.name).dtype == expected, field.name
+
+
 @pytest.mark.parametrize(
     "changed",
     [
@@ -152,6 +162,11 @@ def test_fingerprint_takes_names_that_are_no_text() -> None:
     graph = small()
     node = graph.nodes[2]._replace(name="\udc80")
     assert replace(graph, nodes=(*graph.nodes[:2], node, *graph.nodes[3:])).fingerprint != graph.fingerprint
+
+
+def test_what_only_rules_ask_for_is_no_part_of_a_graph() -> None:
+    graph = small()
+    assert replace(graph, modules={2: "a"}, shapes={0: (1,)}) == graph != replace(graph, notes=("note",))
 
 
 def test_nodes_are_found_by_name() -> None:

@@ -90,6 +90,7 @@ def test_first_rule_that_selects_a_node_decides() -> None:
     judged = judge(graph, wishes(policy=of_user(first, second)))
     found = told(judged, graph)
     assert (found["h"].rule, found["m"].rule) == ("first", "second")
+    assert (found["input x"].rule, found["weight w"].rule) == ("interface", "source")
     assert judged.notes == ()
 
 
