@@ -117,6 +117,15 @@ def test_result_that_is_handed_on_high_is_cast_up_for_all_but_low_readers() -> N
     assert idle == [Rewire(2, 0, 1, F16)]  # `a` runs high: nothing is to be handed on
 
 
+def test_weight_that_was_read_through_a_cast_is_stored_as_its_readers_want_it() -> None:
+    graph = toy_dialect.read("in x 8\nconst w 8\na = product x w\nout a")
+    use = frozenset({Use(2, 1)})
+    found = [edit for edit in edits(replace(graph, aliased=use, widened=use), "a") if getattr(edit, "value", None) == 1]
+    assert found == [Retype(1, F16, None), Rewire(2, 1, 1, F16)]
+    held = [edit for edit in edits(replace(graph, aliased=use), "") if getattr(edit, "value", None) == 1]
+    assert held == [Rewire(2, 1, 1, HIGH)]
+
+
 def narrowed() -> Graph:
     """`c` is a Cast of the model to FP16."""
     graph = toy_dialect.read("in x 8\na = move x\nc = move a\nb = move c\nout b")

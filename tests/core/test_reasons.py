@@ -9,11 +9,11 @@ from toy_wishes import TEXT, changed, told, why, wishes
 from mezzo.discovery import strategies
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
-from mezzo.graph import Role
+from mezzo.graph import Kind, Role
 from mezzo.planner import ErrorPrice, judge
 from mezzo.plans import Reason
 from mezzo.policy import Category, Missing, Policy, Rule, rule
-from mezzo.selectors import ByName
+from mezzo.selectors import ByAttribute, ByName, ByRegion
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 
@@ -99,6 +99,19 @@ def test_all_of_a_rules_conditions_have_to_hold() -> None:
     judged = judge(toy_dialect.read(TEXT), wishes(policy=of_user(both)))
     assert "both" not in {verdict.rule for verdict in judged.verdicts}
     assert judged.notes == ("policy 'mine': 'both' selects no node of this model (node h, node m)",)
+
+
+@pytest.mark.parametrize(("selector", "rules"), [(ByAttribute("axis", (1,)), ["on"]), (ByRegion("*"), ["on", "on"])])
+def test_ties_have_names_and_regions_and_no_attributes(selector: ByAttribute | ByRegion, rules: list[str]) -> None:
+    graph = toy_dialect.read("in x 8\na = move x\nt = move a\nout t")
+    kinds = {"t": Kind.TIE}
+    nodes = [
+        node._replace(kind=kinds.get(node.name, node.kind), attributes={"axis": 1} if node.name in "at" else {})
+        for node in graph.nodes
+    ]
+    held = of_user(rule("on", Category.DENY, "", where=[selector]))
+    verdicts = judge(replace(graph, nodes=tuple(nodes)), wishes(policy=held)).verdicts
+    assert [verdict.rule for verdict in verdicts if verdict.rule == "on"] == rules
 
 
 def test_rules_of_mezzo_are_not_told_to_be_idle() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import toy_dialect
 
-from mezzo.facts import Cost, Risk
-from mezzo.graph import Kind, Signature
+from mezzo.facts import Cost, Function, Risk
+from mezzo.graph import Kind, Role, Signature
 from mezzo.policy import Category, Missing
+from mezzo.strategy import Choice
 
 WORDS = {
     Category: "allow infer clear deny",
@@ -24,6 +25,11 @@ WORDS = {
 @pytest.mark.parametrize("kind", WORDS, ids=lambda kind: kind.__name__)
 def test_words_are_those_that_files_hold(kind: type[enum.Enum]) -> None:
     assert " ".join(word.value for word in kind) == WORDS[kind]
+
+
+@pytest.mark.parametrize("kind", [*WORDS, Choice, Function, Role], ids=lambda kind: kind.__name__)
+def test_words_are_spelled_as_their_names(kind: type[enum.Enum]) -> None:
+    assert [word.value for word in kind] == [word.name.lower().replace("_", "-") for word in kind]
 
 
 @pytest.mark.parametrize("kind", [Cost, Risk])

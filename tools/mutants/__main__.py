@@ -152,10 +152,15 @@ def _read_equivalents() -> list[dict[str, str]]:
 
 
 def _why_equivalent(mutant: Mutant, rows: Sequence[Mapping[str, str]]) -> str | None:
-    """Why no test can notice a mutant; None where one can. Lines are globs."""
+    """Why no test can notice a mutant; None where one can. A row has the module and the line, both as globs, and what
+    of the line becomes what.
+    """
     for row in rows:
-        lines = (mutant.before, row["before"]), (mutant.after, row["after"])
-        if mutant.module == row["module"] and all(fnmatch.fnmatchcase(*pair) for pair in lines):
+        if not fnmatch.fnmatchcase(mutant.module, row["module"]) or not fnmatch.fnmatchcase(mutant.before, row["line"]):
+            continue
+        parts = mutant.before.split(row["from"])
+        pairs = [(row["from"].join(parts[:at]), row["from"].join(parts[at:])) for at in range(1, len(parts))]
+        if any(mutant.after == f"{left}{row['to']}{right}" for left, right in pairs):
             return row["because"]
     return None
 
