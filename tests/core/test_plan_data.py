@@ -41,3 +41,9 @@ def test_plan_with_other_lines_is_the_same_otherwise() -> None:
     assert other.nodes == other.nodes == (OTHER, LINE) and made.nodes == (LINE,)
     assert other == made  # its lines do not enter
     assert other.fingerprint == made.fingerprint
+
+
+def test_plans_are_compared_and_shown_by_what_is_known_of_them() -> None:
+    made, other = plan((LINE,), []), plan((OTHER,), [])
+    assert made == other and repr(made) == repr(other)
+    assert "function" not in repr(made) and "abc" not in repr(made)

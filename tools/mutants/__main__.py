@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from making import ROOT, SOURCE, Mutant, mutants_of, name_of
+from making import ROOT, SOURCE, Mutant, means_the_same, mutants_of, name_of
 from trying import FLAGS, Result, Spare, Trial
 
 EQUIVALENTS = Path(__file__).with_name("equivalent.toml")
@@ -86,7 +86,7 @@ def main() -> int:
 
 def _read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Break the code in small ways and count what the tests notice.")
-    parser.add_argument("folders", nargs="*", choices=[*FOLDERS, []], default=[])
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help=f"of {', '.join(FOLDERS)}; all unless given")
     parser.add_argument("--only", nargs="*", default=(), metavar="MODULE", help="modules, by the end of their names")
     parser.add_argument("--sample", type=int, default=60, help="mutants of each module; 0 is all")
     parser.add_argument("--seed", type=int, default=0)
@@ -97,7 +97,11 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="try those that survived the last run")
     parser.add_argument("--table", action="store_true", help="print what is known and run nothing")
     parser.add_argument("--out", default="out/mutants")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    strange = [folder for folder in asked.folders if folder not in FOLDERS]
+    if strange:
+        parser.error(f"{strange[0]!r} is no folder of mezzo's that mutants are made of; choose of {', '.join(FOLDERS)}")
+    return asked
 
 
 def _run_folder(folder: str, asked: argparse.Namespace) -> None:
@@ -155,6 +159,8 @@ def _why_equivalent(mutant: Mutant, rows: Sequence[Mapping[str, str]]) -> str | 
     """Why no test can notice a mutant; None where one can. A row has the module and the line, both as globs, and what
     of the line becomes what.
     """
+    if means_the_same(mutant):
+        return "is spelled otherwise, or asserts less to ourselves"
     for row in rows:
         if not fnmatch.fnmatchcase(mutant.module, row["module"]) or not fnmatch.fnmatchcase(mutant.before, row["line"]):
             continue

@@ -40,14 +40,14 @@ def mutants_of(path: Path) -> list[Mutant]:
     wrapper.visit(finder)
     bodies = _bodies(ast.parse(text))
     starts = [0, *accumulate(len(line) for line in text.splitlines(keepends=True))]
-    found, seen, unchanged = [], {text}, _meaning(text)
+    found, seen = [], {text}
     for node, mutated, place in finder.found:
         begin, end = (starts[at.line - 1] + at.column for at in (place.start, place.end))
         if text[begin:end] == wrapper.module.code_for_node(node):
             code = text[:begin] + wrapper.module.code_for_node(mutated) + text[end:]
         else:  # it has an indentation or parentheses of its own: slow, and always right
             code = wrapper.module.deep_replace(node, mutated).code
-        if code in seen or _meaning(code) == unchanged:
+        if code in seen:
             continue
         seen.add(code)
         at = place.start.line, place.start.column
@@ -83,15 +83,6 @@ def _root(node: cst.CSTNode) -> str:
     while isinstance(node, cst.Attribute):
         node = node.value
     return node.value if isinstance(node, cst.Name) else ""
-
-
-def _meaning(code: str) -> str:
-    """What code says to others: spelling apart, and apart from `strict=True`, which asserts something to ourselves."""
-    tree = ast.parse(code)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
-    return ast.dump(tree)
 
 
 def _bodies(tree: ast.AST) -> list[tuple[tuple[int, int], tuple[int, int]]]:
@@ -132,3 +123,16 @@ def path_of(module: str) -> Path:
     """The file that a module is."""
     plain = SOURCE.parent / f"{module.replace('.', '/')}.py"
     return plain if plain.exists() else plain.with_suffix("") / "__init__.py"
+
+
+def means_the_same(mutant: Mutant) -> bool:
+    """Whether only the spelling differs, or `strict=True`, which asserts something to ourselves."""
+    return _meaning(mutant.code) == _meaning(path_of(mutant.module).read_text(encoding="utf-8"))
+
+
+def _meaning(code: str) -> str:
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "strict"]
+    return ast.dump(tree)
