@@ -93,7 +93,9 @@ def _read_arguments() -> argparse.Namespace:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=15.0, help="processor time of the tests of one mutant")
     parser.add_argument("--minutes", type=float, default=math.inf, help="end after so long with what was tried")
-    parser.add_argument("--last", default="", metavar="TEXT", help="tests to ask last: what the others alone notice")
+    parser.add_argument(
+        "--last", nargs="*", default=(), metavar="TEXT", help="tests to ask last, by what their names hold"
+    )
     parser.add_argument("--again", action="store_true", help="try those that survived the last run")
     parser.add_argument("--table", action="store_true", help="print what is known and run nothing")
     parser.add_argument("--out", default="out/mutants")
@@ -175,11 +177,11 @@ def _why_equivalent(mutant: Mutant, rows: Sequence[Mapping[str, str]]) -> str | 
 
 
 def _shares(document: dict[str, object]) -> dict[str, Share]:
-    last, shares = str(document["last"]), {}
+    last, shares = document["last"], {}
     for module, count in document["mutants"].items():  # type: ignore[attr-defined]  # JSON
         rows = [row for row in document["tried"] if row["module"] == module]  # type: ignore[attr-defined]  # JSON
         killed = [row for row in rows if row["killed"]]
-        before = [row for row in killed if not (last and last in (row.get("killer") or ""))]
+        before = [row for row in killed if not any(part in (row.get("killer") or "") for part in last)]  # type: ignore[attr-defined]  # JSON
         apart = sum("equivalent" in row for row in rows)
         shares[module] = Share(count, len(rows), apart, len(killed), len(before))
     return shares

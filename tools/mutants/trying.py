@@ -47,7 +47,7 @@ class Trial:
         workers: int,
         test_s: float,
         limit_s: float,
-        last: str,
+        last: Sequence[str],
         spare: "Spare",
         save: Callable[[Mapping[Mutant, Result]], None],
     ) -> None:
@@ -83,11 +83,18 @@ class Trial:
             self.coverage.switch_context(item.nodeid)
             begin = time.process_time()
             if _fails(item):
-                pytest.exit(f"{item.nodeid} fails without a mutant", 2)
+                _say(f"{item.nodeid} fails without a mutant, so it is left out")
+                del self.items[item.nodeid]
             self.time_s[item.nodeid] = time.process_time() - begin
         self.coverage.stop()
         data = self.coverage.get_data()
-        self.contexts = {module: data.contexts_by_lineno(str(path_of(module))) for module in self.modules}
+        self.contexts = {
+            module: {
+                line: {test for test in tests if not test or test in self.items}
+                for line, tests in data.contexts_by_lineno(str(path_of(module))).items()
+            }
+            for module in self.modules
+        }
         _say(f"{len(items)} tests take {sum(self.time_s.values()):.0f} s with their coverage")
 
     def _tests_of(self, mutant: Mutant) -> tuple[list[str], bool]:
@@ -110,7 +117,7 @@ class Trial:
         for is_last in (False, True):
             total_s = 0.0
             for test in ordered:
-                if (bool(self.last) and self.last in test) is is_last and total_s < self.test_s:
+                if any(part in test for part in self.last) is is_last and total_s < self.test_s:
                     total_s += self.time_s[test]
                     found.append(test)
         return found
