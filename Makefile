@@ -15,6 +15,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --timeout 600
 FUZZ_CASES ?= 20000
+SAMPLE ?= 60
 
 # The first interpreter that is new enough and can make environments. Expanded only when an environment is made.
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
@@ -114,6 +115,11 @@ browser-test: $(VENV)/.test  ## install a headless Chromium for the tests and tr
 .PHONY: fuzz
 fuzz: $(VENV)/.test  ## convert mutated models: no crash, no hang, no leftover file (FUZZ_CASES=20000)
 	@$(BIN)/python benchmarks/fuzz.py --cases $(FUZZ_CASES)
+
+.PHONY: mutation
+mutation: $(VENV)/.test  ## break the code in small ways and count what the tests notice (FOLDERS=core, SAMPLE=60)
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[test,mutation]'
+	@$(BIN)/python tools/mutants $(FOLDERS) --sample $(SAMPLE) --workers $(WORKERS)
 
 .PHONY: conformance
 conformance: $(VENV)/.test  ## convert the ONNX project's own operator test models and judge the answers

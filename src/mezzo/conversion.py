@@ -122,7 +122,8 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
         if given is not None:
             raise ContractError(f"the plan's result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; change the plan")
         _log.debug("the checker refused attempt %d: %s", attempt, fault)
-        low = {n.id for n in graph.nodes if decided.is_low[n.id]}
+        choices = decided.problem.choices  # what the model holds low as it came, mezzo cannot take back
+        low = {n.id for n in graph.nodes if decided.is_low[n.id] and choices[n.id] is Choice.FREE}
         culprits = suspects(graph, fault) & low if attempt < _REPAIRS - 1 else low
         for number in culprits or low:
             banned[graph.nodes[number].name] = f"the ONNX checker refused it low: {fault[:200]}"

@@ -189,7 +189,7 @@ class Graph:
                 node.scope,
                 str(node.signature.dtype),
             )
-            digest.update(repr(line).encode("utf-8", "surrogatepass"))
+            digest.update(repr(line).encode())  # repr spells what is no text
         return digest.hexdigest()[:32]
 
     @cached_property

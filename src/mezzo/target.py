@@ -182,7 +182,7 @@ def kernels(dialect: str, text: str) -> tuple[Kernel, ...]:
     Raises: ValueError: a version is no number.
     """
     found = []
-    for entry in text.replace("\n", " ").split(","):
+    for entry in text.split(","):
         op, *spelled = entry.split()
         if not spelled:
             found.append(Kernel(dialect, op))

@@ -1,0 +1,276 @@
+"""How the planner judges: which evidence beats which, what is said of it, and why each node has its precision."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import toy_dialect
+from toy_wishes import TEXT, changed, choices, told, why, wishes
+
+from mezzo.discovery import policy, target
+from mezzo.dtypes import HIGH, DType
+from mezzo.errors import InputError
+from mezzo.graph import Graph, Kind, Use
+from mezzo.planner import ErrorPrice, judge, matcher, refusal_of, rows_of
+from mezzo.plans import Reason
+from mezzo.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
+from mezzo.strategy import Choice, MeasuredCosts
+from mezzo.target import Refusal, Target
+
+F16, BF16 = DType.FLOAT16, DType.BFLOAT16
+
+
+# -- verdicts and choices ---------------------------------------------------------------------------------------------
+
+
+def test_facts_are_found_for_operators_alone() -> None:
+    graph = toy_dialect.read(TEXT + "\nq = conjure p")
+    rows = {node.name: row for node, row in zip(graph.nodes, rows_of(graph), strict=True)}
+    assert rows["h"] is toy_dialect.FACTS["product"] and rows["p"] is toy_dialect.FACTS["plus"]
+    assert [rows[name] for name in ("input x", "weight w", "q", "output p")] == [None] * 4
+
+
+def test_what_is_no_operator_has_a_verdict_of_its_own() -> None:
+    graph = toy_dialect.read("in x 8\nconst w 8\nt = move x\nc = move t\nh = product c w\ni = move h\nout i")
+    kinds = {"t": Kind.TIE, "c": Kind.CAST}
+    nodes = tuple(node._replace(kind=kinds.get(node.name, node.kind)) for node in graph.nodes)
+    graph = changed(replace(graph, nodes=nodes), "i", dtype=None)
+    found = told(judge(graph, wishes()), graph)
+    assert {name: (v.category, v.rule, v.because) for name, v in found.items() if name != "h"} == {
+        "input x": (Category.CLEAR, "interface", "its dtype is the caller's contract"),
+        "output i": (Category.CLEAR, "interface", "its dtype is the caller's contract"),
+        "weight w": (Category.CLEAR, "source", "is stored or cast anew in each dtype that is read"),
+        "t": (Category.CLEAR, "tie", "carries values across a body's border without arithmetic"),
+        "c": (Category.CLEAR, "existing-cast", "rounds on purpose"),
+        "i": (Category.CLEAR, "no-float", "computes no floats of its own"),
+    }
+
+
+def test_what_is_absent_has_no_category_and_denied_is_high() -> None:
+    graph = changed(toy_dialect.read(TEXT), "m", dtype=None)
+    problem = judge(graph, wishes()).problem
+    found = dict(zip((node.name for node in graph.nodes), zip(problem.choices, problem.categories, strict=True)))  # noqa: B905
+    assert found["m"] == found["weight w"] == (Choice.ABSENT, None)
+    assert found["e"] == (Choice.HIGH, Category.DENY)
+    assert found["h"] == (Choice.FREE, Category.ALLOW)
+    assert found["input x"] == (Choice.HIGH, Category.CLEAR)
+
+
+def test_problem_has_what_the_wishes_say() -> None:
+    graph, prices = toy_dialect.read(TEXT), {"h": ErrorPrice(5, "dear"), "nobody": ErrorPrice(9, "")}
+    measured = MeasuredCosts((1,) * 7, (2,) * 5)
+    problem = judge(graph, wishes(error_prices=prices, measured=measured)).problem
+    assert (problem.high, problem.low, problem.prices) == (HIGH, F16, target("any").costs)
+    assert problem.penalties == (0, 0, 5, 0, 0, 0, 0)
+    assert problem.measured is measured
+    assert problem.costs_of == tuple(None if row is None else row.cost for row in rows_of(graph))
+    plain = judge(graph, wishes()).problem
+    assert plain.penalties is None and plain.measured is None and plain.hands_on_high == frozenset()
+
+
+def test_rule_that_hands_on_high_is_in_the_problem() -> None:
+    mixed = rule("mixed", Category.ALLOW, "", ops=["product"], output=HIGH, worth=GRANTED)
+    graph = toy_dialect.read(TEXT)
+    held = Policy("demo", "", (mixed,), None, Category.INFER)
+    assert judge(graph, wishes(policy=held)).problem.hands_on_high == {2}
+
+
+def test_schema_decides_what_is_free_low_and_high() -> None:
+    graph = toy_dialect.read("in x 8\na = move x\nb = move a\nc = move b\nout c")
+    graph = changed(changed(graph, "a", dtype=F16), "b", legal=frozenset({HIGH, BF16}))
+    assert choices(graph, wishes()) == {
+        "input x": Choice.HIGH, "a": Choice.LOW, "b": Choice.HIGH, "c": Choice.FREE, "output c": Choice.HIGH
+    }  # fmt: skip
+
+
+# -- the interface ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, (Choice.HIGH, Choice.HIGH)),
+        ({"io_default": F16}, (Choice.LOW, Choice.LOW)),
+        ({"io_default": None}, (Choice.HIGH, Choice.FREE)),
+        ({"io": {"x": F16}}, (Choice.LOW, Choice.HIGH)),
+        ({"io": {"a": F16}}, (Choice.HIGH, Choice.LOW)),
+        ({"io": {"a": HIGH}, "io_default": F16}, (Choice.LOW, Choice.HIGH)),
+        ({"io": {"a": HIGH}, "io_default": None}, (Choice.HIGH, Choice.HIGH)),
+    ],
+)
+def test_interface_is_what_the_caller_asks_for(asked: Mapping[str, object], expected: tuple[Choice, Choice]) -> None:
+    found = choices(toy_dialect.read("in x 8\na = move x\nout a"), wishes(**asked))
+    assert (found["input x"], found["output a"]) == expected
+
+
+def test_interface_that_holds_no_fp32_or_cannot_be_cast_stays_as_it_is() -> None:
+    graph = toy_dialect.read("in x 8\na = move x\nout a")
+    held_low = changed(graph, "input x", dtype=F16)
+    assert choices(held_low, wishes())["input x"] is Choice.LOW
+    values = (graph.values[0]._replace(is_castable=False), graph.values[1])
+    assert choices(replace(graph, values=values), wishes(io_default=F16))["input x"] is Choice.HIGH
+    narrow = changed(graph, "output a", legal=frozenset({HIGH}))
+    assert choices(narrow, wishes(io_default=F16))["output a"] is Choice.HIGH
+    assert choices(narrow, wishes(io_default=None))["output a"] is Choice.HIGH
+
+
+def test_interface_that_cannot_be_had_is_refused() -> None:
+    graph = toy_dialect.read("in x 8\na = move x\nout a")
+    with pytest.raises(InputError) as caught:
+        judge(graph, wishes(io={"b": F16}))
+    assert str(caught.value) == "--io 'b' is no input or output of the model; choose one of a, x"
+    with pytest.raises(InputError) as caught:
+        judge(changed(graph, "input x", legal=frozenset({HIGH})), wishes(io={"x": F16}))
+    words = "--io x=f16: 'x' cannot hold f16 at this opset, or holds no f32; leave it out"
+    assert str(caught.value) == words
+
+
+def sequence(graph: Graph) -> Graph:
+    values = (*graph.values[:-1], graph.values[-1]._replace(is_castable=False))
+    return replace(graph, values=values)
+
+
+def test_interface_of_a_sequence_is_asked_what_its_holders_allow() -> None:
+    graph = sequence(toy_dialect.read("in x 8\ne = explode x\nout e"))
+    with pytest.raises(InputError) as caught:
+        judge(graph, wishes(io={"e": F16}))
+    assert str(caught.value) == (
+        "--io e=f16: 'e' is a sequence, which cannot be cast, and 'e' holds it in f32; ask the same of both, or leave "
+        "it out"
+    )
+    assert judge(graph, wishes(io={"e": HIGH})).problem.linked == (0, 1, 1)
+
+
+def test_region_of_a_sequence_is_fixed_as_its_holders_are() -> None:
+    graph = sequence(toy_dialect.read("in x 8\na = move x\nout a"))
+    with pytest.raises(InputError) as caught:
+        judge(graph, wishes(fixed_regions=(("a", F16),)))
+    assert str(caught.value) == (
+        "the user asked so with --fix-region 'a': 'a' handles a sequence, which cannot be cast, and 'output a' holds "
+        "it in f32; ask the same of both, or leave it out"
+    )
+
+
+# -- what the user says -----------------------------------------------------------------------------------------------
+
+
+def test_patterns_are_names_globs_and_operators() -> None:
+    graph = toy_dialect.read(TEXT)
+    found = {
+        pattern: [node.name for node in graph.nodes if matcher(pattern)(node)]
+        for pattern in ("h", "[hm]", "*put*", "op:pl*", "op:in", "op:product", "H")
+    }
+    assert found == {
+        "h": ["h"], "[hm]": ["h", "m"], "*put*": ["input x", "output p"], "op:pl*": ["p"], "op:in": [],
+        "op:product": ["h"], "H": [],
+    }  # fmt: skip
+    odd = graph.nodes[2]._replace(name="a[0]")
+    assert matcher("a[0]")(odd) and not matcher("b[0]")(odd)
+
+
+def test_include_and_exclude_have_the_last_word() -> None:
+    graph = toy_dialect.read(TEXT)
+    asked = wishes(include=("op:explode", "p"), exclude=("p",))
+    found = told(judge(graph, asked), graph)
+    assert found["e"] == Verdict(
+        Category.ALLOW, "include", "the user asked so with --include 'op:explode'", None, 4 * GRANTED
+    )
+    assert found["p"] == Verdict(Category.DENY, "exclude", "the user asked so with --exclude 'p'", None, 0)
+    with pytest.raises(InputError) as caught:
+        judge(graph, wishes(exclude=("weight w",)))
+    assert str(caught.value) == (
+        "--exclude 'weight w' matches no node; patterns are globs on node names, or 'op:' and an operator such as "
+        "'op:product'"
+    )
+    with pytest.raises(InputError, match="such as 'op:Softmax'"):
+        judge(toy_dialect.read("in x 8\nout x"), wishes(include=("a",)))
+
+
+def test_patterns_reach_ties() -> None:
+    graph = toy_dialect.read(TEXT)
+    nodes = tuple(node._replace(kind=Kind.TIE) if node.name == "m" else node for node in graph.nodes)
+    graph = replace(graph, nodes=nodes)
+    assert told(judge(graph, wishes(exclude=("m",))), graph)["m"].rule == "exclude"
+
+
+def test_regions_are_kept_or_fixed() -> None:
+    graph = toy_dialect.read(TEXT)
+    asked = wishes(keep_regions=("h",), fixed_regions=(("m", F16), ("p", HIGH)))
+    judged = judge(graph, asked)
+    found, held = told(judged, graph), choices(graph, asked)
+    words = "the user asked so with --{} {!r}"
+    assert found["h"] == Verdict(Category.DENY, "keep-region", words.format("keep-region", "h"))
+    assert found["m"] == Verdict(Category.ALLOW, "fix-region", words.format("fix-region", "m"))
+    assert found["p"] == Verdict(Category.DENY, "fix-region", words.format("fix-region", "p"))
+    assert [held[name] for name in "hmp"] == [Choice.HIGH, Choice.LOW, Choice.HIGH]
+    assert judged.notes == ()
+
+
+def test_region_that_cannot_run_low_is_told_and_one_that_is_low_is_left() -> None:
+    graph = changed(changed(toy_dialect.read(TEXT), "p", legal=frozenset({HIGH})), "h", dtype=F16)
+    judged = judge(graph, wishes(fixed_regions=(("p", F16),), keep_regions=("h",)))
+    assert judged.notes == ("node 'p' cannot run in f16 here, so it stays f32",)
+    assert (judged.problem.choices[2], judged.problem.choices[5]) == (Choice.LOW, Choice.HIGH)
+    denied = judge(toy_dialect.read(TEXT), wishes(fixed_regions=(("e", F16),)))
+    assert (denied.problem.choices[4], denied.verdicts[4].rule, denied.notes) == (Choice.LOW, "fix-region", ())
+
+
+def test_region_that_is_not_there_is_refused() -> None:
+    for option, asked in (("keep-region", {"keep_regions": ("z",)}), ("fix-region", {"fixed_regions": (("z", F16),)})):
+        with pytest.raises(InputError) as caught:
+            judge(toy_dialect.read(TEXT), wishes(**asked))
+        assert str(caught.value) == (
+            f"--{option} 'z' matches no node; regions are paths of scopes such as 'encoder/layer.3', and 'mezzo plan "
+            "MODEL --nodes' lists every node by its path"
+        )
+
+
+def test_what_data_has_shown_denies_by_name() -> None:
+    graph = changed(toy_dialect.read(TEXT), "p", dtype=None)
+    found = (
+        NamedFinding("h", "data-overflow", "too large", "m"), NamedFinding("m", "data-vanishes", "too small", "gone"),
+        NamedFinding("p", "data-overflow", "no float"), NamedFinding("nobody", "data-overflow", ""),
+    )  # fmt: skip
+    verdicts = told(judge(graph, wishes(found=found)), graph)
+    assert verdicts["h"] == Verdict(Category.DENY, "data-overflow", "too large", 3)
+    assert verdicts["m"] == Verdict(Category.DENY, "data-vanishes", "too small", None)
+    assert verdicts["p"].rule == "no-float"
+
+
+def test_constant_past_the_range_is_clamped_where_that_is_asked_for() -> None:
+    graph = toy_dialect.read("in x 8\nconst w 8 65520\nconst u 8 65519\nh = product x w\nk = product h u\nout k")
+    assert judge(graph, wishes()).limits == {}
+    assert told(judge(graph, wishes()), graph)["h"].rule == "constant-out-of-range"
+    clamped = judge(graph, wishes(clamps_constants=True))
+    assert clamped.limits == {1: 65504.0}
+    assert told(clamped, graph)["h"].rule == "linear"
+
+
+# -- targets ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_the_target_refuses_stays_and_says_so() -> None:
+    row = Refusal(toy_dialect.DIALECT, "product", "no kernel", "a book", frozenset({F16}))
+    graph, held = toy_dialect.read(TEXT), wishes(target=Target("demo", "", (row,)))
+    assert refusal_of(graph.nodes[2], held) is row and refusal_of(graph.nodes[3], held) is None
+    assert choices(graph, held)["h"] is Choice.HIGH
+    assert why(graph, held, set())["h"] == Reason("target", "demo: no kernel (a book)")
+    assert choices(graph, replace(held, low=BF16))["h"] is Choice.FREE
+
+
+# -- second names -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("is_widened", "io", "expected"),
+    [(True, HIGH, Choice.HIGH), (False, HIGH, Choice.FREE), (True, F16, Choice.FREE)],
+)
+def test_identity_that_names_what_a_cast_made_fp32_follows_the_output(
+    is_widened: bool, io: DType, expected: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same = toy_dialect.facts("same", toy_dialect.Cost.MOVEMENT, function=toy_dialect.Function.IDENTITY)
+    monkeypatch.setitem(toy_dialect.FACTS, "same", same)
+    graph = toy_dialect.read("in x 8\na = move x\ny = same a\nout y")
+    use = frozenset({Use(2, 0)}) if is_widened else frozenset()
+    graph = replace(graph, widened=use, aliased=use)
+    assert choices(graph, wishes(policy=policy("aggressive"), io_default=io))["y"] is expected

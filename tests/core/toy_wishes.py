@@ -1,0 +1,40 @@
+"""What the tests of the planner ask of toy graphs."""
+
+from dataclasses import replace
+
+from mezzo.discovery import policy, strategies, target
+from mezzo.dtypes import DType
+from mezzo.graph import Graph
+from mezzo.planner import Judged, Wishes, judge, reasons
+from mezzo.plans import Reason
+from mezzo.policy import Verdict
+from mezzo.strategy import Choice
+
+TEXT = "in x 8\nconst w 64\nh = product x w\nm = move h\ne = explode m\np = plus m e\nout p"
+
+
+def wishes(**changes: object) -> Wishes:
+    return replace(Wishes(DType.FLOAT16, policy("balanced"), strategies()["mincut"], target("any")), **changes)  # type: ignore[arg-type]
+
+
+def told(judged: Judged, graph: Graph) -> dict[str, Verdict]:
+    return {node.name: judged.verdicts[node.id] for node in graph.nodes}
+
+
+def choices(graph: Graph, asked: Wishes) -> dict[str, Choice]:
+    return {n.name: choice for n, choice in zip(graph.nodes, judge(graph, asked).problem.choices, strict=True)}
+
+
+def why(graph: Graph, asked: Wishes, low: set[str]) -> dict[str, Reason]:
+    judged = judge(graph, asked)
+    found = reasons(judged, [node.name in low for node in graph.nodes], asked)
+    return {node.name: reason for node, reason in zip(graph.nodes, found, strict=True)}
+
+
+def changed(graph: Graph, name: str, **signature: object) -> Graph:
+    """The graph with another signature for one node."""
+    nodes = tuple(
+        node._replace(signature=replace(node.signature, **signature)) if node.name == name else node  # type: ignore[arg-type]
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
