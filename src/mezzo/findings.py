@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from mezzo.dtypes import DType
+from mezzo.errors import InputError
 from mezzo.graph import Graph, Kind, Signature
 from mezzo.ops import op_facts
 from mezzo.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, Policy, Verdict
 from mezzo.structure import View, structure_rules
+from mezzo.structure.estimated import ESTIMATED, notes_of
 
 
 def lift_rules(
@@ -73,3 +75,18 @@ def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFi
         if number is not None and graph.nodes[number].signature.dtype is not None:
             cause = None if finding.cause is None else graph.by_name.get(finding.cause)
             verdicts[number] = Verdict(Category.DENY, finding.rule, finding.because, cause)
+
+
+def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> None:
+    """Raises InputError: a name is no input of the model."""
+    inputs = sorted(node.name.partition(" ")[2] for node in graph.nodes if node.kind is Kind.INPUT)
+    for name in assumed:
+        if name not in inputs:
+            raise InputError(f"--assume {name!r} is no input of the model; choose one of {', '.join(inputs)}")
+
+
+def notes_on_estimates(view: View, policy: Policy) -> tuple[str, ...]:
+    """What the user should hear of the assumptions that a policy's findings rest on."""
+    if policy.findings is not None and not policy.findings & ESTIMATED:
+        return ()
+    return notes_of(view)

@@ -9,7 +9,7 @@ import numpy as np
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import InputError
 from mezzo.facts import Cost, Function, OpFacts
-from mezzo.findings import deny_measured, deny_suspected, lift_rules
+from mezzo.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
 from mezzo.graph import Graph, Kind, Node, Signature, Use
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
@@ -102,7 +102,9 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     limits = _limits(view, wishes)
     notes: list[str] = []
     view = replace(view, limited=frozenset(limits))
+    check_assumed(graph, wishes.assumed)
     verdicts = _verdicts(view, wishes, notes)
+    notes += notes_on_estimates(view, wishes.policy)
     choices = _choices(view, verdicts, wishes)
     _fix_regions(graph, verdicts, choices, wishes, notes)
     if wishes.policy.promotes_untroubled:

@@ -77,6 +77,11 @@ Opset = Annotated[
     typer.Option(metavar="auto|keep", help="Whether the opset may rise where a newer one allows the low precision.",
                  autocompletion=choices.complete_opset, rich_help_panel=_WHERE),
 ]  # fmt: skip
+Assume = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=LO..HI", help="What an input holds, in place of what is assumed without data, such as "
+                 "image=0..255; may be repeated.", rich_help_panel=_WHAT),
+]  # fmt: skip
 PlanFile = Annotated[
     Path | None,
     typer.Option("--plan", metavar="FILE", help="Replay this saved plan instead of deciding anew.",
@@ -116,6 +121,7 @@ class Options:
     io: tuple[str, ...] = ()
     out_of_range: str = "protect"
     opset: str = "auto"
+    assume: tuple[str, ...] = ()
     trust_external_paths: bool = False
     named: frozenset[str] = frozenset()  # what the user wrote himself, by field; the rest are defaults
 
@@ -150,6 +156,7 @@ class Options:
             "io": _read_io(self.io),
             "out_of_range": self.out_of_range,
             "opset": self.opset,
+            "assume": _read_assumed(self.assume),
             "trust_external_paths": self.trust_external_paths,
         }
 
@@ -160,7 +167,7 @@ class Options:
             value = getattr(self, name)
             if value != getattr(Options(), name):
                 words += [f"--{name.replace('_', '-')}", shlex.quote(str(value))]
-        for name in ("include", "exclude", "keep_region", "fix_region", "io"):
+        for name in ("include", "exclude", "keep_region", "fix_region", "io", "assume"):
             for value in getattr(self, name):
                 words += [f"--{name.replace('_', '-')}", shlex.quote(value)]
         return words + (["--trust-external-paths"] if self.trust_external_paths else [])
@@ -191,6 +198,18 @@ def _read_named(option: str, words: tuple[str, ...], others: tuple[str, ...] = (
     return named
 
 
+def _read_assumed(words: tuple[str, ...]) -> dict[str, str]:
+    """Read NAME=LO..HI words; the ends are read with the other options."""
+    assumed: dict[str, str] = {}
+    for word in words:
+        name, sign, ends = word.rpartition("=")
+        if not sign or not name:
+            raise InputError(f"--assume {word!r} is not understood; give NAME=LO..HI, such as image=0..255")
+        if assumed.setdefault(name, ends) != ends:
+            raise InputError(f"--assume gives {name!r} two ranges, {assumed[name]} and {ends}; keep one")
+    return assumed
+
+
 def decide(
     to: To = "fp16",
     policy: PolicyName = "balanced",
@@ -203,12 +222,13 @@ def decide(
     io: Io = None,
     out_of_range: OutOfRange = "protect",
     opset: Opset = "auto",
+    assume: Assume = None,
     trust_external_paths: TrustExternalPaths = False,
 ) -> Options:
     """The options that every command which decides has; `with_options` gives them to one."""
     return Options(
         to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(keep_region or ()),
-        tuple(fix_region or ()), tuple(io or ()), out_of_range, opset, trust_external_paths,
+        tuple(fix_region or ()), tuple(io or ()), out_of_range, opset, tuple(assume or ()), trust_external_paths,
     )  # fmt: skip
 
 

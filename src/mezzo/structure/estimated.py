@@ -3,10 +3,10 @@
 Their producers and those readers keep FP32.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mezzo.estimates import Estimates, estimate
-from mezzo.estimates.moments import INTEGER
+from mezzo.estimates.moments import INTEGER, Moments
 from mezzo.graph import Kind, Node, Role
 from mezzo.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
@@ -71,7 +71,34 @@ def _lifting(view: View, value: int, reader: Node) -> Lifting | None:
     return Lifting.NEVER if is_integer or is_state else None
 
 
+# So many inputs and operators are named in a note.
+_NAMED = 4
+
+
+def notes_of(view: View) -> tuple[str, ...]:
+    """What the estimates rest on, for people: what inputs were taken to hold, and operators that were not followed."""
+    estimates = estimates_of(view)
+    taken = [f"{held.name!r} {held.because} ({_span(held.held)})" for held in estimates.assumptions]
+    notes = [f"without data, inputs are taken to hold: {_listed(taken)}; --assume NAME=LO..HI says otherwise"]
+    strange = [op if count == 1 else f"{op} ({count})" for op, count in estimates.not_followed]
+    if strange:
+        notes.append(
+            f"sizes are not followed through {_listed(strange)}: what they make is neither suspected nor cleared"
+        )
+    return tuple(notes) if taken else tuple(notes[1:])
+
+
+def _span(x: Moments) -> str:
+    return f"{x.low:.4g} to {x.high:.4g}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - _NAMED
+    return ", ".join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
 RULES = (
     StructureRule("may-overflow", "a value that plausible inputs bring past the range", overflows, Lifting.BY_RANGES),
     StructureRule("too-coarse", "a value whose rounding its readers cannot take", coarse, Lifting.BY_OUTPUTS),
 )
+ESTIMATED = frozenset(rule.name for rule in RULES)
