@@ -162,21 +162,24 @@ def spell_operators() -> Iterator[str]:
     )
     yield "## The words\n"
     source = inspect.getsource(facts)
-    for title, words in (("cost", facts.Cost), ("risk", facts.Risk)):
+    for title, words in (("cost", facts.Cost), ("risk", facts.Risk), ("transfer", facts.Transfer)):
         rows = ((f"`{word.value}`", _comment(source, word.name, word.value)) for word in words)
         yield from _table((title, "meaning"), rows)
     yield (
         "*Keeps values*: hands on numbers it reads. *Bounded*: its result stays within a range that does not depend on "
-        "what it reads.\n"
+        "what it reads. *Transfer*: by which law sizes go forward through it and tolerances back, for [what is known "
+        "without data](../explanation/without-data.md); *not followed* means that nothing is suspected of what it "
+        "makes.\n"
     )
     for dialect in sorted(dialects(), key=lambda name: (name != "onnx", name)):
         yield f"## {'ONNX' if dialect == 'onnx' else dialect}\n"
         rows = (
             (f"`{row.op}`", row.cost.value, ", ".join(sorted(risk.value for risk in row.risks)),
-             "yes" if row.keeps_values else "", "yes" if row.is_bounded else "")
+             "yes" if row.keeps_values else "", "yes" if row.is_bounded else "",
+             "not followed" if row.transfer is None else row.transfer.value)
             for row in op_facts(dialect).values()
         )  # fmt: skip
-        yield from _table(("operator", "cost", "risks", "keeps values", "bounded"), rows)
+        yield from _table(("operator", "cost", "risks", "keeps values", "bounded", "transfer"), rows)
 
 
 def _comment(source: str, name: str, value: str) -> str:

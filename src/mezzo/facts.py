@@ -121,6 +121,7 @@ class Transfer(enum.Enum):
     SIGMOID = "sigmoid"
     HARD_SIGMOID = "hard-sigmoid"
     SOFTPLUS = "softplus"
+    ERROR_FUNCTION = "error-function"
     TANH = "tanh"  # and what else saturates at both ends
     SINE = "sine"
     COSINE = "cosine"

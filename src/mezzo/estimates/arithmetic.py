@@ -214,7 +214,8 @@ def divide(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     by = site.reduced.get(site.origin[second])
     if by is not None and by[1] == site.origin[first] and by[0] is Transfer.SUM and a.flags & POSITIVE:
         mean = a.mean / b.mean if b.mean else 0.0
-        return moments(mean, math.sqrt(mean * max(1.0 - mean, 0.0)), 0.0, 1.0, POSITIVE | UNIT)
+        spread = mean * a.std / a.mean if a.mean else 0.0
+        return moments(mean, min(spread, math.sqrt(mean * max(1.0 - mean, 0.0))), 0.0, 1.0, POSITIVE | UNIT | HARD)
     return _quotient(a, b)
 
 

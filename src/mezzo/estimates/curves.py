@@ -72,8 +72,9 @@ def _curve(f: Curve, flags: int = 0) -> Law:
         return y
 
     def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+        # What saturates is off, and so is its complement, by no larger share of itself than its operand is in all.
         steepness = slope(f, xs[0])
-        floor = demand.absolute if flags & UNIT else 0.0
+        floor = 0.5 * site.tolerance if flags & HARD else 0.0
         return (tolerated(xs[0], max(demand.absolute / max(steepness, 1e-3), floor)),)
 
     return Law(forward, backward)
@@ -212,6 +213,7 @@ LAWS: Laws = {
     Transfer.SIGMOID: _curve(_sigmoid, POSITIVE | UNIT | HARD),
     Transfer.HARD_SIGMOID: _curve(_hard_sigmoid, POSITIVE | UNIT | HARD),
     Transfer.SOFTPLUS: _curve(_softplus, POSITIVE),
+    Transfer.ERROR_FUNCTION: _curve(math.erf, HARD),
     Transfer.TANH: _curve(math.tanh, HARD),
     Transfer.SINE: _periodic(math.sin),
     Transfer.COSINE: _periodic(math.cos),
