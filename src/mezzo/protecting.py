@@ -113,8 +113,8 @@ def _lift(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Rang
         return None
     protected = with_protection(model, options, ranges, HEADROOM)
     if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
-        attempt = _attempt(model, protected, dataset, ranges)
-        if not _is_wrong(attempt.comparison):
+        attempt = _protect(model, options, dataset, ranges)
+        if not _is_wrong(attempt.comparison) and _is_cheaper(attempt.decided, returned.decided):
             return attempt
     return returned
 

@@ -131,3 +131,13 @@ def test_an_operand_that_keeps_fp32_does_not_count() -> None:
         [resize] y = Resize(x, , scales)
     }"""
     assert lifted(text, (held("input x", "x"), held("resize", "y"))) == {"resize"}
+
+
+def test_zeros_that_no_input_reaches_are_no_gap_in_the_data() -> None:
+    """Exporters share equal biases through Identity, and those of a fresh layer are zero."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[4,4] x) => (float[4,4] y) <float[4] c = {0, 0, 0, 0}> {
+        [bias] b = Identity(c)
+        [add]  y = Add(x, b)
+    }"""
+    assert "add" in lifted(text, (held("input x", "x"), held("bias", "b", 0.0), held("add", "y")))

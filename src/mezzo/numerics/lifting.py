@@ -34,11 +34,12 @@ def lifts(
     """
     measured = ranges_by_value(graph, ranges)
     masked = reached_by(graph, rows, limited)
+    zeros = frozenset(v for v in _unfed(graph) if v in measured and measured[v].count and not measured[v].largest)
     found: dict[str, Evidence] = {}
     for node in graph.nodes:
         if node.kind not in (Kind.OP, Kind.TIE) or node.signature.dtype is None:
             continue
-        evidence = _evidence(graph, node, rows[node.id], low, measured, masked, samples)
+        evidence = _evidence(graph, node, rows[node.id], low, measured, masked, zeros, samples)
         if evidence is not None:
             found[node.name] = evidence
     return found
@@ -61,7 +62,7 @@ def can_tell(graph: Graph, ranges: Sequence[ValueRange]) -> bool:
 
 def _evidence(
     graph: Graph, node: Node, row: OpFacts | None, low: Format, measured: Mapping[int, ValueRange],
-    masked: Collection[int], samples: int,
+    masked: Collection[int], zeros: Collection[int], samples: int,
 ) -> Evidence | None:  # fmt: skip
     """What the largest value of a node held, and whether all fit; None where one was not exercised."""
     limit = _limit(node, row, low)
@@ -74,6 +75,8 @@ def _evidence(
             fits &= is_masked or constant.largest < low.overflow_from
             continue
         held = measured.get(value)
+        if value in zeros:
+            continue
         if held is None or not _is_exercised(held) or (held.has_infinity and not is_masked):
             return None
         size = abs(held.maximum) if is_masked else held.largest
@@ -84,6 +87,15 @@ def _evidence(
         return None
     text = f"{largest.value!r} holds {largest.minimum:.4g} to {largest.maximum:.4g} in {samples} samples"
     return Evidence(text, fits)
+
+
+def _unfed(graph: Graph) -> frozenset[int]:
+    """Values that operators make of constants alone: what they held once they always hold, zeros too."""
+    found = set(graph.constants)
+    for node in graph.nodes:
+        if node.kind is Kind.OP and node.inputs and all(v is None or v in found for v in node.inputs):
+            found.update(v for v in node.outputs if v is not None)
+    return frozenset(found)
 
 
 def _limit(node: Node, row: OpFacts | None, low: Format) -> float:
