@@ -10,6 +10,7 @@ from mezzo.estimates.moments import (
     MASKED,
     POSITIVE,
     SIGMA,
+    SINGULAR_SIGMA,
     TOUCHING,
     UNIT,
     UNKNOWN,
@@ -129,7 +130,12 @@ def extreme(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     reach = math.sqrt(2.0 * math.log(max(site.terms(node), 1.0)))
     sign = -1.0 if "Min" in node.op else 1.0
     flags = x.flags & (INTEGER | POSITIVE | UNIT | MASKED)
-    return moments(x.mean + sign * reach * x.std, x.std / (1.0 + reach), x.low, x.high, flags)
+    middle, std = x.mean + sign * reach * x.std, x.std / (1.0 + reach)
+    low, high = x.low, x.high
+    if reach > 1.0 and not x.flags & (INTEGER | TOUCHING):  # the largest of many is not small
+        width = SINGULAR_SIGMA * std
+        low, high = (max(low, middle - width), high) if sign > 0.0 else (low, min(high, middle + width))
+    return moments(middle, std, low, high, flags)
 
 
 def product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
