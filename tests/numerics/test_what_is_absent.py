@@ -20,9 +20,9 @@ RECORDS = [held for held in vars(measures).values() if dataclasses.is_dataclass(
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
 def test_what_is_not_said_of_a_measurement_is_absent(record: type) -> None:
-    """None, no, or nothing: never a figure, a word or an empty one."""
+    """None, no, or nothing; but how sure an interval is and how many units were measured together are always known."""
     for field in dataclasses.fields(record):
-        if field.default is not dataclasses.MISSING and field.name != "confidence":
+        if field.default is not dataclasses.MISSING and field.name not in ("confidence", "together"):
             assert field.default is None or field.default is False or field.default == (), field.name
 
 
