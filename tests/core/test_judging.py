@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import toy_dialect
-from toy_wishes import TEXT, changed, choices, told, why, wishes
+from toy_wishes import TEXT, changed, choices, notes_of, told, why, wishes
 
 from mezzo.discovery import policy, target
 from mezzo.dtypes import HIGH, DType
@@ -203,16 +203,16 @@ def test_regions_are_kept_or_fixed() -> None:
     assert found["m"] == Verdict(Category.ALLOW, "fix-region", words.format("fix-region", "m"))
     assert found["p"] == Verdict(Category.DENY, "fix-region", words.format("fix-region", "p"))
     assert [held[name] for name in "hmp"] == [Choice.HIGH, Choice.LOW, Choice.HIGH]
-    assert judged.notes == ()
+    assert notes_of(judged) == ()
 
 
 def test_region_that_cannot_run_low_is_told_and_one_that_is_low_is_left() -> None:
     graph = changed(changed(toy_dialect.read(TEXT), "p", legal=frozenset({HIGH})), "h", dtype=F16)
     judged = judge(graph, wishes(fixed_regions=(("p", F16),), keep_regions=("h",)))
-    assert judged.notes == ("node 'p' cannot run in f16 here, so it stays f32",)
+    assert notes_of(judged) == ("node 'p' cannot run in f16 here, so it stays f32",)
     assert (judged.problem.choices[2], judged.problem.choices[5]) == (Choice.LOW, Choice.HIGH)
     denied = judge(toy_dialect.read(TEXT), wishes(fixed_regions=(("e", F16),)))
-    assert (denied.problem.choices[4], denied.verdicts[4].rule, denied.notes) == (Choice.LOW, "fix-region", ())
+    assert (denied.problem.choices[4], denied.verdicts[4].rule, notes_of(denied)) == (Choice.LOW, "fix-region", ())
 
 
 def test_region_that_is_not_there_is_refused() -> None:

@@ -1,7 +1,7 @@
 """A plan as data: its lines are made when asked for, and changed lines make another plan."""
 
 from mezzo.dtypes import HIGH, DType
-from mezzo.plans import Plan, PlannedNode, Precision, uniform
+from mezzo.plans import AddCopy, Plan, PlannedNode, Precision, Retype, uniform
 from mezzo.policy import Category
 
 F16 = DType.FLOAT16
@@ -47,3 +47,7 @@ def test_plans_are_compared_and_shown_by_what_is_known_of_them() -> None:
     made, other = plan((LINE,), []), plan((OTHER,), [])
     assert made == other and repr(made) == repr(other)
     assert "function" not in repr(made) and "abc" not in repr(made)
+
+
+def test_constants_are_stored_without_bounds_unless_one_is_given() -> None:
+    assert Retype(1, F16).limit is None and AddCopy(1, F16).limit is None

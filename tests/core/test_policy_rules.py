@@ -6,7 +6,7 @@ import pytest
 
 from mezzo.dtypes import HIGH, DType
 from mezzo.facts import Cost, Function, OpFacts, Risk, facts
-from mezzo.policy import GRANTED, Category, Missing, Policy, Rule, Verdict, rule
+from mezzo.policy import GRANTED, Category, Lifting, Missing, Policy, Rule, Verdict, rule
 from mezzo.selectors import ByAttribute, ByName, ByRegion, Tier
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
@@ -45,7 +45,10 @@ def test_rule_holds_what_it_is_written_with() -> None:
 def test_rule_is_about_everything_that_it_does_not_limit() -> None:
     plain = rule("name", Category.ALLOW, "why")
     assert plain == Rule(name="name", category=Category.ALLOW, because="why")
-    assert {field.name for field in fields(Rule) if getattr(plain, field.name)} == {"name", "category", "because"}
+    assert {field.name for field in fields(Rule) if getattr(plain, field.name)} == {
+        "name", "category", "because", "lifting"
+    }  # fmt: skip
+    assert plain.lifting is Lifting.NEVER
     assert plain.fires(KEY, None, F16) and plain.fires(KEY, ROW, BF16)
 
 

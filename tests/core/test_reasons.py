@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import toy_dialect
-from toy_wishes import TEXT, changed, told, why, wishes
+from toy_wishes import TEXT, changed, notes_of, told, why, wishes
 
 from mezzo.discovery import strategies
 from mezzo.dtypes import HIGH, DType
@@ -91,14 +91,14 @@ def test_first_rule_that_selects_a_node_decides() -> None:
     found = told(judged, graph)
     assert (found["h"].rule, found["m"].rule) == ("first", "second")
     assert (found["input x"].rule, found["weight w"].rule) == ("interface", "source")
-    assert judged.notes == ()
+    assert notes_of(judged) == ()
 
 
 def test_all_of_a_rules_conditions_have_to_hold() -> None:
     both = rule("both", Category.DENY, "", where=[ByName("h"), ByName("m")])
     judged = judge(toy_dialect.read(TEXT), wishes(policy=of_user(both)))
     assert "both" not in {verdict.rule for verdict in judged.verdicts}
-    assert judged.notes == ("policy 'mine': 'both' selects no node of this model (node h, node m)",)
+    assert notes_of(judged) == ("policy 'mine': 'both' selects no node of this model (node h, node m)",)
 
 
 @pytest.mark.parametrize(("selector", "rules"), [(ByAttribute("axis", (1,)), ["on"]), (ByRegion("*"), ["on", "on"])])
@@ -117,13 +117,13 @@ def test_ties_have_names_and_regions_and_no_attributes(selector: ByAttribute | B
 def test_rules_of_mezzo_are_not_told_to_be_idle() -> None:
     idle = rule("idle", Category.DENY, "", where=[ByName("z")], ops=["Nowhere"])
     held = replace(of_user(idle), source="")
-    assert judge(toy_dialect.read(TEXT), wishes(policy=held)).notes == ()
+    assert notes_of(judge(toy_dialect.read(TEXT), wishes(policy=held))) == ()
 
 
 def test_operator_that_no_table_knows_is_told() -> None:
     held = of_user(rule("listed", Category.DENY, "", ops=["Sofmax", "ai.onnx:Zzzzz", "explode", "com.microsoft:Gelu"]))
     words = "policy 'mine': 'listed' names operator {}, which no table knows{}"
-    assert judge(toy_dialect.read(TEXT), wishes(policy=held)).notes == (
+    assert notes_of(judge(toy_dialect.read(TEXT), wishes(policy=held))) == (
         words.format("'Sofmax'", "; did you mean 'Softmax'?"),
         words.format("'ai.onnx:Zzzzz'", ""),
     )
@@ -132,18 +132,18 @@ def test_operator_that_no_table_knows_is_told() -> None:
 def test_operators_that_nothing_speaks_of_are_told_as_the_policy_wants() -> None:
     graph = toy_dialect.read("in x 8\n" + "\n".join(f"c{n} = conjure x" for n in range(4)) + "\nm = move x\nout m")
     words = "policy 'mine' speaks of none of these operators: conjure (4: 'c0', 'c1', 'c2', ...), move (1: 'm')"
-    assert judge(graph, wishes(policy=of_user(missing=Missing.WARN))).notes == (words,)
-    assert judge(graph, wishes(policy=of_user())).notes == ()
+    assert notes_of(judge(graph, wishes(policy=of_user(missing=Missing.WARN)))) == (words,)
+    assert notes_of(judge(graph, wishes(policy=of_user()))) == ()
     with pytest.raises(InputError) as caught:
         judge(graph, wishes(policy=of_user(missing=Missing.ERROR)))
     assert str(caught.value) == f'{words}; add them to a list, or set missing = "warn"'
     three = toy_dialect.read("in x 8\n" + "\n".join(f"c{n} = conjure x" for n in range(3)) + "\nout x")
-    told_of = judge(three, wishes(policy=of_user(missing=Missing.WARN))).notes
+    told_of = notes_of(judge(three, wishes(policy=of_user(missing=Missing.WARN))))
     assert told_of == ("policy 'mine' speaks of none of these operators: conjure (3: 'c0', 'c1', 'c2')",)
     covered = of_user(rule("all", Category.INFER, "", ops=["conjure", "move"]), missing=Missing.ERROR)
-    assert judge(graph, wishes(policy=covered)).notes == ()
+    assert notes_of(judge(graph, wishes(policy=covered))) == ()
 
 
 def test_operator_without_floats_is_not_missed() -> None:
     graph = changed(toy_dialect.read("in x 8\nm = move x\nout m"), "m", dtype=None, inputs=(Role.FIXED,))
-    assert judge(graph, wishes(policy=of_user(missing=Missing.ERROR))).notes == ()
+    assert notes_of(judge(graph, wishes(policy=of_user(missing=Missing.ERROR)))) == ()

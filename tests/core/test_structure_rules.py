@@ -157,6 +157,27 @@ def test_logarithm_of_summed_exponentials() -> None:
     assert found("log-sum-exp", view("in x 8\ne = exp x\nt = mean e\nl = log t\nout l")) == {}
 
 
+# -- constants --------------------------------------------------------------------------------------------------------
+
+
+def test_constant_past_the_range_is_followed_until_something_bounds_it() -> None:
+    seen = view("in x 8\nconst w 8\na = add x w\nb = mul a x\nc = tanh b\nd = exp c\nout d", w=(1e6,))
+    assert found("constant-out-of-range", seen) == {"a": None, "b": "a", "c": "b"}
+
+
+@pytest.mark.parametrize("text", ["a = mul x w", "a = mul w x"])
+@pytest.mark.parametrize(("size", "is_lost"), [(2.0**-24 * 1.13, False), (2.0**-24 * 1.16, True), (2.0**-25, True)])
+def test_scale_is_tiny_where_rounding_takes_more_than_an_eighth(text: str, size: float, is_lost: bool) -> None:
+    """Steps are 2^-24 there: of 1.13 steps 0.13 are lost, 11.5 %, of 1.16 13.8 %."""
+    seen = view(f"in x 8\nconst w 8\n{text}\nb = tanh a\nout b", w=(size,))
+    assert found("tiny-constant", seen) == ({"a": None, "b": "a"} if is_lost else {})
+
+
+def test_mask_that_is_multiplied_drowns_the_sum_it_enters() -> None:
+    seen = view("in x 8\nconst w 8\na = mul x w\nm = move a\nb = add m x\nc = tanh b\nout c", w=(-30000.0,))
+    assert found("absorbing-constant", seen) == {"a": None, "m": None, "b": None, "c": "b"}
+
+
 # -- norms ------------------------------------------------------------------------------------------------------------
 
 EPS = "const eps 1\n"

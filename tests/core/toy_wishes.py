@@ -38,3 +38,9 @@ def changed(graph: Graph, name: str, **signature: object) -> Graph:
         for node in graph.nodes
     )
     return replace(graph, nodes=nodes)
+
+
+def notes_of(judged: Judged) -> tuple[str, ...]:
+    """What the user hears, but for what estimates assume of inputs and operators."""
+    of_estimates = ("without data, ", "sizes are not followed")
+    return tuple(note for note in judged.notes if not note.startswith(of_estimates))

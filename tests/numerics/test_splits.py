@@ -1,5 +1,7 @@
 """Held-out data: a quarter, never seen by the other part, nothing lost."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from mezzo.numerics.datasets import Dataset, open_data
@@ -33,3 +35,10 @@ def test_a_part_says_where_it_comes_from() -> None:
     part = cut(batch, 2, 5)
     assert part.origin == f"{batch.origin}[2:5]"
     assert (part.samples, part.feeds["scale"], part.labels["y"].tolist()) == (3, 2.0, [2, 3, 4])
+
+
+def test_what_has_no_samples_is_whole_in_every_part() -> None:
+    (batch,) = open_data([{"x": np.arange(8)}], ["x"])
+    odd = replace(batch, feeds={"x": np.arange(8), "flag": 2.0, "point": np.array(3), "words": ["a", "b"]})
+    feeds = cut(odd, 1, 2).feeds
+    assert (feeds["x"].tolist(), feeds["flag"], int(feeds["point"]), feeds["words"]) == ([1], 2.0, 3, ["a", "b"])

@@ -132,6 +132,15 @@ def test_node_without_a_time_is_guessed_by_its_bytes() -> None:
     assert costs.gains == (0, 0, 800, 64, 0)
 
 
+@pytest.mark.parametrize(("low_ns", "gain"), [(95.0, 0), (94.0, 6), (105.0, 0), (106.0, -6)])
+def test_difference_up_to_both_spreads_is_none(low_ns: float, gain: int) -> None:
+    """3 ns and 4 ns make 5 ns."""
+    high, low = Times({H: 100.0}, {H: 3.0}), Times({H: low_ns}, {H: 4.0})
+    costs, _ = derive_costs(problem(), high, low, all_low(problem()), CastLine(1.0, 0.0))
+    assert costs.gains[H] == gain
+    assert {type(each) for each in costs.gains} == {int}
+
+
 def test_where_nothing_gains_losses_stay() -> None:
     assert without_gains(MeasuredCosts((5, -3, 0), (7,))) == MeasuredCosts((0, -3, 0), (7,))
 

@@ -2,6 +2,7 @@
 tests that run its lines are run until one fails. One that runs at import gets a process that has not imported it yet.
 """
 
+import gc
 import json
 import os
 import resource
@@ -12,7 +13,7 @@ import tempfile
 import time
 import types
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -188,17 +189,21 @@ def _say(text: str) -> None:
 
 
 def _swap(mutant: Mutant) -> bool:
-    """Give the functions of a loaded module the code of the mutant; False where that cannot be."""
+    """Give the functions of a loaded module the code of the mutant; False where that cannot be.
+
+    Functions are found wherever they are held: in classes, under decorators, and made by other functions before.
+    """
     path = path_of(mutant.module)
     old, new = (_codes(compile(text, str(path), "exec")) for text in (path.read_text(encoding="utf-8"), mutant.code))
-    functions = list(_functions(vars(sys.modules[mutant.module]), str(path), set()))
+    changed = {_place(old[key]): new[key] for key in new.keys() & old.keys() if old[key] != new[key]}
     is_changed = False
-    for key in new.keys() & old.keys():
-        for function in functions if old[key] != new[key] else ():
-            if _place(function.__code__) == _place(old[key]):
-                if function.__code__.co_freevars != new[key].co_freevars:
-                    return False
-                function.__code__ = new[key]
+    for function in gc.get_objects():
+        if type(function) is types.FunctionType and function.__code__.co_filename == str(path):
+            code = changed.get(_place(function.__code__))
+            if code is not None and function.__code__.co_freevars != code.co_freevars:
+                return False
+            if code is not None:
+                function.__code__ = code
                 is_changed = True
     return is_changed
 
@@ -208,31 +213,19 @@ def _place(code: types.CodeType) -> tuple[str, int]:
 
 
 def _codes(module: types.CodeType) -> dict[tuple[str, int], types.CodeType]:
-    """Code of functions and methods, by qualified name and how many of that name came before."""
+    """Code of all functions, by qualified name and how many of that name came before."""
     found: dict[tuple[str, int], types.CodeType] = {}
     count: Counter[str] = Counter()
 
     def walk(code: types.CodeType) -> None:
         for constant in code.co_consts:
-            if isinstance(constant, types.CodeType) and "<locals>" not in constant.co_qualname:
+            if isinstance(constant, types.CodeType):
                 found[constant.co_qualname, count[constant.co_qualname]] = constant
                 count[constant.co_qualname] += 1
                 walk(constant)
 
     walk(module)
     return found
-
-
-def _functions(names: Mapping[str, object], path: str, seen: set[int]) -> Iterator[types.FunctionType]:
-    """The functions that a file defines, whatever they are wrapped in."""
-    for held in list(names.values()):
-        for part in (held, *(getattr(held, name, None) for name in ("__func__", "__wrapped__", "fget", "func"))):
-            if isinstance(part, types.FunctionType) and part.__code__.co_filename == path and id(part) not in seen:
-                seen.add(id(part))
-                yield part
-        if isinstance(held, type) and id(held) not in seen and held.__module__.startswith("mezzo"):
-            seen.add(id(held))
-            yield from _functions(vars(held), path, seen)
 
 
 # -- mutants that run at import ---------------------------------------------------------------------------------------
