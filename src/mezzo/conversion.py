@@ -46,11 +46,6 @@ class Decided:
     is_low: Sequence[bool]
     spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
 
-    @property
-    def changes_something(self) -> bool:
-        """Whether the result differs from its model."""
-        return bool(self.plan.edits) or self.plan.opset is not None
-
     def count_nodes(self) -> tuple[int, int]:
         """Operators that run low, and those that could and do not."""
         low = [
@@ -182,7 +177,7 @@ def _recorder(
     banned: Mapping[str, str],
 ) -> Callable[[], str] | None:
     """What tells of these decisions in the result; None where it is to tell nothing."""
-    if not options.is_recorded:
+    if not options.is_recorded or options.wishes.policy.name == "off":  # which is to leave a model as it is
         return None
     told = {name: Reason("contract", because) for name, because in banned.items()}
     return spell_record(model, reading, Decisions(judged, is_low, options.wishes, told), options)

@@ -194,7 +194,7 @@ def finish(
 ) -> Converted:
     """Write a result, or keep it in memory where there is no `dst`."""
     path = None if dst is None else Path(dst)
-    if decided.spell_record is not None and (decided.changes_something or model.record is not None):
+    if decided.spell_record is not None:
         model.note_record(result, decided.spell_record())
     if path is not None:
         size = model.write(result, path, overwrite=overwrite)

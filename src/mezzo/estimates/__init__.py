@@ -8,7 +8,7 @@ whatever its operators are called.
 A law is one member of `mezzo.facts.Transfer`; an operator names its law in its facts. Linear in the graph.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from mezzo.dtypes import HIGH, Format
@@ -50,9 +50,17 @@ class Estimates:
 
 
 def estimate(
-    graph: Graph, rows: Sequence[OpFacts | None], low: Format, given: Mapping[str, tuple[float, float]]
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    low: Format,
+    given: Mapping[str, tuple[float, float]],
+    limited: Collection[int] = (),
 ) -> Estimates:
-    """Estimate every value of a graph. `given` are ends of inputs by name, in place of what is assumed."""
+    """Estimate every value of a graph. `given` are ends of inputs by name, in place of what is assumed.
+
+    `limited` are constants that will be stored within bounds, by value id: of those past the range on the positive side
+    the caller takes it on himself what becomes, so nothing follows from them.
+    """
     size = len(graph.values)
     site = Site(
         graph,
@@ -62,6 +70,7 @@ def estimate(
         list(range(size)),
         min(_TOLERATED_EPS * low.eps, _MOST_TOLERATED),
     )
+    site.clamped |= {value for value in limited if graph.constants[value].maximum >= low.overflow_from}
     loops = find_loops(site)
     forward = Forward(site, LAWS, given, loops)
     forward.walk()

@@ -172,7 +172,7 @@ class Forward:
             return x
         facts = site.constant(value)
         if facts is not None:
-            return of_constant(facts)
+            return UNKNOWN if value in site.clamped else of_constant(facts)
         numbers = site.graph.integers.get(value)
         if numbers:
             middle = sum(numbers) / len(numbers)

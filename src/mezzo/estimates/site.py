@@ -33,6 +33,7 @@ class Site:
     kept: list[int]
     tolerance: float
     reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
+    clamped: set[int] = field(default_factory=set)  # constants of which nothing follows
     derived: dict[int, Shape] = field(default_factory=dict)
     parts: dict[int, tuple[tuple[int, Moments], ...]] = field(default_factory=dict)
 

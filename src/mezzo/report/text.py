@@ -28,6 +28,7 @@ _UNSAID = {
     ("exclude", "[]"),
     ("keep_region", "[]"),
     ("fix_region", "{}"),
+    ("assume", "{}"),
     ("io", "keep"),
     ("out_of_range", "protect"),
     ("opset", "auto"),

@@ -18,7 +18,7 @@ def estimates_of(view: View) -> Estimates:
 
 
 def _estimate(view: View) -> Estimates:
-    return estimate(view.graph, view.rows, view.low, view.assumed)
+    return estimate(view.graph, view.rows, view.low, view.assumed, view.limited)
 
 
 def _producer(view: View, value: int) -> Node | None:
