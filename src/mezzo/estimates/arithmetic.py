@@ -28,6 +28,7 @@ from mezzo.estimates.moments import (
     shifted,
 )
 from mezzo.estimates.site import Site
+from mezzo.estimates.tangents import cancelled
 from mezzo.facts import Transfer
 from mezzo.graph import Node
 
@@ -52,6 +53,9 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         site.note_parts(node, xs)
     for x in xs[1:]:
         total = _sum(total, x)
+    first, second = site.operand(node, 0), site.operand(node, 1)
+    if len(xs) == 2 and xs[0].std and xs[1].std and first is not None and second is not None:
+        return cancelled(site, first, second, 1.0, total) or total
     return total
 
 
@@ -126,13 +130,22 @@ def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     rest = _rest(site, first, second)
     if rest is not None:
         return rest
-    return _sum(a, scaled(b, -1.0))
+    y = _sum(a, scaled(b, -1.0))
+    return (cancelled(site, first, second, -1.0, y) or y) if a.std and b.std else y
 
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
     error = absolute_of(demand, y)
     if all(x.flags & POSITIVE for x in xs) and y.flags & POSITIVE:
         return tuple(Demand(error, max(demand.relative, error / (rms(x) or 1.0))) for x in xs)
+    return tuple(tolerated(x, error) for x in xs)
+
+
+def _difference_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """What is left of a difference may be small beside its operands, so no share of theirs will do."""
+    error = absolute_of(demand, y)
     return tuple(tolerated(x, error) for x in xs)
 
 
@@ -391,7 +404,7 @@ def _steep_demands(
 LAWS: Laws = {
     Transfer.ADD: Law(add, _sum_demands),
     Transfer.AVERAGE: Law(average, _sum_demands),
-    Transfer.SUBTRACT: Law(subtract, _sum_demands),
+    Transfer.SUBTRACT: Law(subtract, _difference_demands),
     Transfer.MULTIPLY: Law(multiply, _product_demands),
     Transfer.DIVIDE: Law(divide, _quotient_demands),
     Transfer.RECIPROCAL: Law(reciprocal, _reciprocal_demands),

@@ -127,15 +127,15 @@ def shifted(x: Moments, offset: float) -> Moments:
         low = max(low, 0.0)
         if high <= 1.0 + _ROUNDED:
             flags |= UNIT
-        if low <= _ROUNDED:
+        if low <= _NEAR_BOUND:
             flags |= TOUCHING
     elif x.flags & POSITIVE and offset >= 0.0:
         flags |= POSITIVE
     return moments(x.mean + offset, x.std, low, max(high, low), flags)
 
 
-# What FP32 makes of a bound.
-_ROUNDED = 1e-12
+# What FP32 makes of a bound, and how near to one a number counts as at it.
+_ROUNDED, _NEAR_BOUND = 1e-12, 1e-3
 
 
 def hull(parts: "list[Moments]") -> Moments:
