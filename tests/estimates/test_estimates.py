@@ -177,6 +177,18 @@ def test_no_numbers_and_no_shapes_break_the_estimates(body: str, shape: str) -> 
         assert len(found.held) == len(graph.values)
 
 
+@pytest.mark.parametrize(
+    "body", ["b = Transpose<perm = [2, 7, 1]>(a)", "b = ReduceSum<axes = [9]>(a)", "b = MatMul(a, a)"]
+)
+def test_ranks_that_contradict_each_other_leave_a_shape_open(body: str) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 11, "local" : 1]> g (float[4] x) => (float y) { y = local.part(x) } '
+        f'<domain: "local", opset_import: ["" : 11]> part (a) => (c) {{ {body}  c = Relu(b) }}'
+    )
+    graph, found = estimates_of(model)
+    assert len(found.held) == len(graph.values)
+
+
 @pytest.mark.parametrize("trips", [-(2**63), -1, 0, 1, 2**62])
 def test_no_trip_count_breaks_the_estimates(trips: int) -> None:
     model = onnx.parser.parse_model(

@@ -178,7 +178,10 @@ class Site:
         if result is None or self.graph.shapes.get(result) is not None:
             return
         shapes = [self.shape(value) for value in node.inputs]
-        shape = self._shape_of_result(node, shapes)
+        try:
+            shape = self._shape_of_result(node, shapes)
+        except (IndexError, TypeError):  # bodies may take a name for another value, whose rank is another
+            shape = None
         if shape is not None:
             self.derived[result] = shape
             if node.kind is Kind.TIE:
