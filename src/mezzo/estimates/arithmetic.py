@@ -101,7 +101,8 @@ def _sum(a: Moments, b: Moments) -> Moments:
     high = mean + math.hypot(a.high - a.mean, b.high - b.mean)
     low = mean - math.hypot(a.mean - a.low, b.mean - b.low)
     if flags & POSITIVE:
-        low = max(low, a.low + b.low)
+        low = a.low + b.low if (a.flags | b.flags) & TOUCHING else max(low, a.low + b.low)
+        flags |= a.flags & b.flags & TOUCHING
     return moments(mean, std, low, high, flags)
 
 

@@ -56,6 +56,7 @@ class Forward:
             self.loops.advance(self.site)
             self.blown.clear()
             self.known.clear()
+            self.site.tangents.clear()
             for node in nodes:
                 if node.kind is Kind.OP or node.kind is Kind.TIE or node.kind is Kind.CAST:
                     self._visit(node)

@@ -1,7 +1,7 @@
 """What a law may ask of the graph: shapes, lengths, small constants, and which values are one value moved."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mezzo.estimates.moments import LOST, MASKED, UNKNOWN, Moments
@@ -33,6 +33,7 @@ class Site:
     kept: list[int]
     tolerance: float
     reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
+    tangents: dict[int, Mapping[int, float]] = field(default_factory=dict)  # see mezzo.estimates.tangents
     clamped: set[int] = field(default_factory=set)  # constants of which nothing follows
     derived: dict[int, Shape] = field(default_factory=dict)
     parts: dict[int, tuple[tuple[int, Moments], ...]] = field(default_factory=dict)

@@ -1,56 +1,84 @@
-"""How a value follows another to first order, where a sum of two that follow the same one nearly cancels.
+"""How a value follows others to first order, where a sum of two that follow the same ones nearly cancels.
 
-Polynomials near a root and the like: each term is large, what they leave is not, and moments that take the terms for
-independent do not see it.
+(a + b) - (a - c), polynomials near a root and the like: each term is large, what they leave is not, and moments that
+take the terms for independent do not see it.
 """
 
 import math
+from collections.abc import Mapping
 
 from mezzo.estimates.moments import LOST, SIGMA, Moments, moments
 from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
 
-# So many steps back a value is followed, and only where less than half of what independence says is left.
-_DEEPEST = 10
+# So many steps back a value is followed, to so many others, and only where less than half of what independence says is
+# left. A value follows others if they explain most of its variance.
+_DEEPEST = 8
+_MOST = 6
 _CANCELS = 0.5
+_EXPLAINED = 0.5
+
+Tangent = Mapping[int, float]  # slope by the value that is followed
 
 
 def cancelled(site: Site, first: int, second: int, sign: float, y: Moments) -> Moments | None:
     """The sum of two values, the second times `sign`, if to first order they cancel; `y` is the estimate that takes
     them for independent.
     """
-    symbol, slope = _tangent(site, first, _DEEPEST)
-    other, slope_2 = _tangent(site, second, _DEEPEST)
-    if symbol != other or y.flags & LOST or symbol in (first, second):
+    if y.flags & LOST:
         return None
-    spread = site.held[symbol].std
-    rests = (site.held[v].std ** 2 - (s * spread) ** 2 for v, s in ((first, slope), (second, slope_2)))
-    std = math.sqrt(((slope + sign * slope_2) * spread) ** 2 + sum(max(rest, 0.0) for rest in rests))
+    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    if not one.keys() & other.keys():
+        return None
+    joint = {symbol: one.get(symbol, 0.0) + sign * other.get(symbol, 0.0) for symbol in one.keys() | other.keys()}
+    rest = sum(max(site.held[v].std ** 2 - _variance(site, t), 0.0) for v, t in ((first, one), (second, other)))
+    std = math.sqrt(_variance(site, joint) + rest)
     if std > _CANCELS * y.std:
         return None
     return moments(y.mean, std, y.mean - SIGMA * std, y.mean + SIGMA * std, y.flags)
 
 
-def _tangent(site: Site, value: int, depth: int) -> tuple[int, float]:
-    """The value that another follows by elementwise polynomials, and the slope; itself where it follows none."""
+def _variance(site: Site, tangent: Tangent) -> float:
+    return sum((slope * site.held[symbol].std) ** 2 for symbol, slope in sorted(tangent.items()))
+
+
+def _tangent(site: Site, value: int, depth: int) -> Tangent:
+    """What a value follows by elementwise arithmetic, and the slopes; itself where it follows nothing.
+
+    Worked out once per value, so that all sums together are linear in the graph.
+    """
+    known = site.tangents.get(value)
+    if known is None:
+        known = _derived(site, value, depth)
+        if depth:
+            site.tangents[value] = known
+    return known
+
+
+def _derived(site: Site, value: int, depth: int) -> Tangent:
+    itself = {site.kept[value]: 1.0}
     node = site.producer(value)
     transfer = site.transfer(node)
-    if not depth or transfer not in _POLYNOMIAL:
-        return site.kept[value], 1.0
+    if not depth or transfer not in _FOLLOWING:
+        return itself
     operands = [v for v in node.inputs[:2] if v is not None]
     moving = [v for v in operands if site.held[v].std]
     if len(moving) == 1 and (len(operands) == 1 or transfer is not Transfer.POWER or moving[0] == operands[0]):
-        symbol, slope = _tangent(site, moving[0], depth - 1)
         fixed = next((site.held[v].mean for v in operands if not site.held[v].std), 1.0)
-        return symbol, slope * _factor(transfer, site.held[moving[0]].mean, fixed, is_second=moving[0] != operands[0])
-    if len(moving) != 2 or transfer is Transfer.POWER:
-        return site.kept[value], 1.0
-    (symbol, slope), (other, slope_2) = (_tangent(site, v, depth - 1) for v in moving)
-    if symbol != other:
-        return site.kept[value], 1.0
-    if transfer is Transfer.MULTIPLY:
-        return symbol, slope * site.held[moving[1]].mean + slope_2 * site.held[moving[0]].mean
-    return symbol, slope + (slope_2 if transfer is Transfer.ADD else -slope_2)
+        factor = _factor(transfer, site.held[moving[0]].mean, fixed, is_second=moving[0] != operands[0])
+        found = {symbol: slope * factor for symbol, slope in _tangent(site, moving[0], depth - 1).items()}
+    elif len(moving) == 2 and transfer not in (Transfer.POWER, Transfer.DIVIDE):
+        weights = 1.0, -1.0 if transfer is Transfer.SUBTRACT else 1.0
+        if transfer is Transfer.MULTIPLY:
+            weights = site.held[moving[1]].mean, site.held[moving[0]].mean
+        found = {}
+        for operand, weight in zip(moving, weights, strict=True):
+            for symbol, slope in _tangent(site, operand, depth - 1).items():
+                found[symbol] = found.get(symbol, 0.0) + weight * slope
+    else:
+        return itself
+    is_followed = len(found) <= _MOST and _variance(site, found) >= _EXPLAINED * site.held[value].std ** 2
+    return found if is_followed else itself
 
 
 def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> float:
@@ -68,7 +96,7 @@ def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> 
     return 1.0
 
 
-_POLYNOMIAL = frozenset(
+_FOLLOWING = frozenset(
     {Transfer.ADD, Transfer.SUBTRACT, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.NEGATE, Transfer.POWER,
      Transfer.ABSOLUTE, Transfer.KEEP}
 )  # fmt: skip
