@@ -304,7 +304,9 @@ def _power(x: Moments, exponent: float) -> Moments:
         flags = POSITIVE if int(exponent) % 2 == 0 or x.flags & POSITIVE else 0
         return sampled(lambda t: max(min(t**exponent, 1e300), -1e300), x, flags | x.flags & (INTEGER | UNIT))
     # Roots and poles: the operand is positive, or the model gives NaN in FP32 too.
-    least = max(x.low, 0.0) if exponent > 0 else max(nearest_zero(x), 1e-30)
+    least = max(nearest_zero(x), 1e-30)
+    if exponent > 0 and x.low <= 0.0 and x.flags & TOUCHING:
+        least = 0.0
     positive = moments(max(x.mean, least), x.std, least, max(x.high, least), POSITIVE)
     rare = x.flags & RARE if exponent > 0 else 0
     if exponent < 0 and x.flags & RARE:

@@ -111,6 +111,8 @@ class Forward:
             kept = site.kept
             key = (node.op, *[None if value is None else kept[value] for value in node.inputs])
             kept[result] = self.known.setdefault(key, result)
+        if not node.inputs:
+            return
         if transfer in (Transfer.MOVE, Transfer.KEEP) and node.inputs[0] is not None:
             site.origin[result] = site.origin[node.inputs[0]]
             if transfer is Transfer.KEEP:

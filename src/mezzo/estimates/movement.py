@@ -17,7 +17,7 @@ from mezzo.estimates.moments import (
 )
 from mezzo.estimates.site import OPEN_POSITIONS, Site
 from mezzo.facts import Transfer
-from mezzo.graph import Node
+from mezzo.graph import Node, Role
 
 # A number this far below zero that takes the place of others is a mask.
 _MASK = -1e3
@@ -34,7 +34,9 @@ def _first_only(site: Site, node: Node, xs: Sequence[Moments], y: Moments, deman
 
 
 def joined(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    parts = [xs[0], xs[2]] if node.op.startswith("Scatter") and len(xs) > 2 else list(xs)
+    # Indices are no part of it: they do not share the type of what is joined.
+    roles = node.signature.inputs
+    parts = [x for x, role in zip(xs, roles, strict=True) if role is Role.GROUP] or list(xs)
     masks = [x for x in parts if is_mask(x)]
     if masks and len(masks) < len(parts):
         return _with_mask(hull([x for x in parts if not is_mask(x)]))
