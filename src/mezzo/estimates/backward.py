@@ -239,11 +239,3 @@ def rounded(number: float, low: Format) -> float:
         return math.copysign(math.inf if magnitude >= low.overflow_from else low.max_finite, number)
     step = max(2.0 ** (math.frexp(magnitude)[1] - 1) * low.eps, low.smallest_subnormal)
     return round(number / step) * step
-
-
-def readers_of(coarse: Sequence[Coarse]) -> Mapping[int, list[Coarse]]:
-    """What was found, by value."""
-    found: dict[int, list[Coarse]] = {}
-    for entry in coarse:
-        found.setdefault(entry.value, []).append(entry)
-    return found

@@ -166,8 +166,6 @@ class Forward:
         site = self.site
         if node.inputs and node.inputs[0] is not None:  # a Cast from an integer or another float
             x = site.held[node.inputs[0]]
-            if x.flags & LOST and node.inputs[0] in site.graph.wide_constants:
-                x = of_constant(site.graph.wide_constants[node.inputs[0]])
             site.origin[value] = site.origin[node.inputs[0]]
             site.kept[value] = site.kept[node.inputs[0]]
             if site.graph.values[node.inputs[0]].dtype not in FLOATING and not x.flags & LOST:

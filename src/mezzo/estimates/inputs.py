@@ -109,8 +109,6 @@ def _constant_beside(site: Site, node: Node, operand: int) -> float | None:
 def _folded(site: Site, value: int, depth: int) -> float | None:
     """The size of a constant, with its sign, where it is stored or made of constants; inputs are asked before them."""
     facts = site.constant(value)
-    if facts is None:
-        facts = site.graph.wide_constants.get(value)
     if facts is not None:
         return facts.mean if facts.rms is not None else facts.largest
     node = site.producer(value)

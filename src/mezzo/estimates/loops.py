@@ -43,18 +43,15 @@ class Loops:
         """What a control node makes itself: a Loop's iteration number, else nothing known."""
         is_first = (node.outputs and value == node.outputs[0]) or site.graph.values[value].scope != node.scope
         if node.op == "Loop" and is_first and str(site.graph.values[value].dtype) == "i64":
-            trips = float(max(self.trips_of(site.graph, node, site), 1))
+            trips = float(max(_trip_count(site, node), 1))
             return moments(trips / 2, trips / 3, 0.0, trips, INTEGER | POSITIVE)
         return UNKNOWN
 
-    @staticmethod
-    def trips_of(graph: Graph, node: Node, site: Site) -> int:
-        """How often a Loop runs: its trip count where that is a constant."""
-        for value in node.inputs[:1]:
-            numbers = site.integers(value)
-            if numbers:
-                return min(max(numbers[0], 0), 1 << 40)
-        return OPEN_TRIPS
+
+def _trip_count(site: Site, node: Node) -> int:
+    """How often a Loop runs: its trip count where that is a constant."""
+    numbers = site.integers(node.inputs[0]) if node.inputs else None
+    return min(max(numbers[0], 0), 1 << 40) if numbers else OPEN_TRIPS
 
 
 def find_loops(site: Site) -> Loops:
@@ -93,7 +90,7 @@ def _trips(site: Site, tie: Node, lengths: dict[int, int]) -> int:
     if owner is None:
         return OPEN_TRIPS
     node = site.graph.nodes[owner]
-    return Loops.trips_of(site.graph, node, site) if node.op == "Loop" else lengths.get(owner, OPEN_TRIPS)
+    return _trip_count(site, node) if node.op == "Loop" else lengths.get(owner, OPEN_TRIPS)
 
 
 def extrapolated(seen: list[Moments], trips: int) -> Moments:

@@ -24,9 +24,7 @@ _MASK = -1e3
 
 
 def moved(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    if node.op == "RotaryEmbedding" or len(xs) == 1:
-        return xs[0]
-    return xs[0] if xs else UNKNOWN
+    return xs[0]
 
 
 def _first_only(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
