@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from mezzo.dtypes import HIGH, Format
-from mezzo.estimates import arithmetic, contractions, curves, integers, movement, norms, reductions
+from mezzo.estimates import arithmetic, contractions, curves, integers, movement, norms, reductions, sums
 from mezzo.estimates.backward import Backward, Coarse
 from mezzo.estimates.forward import Forward
 from mezzo.estimates.inputs import Assumption
@@ -25,7 +25,7 @@ from mezzo.graph import Graph
 
 LAWS: Laws = {
     **arithmetic.LAWS, **contractions.LAWS, **curves.LAWS, **integers.LAWS, **movement.LAWS, **norms.LAWS,
-    **reductions.LAWS,
+    **reductions.LAWS, **sums.LAWS,
 }  # fmt: skip
 
 

@@ -1,9 +1,9 @@
-"""Laws of sums, products and powers, number by number."""
+"""Laws of products, quotients, powers and their inverses, number by number."""
 
 import math
 from collections.abc import Sequence
 
-from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, passed, tolerated
+from mezzo.estimates.laws import Demand, Law, Laws, passed, tolerated
 from mezzo.estimates.moments import (
     BELIEVABLE,
     HARD,
@@ -25,133 +25,13 @@ from mezzo.estimates.moments import (
     rms,
     sampled,
     scaled,
-    shifted,
 )
 from mezzo.estimates.site import Site
-from mezzo.estimates.tangents import cancelled
 from mezzo.facts import Transfer
 from mezzo.graph import Node
 
 # Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
 _RARELY = 1e-3
-# A constant this small beside a value that may vanish is there for the case that it does.
-_GUARD = 1e-3
-
-
-def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    total = xs[0]
-    if len(xs) == 2:
-        if site.is_same(node):
-            return scaled(total, 2.0)
-        taken = _taken_off(site, node)
-        if taken is not None:
-            plain, part = taken
-            step = site.step_of_running_sum(plain, part)
-            rest = _rest(site, plain, part) if step is None else step
-            if rest is not None:
-                return rest
-        site.note_parts(node, xs)
-    for x in xs[1:]:
-        total = _sum(total, x)
-    first, second = site.operand(node, 0), site.operand(node, 1)
-    if len(xs) == 2 and xs[0].std and xs[1].std and first is not None and second is not None:
-        return cancelled(site, first, second, 1.0, total) or total
-    return total
-
-
-def _rest(site: Site, first: int, second: int) -> Moments | None:
-    """What a difference of sums leaves: (a + b) - a, and a - (a + b)."""
-    left = site.without_part(first, second)
-    if left is not None:
-        return left
-    taken = site.without_part(second, first)
-    return None if taken is None else scaled(taken, -1.0)
-
-
-def _taken_off(site: Site, node: Node) -> tuple[int, int] | None:
-    """The two values of a sum that is a difference: one operand is a negative."""
-    for first, second in ((0, 1), (1, 0)):
-        value, plain = node.inputs[second], node.inputs[first]
-        if value is None or plain is None:
-            continue
-        maker = site.producer(value)
-        if site.transfer(maker) is Transfer.NEGATE and maker.inputs[0] is not None:
-            return plain, maker.inputs[0]
-        if site.transfer(maker) is Transfer.MULTIPLY:
-            for k in range(2):
-                other = site.operand(maker, k)
-                if site.number(site.operand(maker, 1 - k)) == -1.0 and other is not None:
-                    return plain, other
-    return None
-
-
-def _sum(a: Moments, b: Moments) -> Moments:
-    if (a.flags | b.flags) & LOST:
-        return UNKNOWN
-    mean = a.mean + b.mean
-    flags = a.flags & b.flags & (INTEGER | POSITIVE) | (a.flags | b.flags) & MASKED
-    if not b.std:
-        if not _guarded(a, b.mean):
-            return shifted(a, b.mean)
-        rare = 0 if a.flags & TOUCHING else RARE
-        return moments(mean, a.std, b.mean, a.high + b.mean, flags | rare | a.flags & (UNIT | POSITIVE))
-    if not a.std:
-        return _sum(b, a)
-    std = math.sqrt(a.std * a.std + b.std * b.std)
-    high = mean + math.hypot(a.high - a.mean, b.high - b.mean)
-    low = mean - math.hypot(a.mean - a.low, b.mean - b.low)
-    if flags & POSITIVE:
-        low = a.low + b.low if (a.flags | b.flags) & TOUCHING else max(low, a.low + b.low)
-        flags |= a.flags & b.flags & TOUCHING
-    return moments(mean, std, low, high, flags)
-
-
-def _guarded(x: Moments, constant: float) -> bool:
-    """Whether a constant is added for the case that x vanishes: whoever wrote it expects that."""
-    return 0.0 < constant < _GUARD and bool(x.flags & (UNIT | POSITIVE)) and x.low <= constant
-
-
-def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    a, b = xs
-    if (a.flags | b.flags) & LOST:
-        return UNKNOWN
-    if site.is_same(node):
-        return exactly(0.0)
-    first, second = node.inputs
-    assert first is not None and second is not None, "both operands are there"
-    by = site.reduced.get(site.origin[second])
-    if by is not None and by[1] == site.origin[first]:
-        if by[0] is Transfer.EXTREME:
-            return moments(a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0)
-        if by[0] is Transfer.MEAN:
-            return moments(0.0, a.std, a.low - a.mean, a.high - a.mean)
-    step = site.step_of_running_sum(first, second)
-    if step is not None:  # neighbours in a running sum differ by what was added
-        return step
-    rest = _rest(site, first, second)
-    if rest is not None:
-        return rest
-    y = _sum(a, scaled(b, -1.0))
-    return (cancelled(site, first, second, -1.0, y) or y) if a.std and b.std else y
-
-
-def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
-    error = absolute_of(demand, y)
-    if all(x.flags & POSITIVE for x in xs) and y.flags & POSITIVE:
-        return tuple(Demand(error, max(demand.relative, error / (rms(x) or 1.0))) for x in xs)
-    return tuple(tolerated(x, error) for x in xs)
-
-
-def _difference_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
-    """What is left of a difference may be small beside its operands, so no share of theirs will do."""
-    error = absolute_of(demand, y)
-    return tuple(tolerated(x, error) for x in xs)
-
-
-def average(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    return scaled(add(site, node, xs), 1.0 / len(xs))
 
 
 def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -405,9 +285,6 @@ def _steep_demands(
 
 
 LAWS: Laws = {
-    Transfer.ADD: Law(add, _sum_demands),
-    Transfer.AVERAGE: Law(average, _sum_demands),
-    Transfer.SUBTRACT: Law(subtract, _difference_demands),
     Transfer.MULTIPLY: Law(multiply, _product_demands),
     Transfer.DIVIDE: Law(divide, _quotient_demands),
     Transfer.RECIPROCAL: Law(reciprocal, _reciprocal_demands),
