@@ -51,6 +51,13 @@ def test_no_sample_is_3(run, command):
     assert "cannot tell" in ran.out and "the data holds no sample" in ran.out
 
 
+def test_figures_that_judge_nothing_say_so(run):
+    ran = run(*WORDS["compare"], "nan.npz")
+    assert "no output could be judged; the figures below are of what is finite, and judge nothing\n" in ran.out
+    ran = run(*WORDS["compare"], "none.npz")
+    assert "no output could be judged\n" in ran.out and ran.out.endswith("\nno output was computed\n")
+
+
 @pytest.mark.parametrize("command", WORDS)
 def test_good_data_is_0(run, command):
     assert run(*WORDS[command], "good.npz").code == 0

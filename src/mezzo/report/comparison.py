@@ -46,7 +46,7 @@ def report_comparison(layout: Layout, reference: str, model: str, comparison: "C
         blank(),
         *report_verdict(comparison),
         blank(),
-        *report_outputs(layout, comparison.outputs),
+        *report_outputs(layout, comparison),
         *_report_metric(comparison.metric),
         *_report_layers(layout, comparison),
     ]
@@ -66,7 +66,8 @@ def report_verdict(comparison: "Comparison") -> list[RenderableType]:
     )
     because = verdict.because.removeprefix(f"{word}: ")
     if math.isnan(verdict.error.estimate) and not is_faulty:
-        limits = "no output could be judged"
+        shown = "; the figures below are of what is finite, and judge nothing" if comparison.outputs else ""
+        limits = f"no output could be judged{shown}"
     return [
         Text.assemble((word, style), f": {clean(because)}"),
         indented(clean(measured + limits), style="dim"),
@@ -74,10 +75,11 @@ def report_verdict(comparison: "Comparison") -> list[RenderableType]:
     ]
 
 
-def report_outputs(layout: Layout, outputs: "Sequence[Deviation]") -> list[RenderableType]:
+def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableType]:
     """Lay out how the outputs differ, and what is wrong with them whatever the error."""
+    outputs = comparison.outputs
     if not outputs:
-        return [Text("no output computes floats")]
+        return [Text("no output computes floats" if comparison.data.samples else "no output was computed")]
     has_classes = any(output.top1 is not None for output in outputs)
     percent = f"{100 * outputs[0].relative_l2.confidence:g} % interval"
     numbers = ("relative L2", percent, "cosine", "SQNR dB", "ulp")

@@ -80,7 +80,7 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
         parts += [indented(f"the data {found}{seen if not nodes else ''}")]
         parts += report_unknown(unknown)
     if measured.comparison is not None:
-        outputs = report_outputs(layout, measured.comparison.outputs)
+        outputs = report_outputs(layout, measured.comparison)
         parts += [blank(), heading("the check"), *report_verdict(measured.comparison), blank(), *outputs]
     return parts
 

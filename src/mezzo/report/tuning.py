@@ -39,7 +39,7 @@ def report_tuning(
         frontier = report_frontier(layout, measured.frontier, budget, measured.costs, prediction)
         parts += [blank(), heading("the frontier between cost and error"), *frontier]
     if measured.comparison is not None:
-        outputs = report_outputs(layout, measured.comparison.outputs)
+        outputs = report_outputs(layout, measured.comparison)
         parts += [blank(), heading("the check"), *report_verdict(measured.comparison), blank(), *outputs]
     parts += report_high_nodes(layout, plan)
     notes = [*summary.notes, *measured.notes, *(() if measured.comparison is None else measured.comparison.notes)]

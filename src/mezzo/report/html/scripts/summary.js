@@ -4,12 +4,16 @@
 const summary = (account) => [...verdict(account), cards(account)];
 const reasons = (account, goNode) => [...stayedHigh(account, goNode), ...nextSteps(account), ...notes(account)];
 
+// A fault, an infinite error, is judged; NaN is none.
+const isJudged = (told) => told !== undefined && !Number.isNaN(toNumber(told.error.estimate));
+
 function verdict(account) {
   const told = account.errors?.verdict, search = account.search;
   const parts = [];
   const words = { same: "Same answers. ", different: "Not the same answers. ", undecided: "Undecided. ", "cannot tell": "Cannot tell. " };
   const looks = { same: "good", different: "fails" };
-  if (told) parts.push(make("p", { class: `verdict ${looks[told.ruling] ?? "open"}` }, make("strong", {}, words[told.ruling]), sentence(told.because.replace(/^(undecided|cannot tell): /, "")), ` Budget ${figure(told.budget)} (${shown(told.budget_source)}), FP32's own noise ${figure(told.noise)}, on ${plural(account.errors.data.samples, "sample")} of ${shown(account.errors.data.name)}, ${account.errors.run}.`));
+  const held = isJudged(told) ? `Budget ${figure(told.budget)} (${shown(told.budget_source)}), FP32's own noise ${figure(told.noise)}, on` : "No output could be judged on";
+  if (told) parts.push(make("p", { class: `verdict ${looks[told.ruling] ?? "open"}` }, make("strong", {}, words[told.ruling]), sentence(told.because.replace(/^(undecided|cannot tell): /, "")), ` ${held} ${plural(account.errors.data.samples, "sample")} of ${shown(account.errors.data.name)}, ${account.errors.run}.`));
   const isOpen = search?.unknown.length && told?.ruling !== "different";
   if (search) parts.push(make("p", { class: `verdict ${isOpen ? "open" : search.is_within_budget ? "good" : "fails"}` }, make("strong", {}, isOpen ? "Cannot tell whether the budget holds. " : search.is_within_budget ? "Within the budget. " : "Outside the budget. "), `Error ${figure(search.error)}${search.held_out_error === null ? "" : `, on unseen data ${figure(search.held_out_error)}`}, budget ${figure(search.budget)}. `, sentence(`the search ended because ${search.stopped_by}`)));
   const unknown = [...new Set([...(told?.unknown ?? []), ...(search?.unknown ?? []), ...(account.sensitivity?.unknown ?? []), ...(account.ranges?.unknown ?? [])])];
@@ -40,7 +44,7 @@ function cards(account) {
   }
   if (account.errors?.outputs.length) {
     const worst = account.errors.outputs.reduce((a, b) => order(toNumber(b.relative_l2.estimate)) > order(toNumber(a.relative_l2.estimate)) ? b : a);
-    card("Output error", figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : ""));
+    card("Output error", figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : "", isJudged(account.errors.verdict) ? "" : "; of what is finite, and judges nothing"));
   }
   if (account.errors?.metric) card(shown(account.errors.metric.name), `${figure(account.errors.metric.reference, 4)} → ${figure(account.errors.metric.candidate, 4)}`);
   return make("div", { class: "cards" }, made);
