@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -44,7 +45,10 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Reports of the demo model by command, and one of a model with names that mean harm."""
     place = tmp_path_factory.mktemp("reports")
     with np.load(DIGITS / "heldout.npz") as held:
-        np.savez(place / "data.npz", image=held["image"][:64])
+        images = held["image"][:64]
+    np.savez(place / "data.npz", image=images)
+    images[3, 0, 2, 2] = np.nan
+    np.savez(place / "nan.npz", image=images)
     result, given = place / "out.onnx", ["--data", place / "data.npz"]
     model = DIGITS / "digits.onnx"
     commands: dict[str, list[object]] = {
@@ -52,9 +56,12 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "compare": ["compare", model, result, *given, "--quiet"],
         "tune": ["tune", model, place / "tuned.onnx", *given, "--max-error", "3e-4", "--quiet"],
         "strategies": ["strategies", model, "--policy", "tensorflow"],
+        "undecidable": ["compare", model, result, "--data", place / "nan.npz", "--quiet"],
+        "without_data": ["convert", model, place / "other.onnx", "--quiet"],
     }
     for name, words in commands.items():
-        assert main([str(word) for word in [*words, "--report", place / f"{name}.html"]]) == 0
+        code = main([str(word) for word in [*words, "--report", place / f"{name}.html"]])
+        assert code == (3 if name == "undecidable" else 0)
     (place / "hostile.html").write_text(render(account_of(named())), encoding="utf-8")
     return {path.stem: path for path in place.glob("*.html")}
 
@@ -139,8 +146,28 @@ def test_click_opens_a_box_and_tells_why_of_a_node(opened: Opened) -> None:
     opened.click_box("/encoder.0/attention/MatMul")
     opened.click_box(SOFTMAX)
     told = opened.details()
-    for words in ("Softmax", "f32", "Takes exponentials of differences", "Rule softmax: deny", "subnormal", "explain"):
+    for words in ("Softmax", "f16", "Nothing in this region needs f32", "lifted 'softmax'", "subnormal"):
         assert words in told
+    asked = re.search("mezzo explain .*", told)
+    assert asked is not None and "out.onnx" in asked[0], "the source does not know what data decided"
+
+
+@pytest.mark.parametrize("opened", ["without_data"], indirect=True)
+def test_panel_of_a_node_that_stays_high_tells_the_rule(opened: Opened) -> None:
+    opened.run(f"mezzoPage.goNode(mezzoPage.account.byName.get({SOFTMAX!r}))")
+    told = opened.details()
+    for words in ("Softmax", "f32", "Takes exponentials of differences", "Rule softmax: deny", "mezzo explain"):
+        assert words in told
+    asked = re.search("mezzo explain .*", told)
+    assert asked is not None and "digits.onnx" in asked[0]
+
+
+@pytest.mark.parametrize("opened", ["undecidable"], indirect=True)
+def test_summary_gives_no_budget_where_nothing_could_be_judged(opened: Opened) -> None:
+    told = opened.page.inner_text("#summary")
+    assert "Cannot tell. Input 'image' holds NaN in sample 3 of nan.npz" in told
+    assert "No output could be judged on 64 samples of" in told and "Budget" not in told
+    assert "judges nothing" in told
 
 
 def test_cast_is_drawn_and_tells_who_reads_it(opened: Opened) -> None:

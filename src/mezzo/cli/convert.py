@@ -110,7 +110,8 @@ def _tell(
     names = os.fspath(source), os.fspath(result)
     made, picture = converted.plan, converted.picture
     remedies = steps_to_free(source, picture, made, options, plan_file)
-    steps = steps_after_conversion(source, made, options, plan_file)
+    decided = result if converted.measured is not None and converted.measured.data is not None else None
+    steps = steps_after_conversion(source, made, options, plan_file, decided)
     if as_json or report is not None:
         account = describe_conversion(*names, made, converted.summary, converted.measured, machine=find_machine())
         freeing = [(command, why) for command, why in remedies if command is not None]

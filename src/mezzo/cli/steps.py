@@ -18,13 +18,15 @@ from mezzo.report.picture import Remedy, shown_islands
 Steps = list[tuple[str, str]]
 
 
-def steps_after_conversion(source: Path, plan: Plan, options: Options, replayed: Path | None) -> Steps:
-    """What to look at once a model is written."""
+def steps_after_conversion(
+    source: Path, plan: Plan, options: Options, replayed: Path | None, decided: Path | None
+) -> Steps:
+    """What to look at once a model is written. `decided`: the result, where data decided and it alone tells what."""
     steps: Steps = []
     example = choose_example(plan)
     if example is not None:
-        asked = (source, options) if replayed is None else (replayed, Options())
-        steps.append((_ask(asked[0], example.name, asked[1]), _why(example, plan)))
+        told = replayed or decided
+        steps.append((_ask(told or source, example.name, Options() if told else options), _why(example, plan)))
     is_free = replayed is None and not plan.origin  # and no plan, file or own, has decided
     if is_free and options.policy != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
         bolder = replace(options, policy="aggressive")
