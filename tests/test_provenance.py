@@ -265,7 +265,7 @@ def test_what_tuning_decided_is_kept_when_the_file_is_converted_again() -> None:
     assert again.model.SerializeToString() == tuned.SerializeToString()
     first = again.plan.by_name["first"]
     assert first.precision.compute is DType.FLOAT32 and first.rule == "error-budget"
-    assert first.because.startswith("kept: decided when this file was made (tune --max-error 1e-05 with data): in")
+    assert first.because.startswith("kept, as decided when this file was made (tune --max-error 1e-05 with data): in")
     note = "2 nodes are kept in f32, as decided when this file was made (tune --max-error 1e-05 with data)"
     assert note in again.summary.notes
     assert all(node.precision.compute is DType.FLOAT16 for node in _ops(mezzo.convert(_stripped(tuned)).plan))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mezzo.frontends.onnx.model import OnnxModel, Reading
 
 _LONGEST_STEPS = 200
-_KEPT = "kept: decided when this file was made"
+_KEPT = "kept, as decided when this file was made"
 # Options that decide about every node: another of these decides anew. Others are about single nodes, and come on top.
 _DECIDING = ("policy", "strategy", "target", "out_of_range", "assume")
 _ON_TOP = {"include": "[]", "exclude": "[]", "keep_region": "[]", "fix_region": "{}", "io": "keep"}
@@ -172,9 +172,10 @@ def tell_record(model: "OnnxModel") -> tuple[str, ...]:
     operators = [entry for entry in recalled.planned.values() if entry.kind == "op"]
     high = Counter(entry.rule for entry in operators if entry.precision.compute is not low)
     rules = ", ".join(f"{rule} {count}" for rule, count in sorted(high.items(), key=lambda rule: (-rule[1], rule[0])))
-    lines.append(
-        f"{len(operators) - high.total()} operators run in {low}, {high.total()} do not{f': {rules}' if rules else ''}"
-    )
+    count = len(operators) - high.total()
+    running = f"{count} operator{' runs' if count == 1 else 's run'} in {low}"
+    does = "does" if high.total() == 1 else "do"
+    lines.append(f"{running}, {high.total()} {does} not{f': {rules}' if rules else ''}")
     return tuple(lines)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from conftest import Run
 
@@ -35,10 +36,36 @@ def test_show_tells_what_made_a_file_before_its_lines(run: Run, written: Path, l
 def test_explain_tells_why_a_node_of_the_file_was_decided(run: Run, written: Path) -> None:
     ran = run("explain", written, "mm")
     assert ran.code == 0
-    assert "mm (MatMul) runs in f32: kept: decided when this file was made (convert): the user asked so" in ran.out
+    assert "mm (MatMul) runs in f32: kept, as decided when this file was made (convert): the user asked so" in ran.out
     assert "Rule exclude" in ran.out
     chain = json.loads(run("explain", written, "mm", "--json").out)["chain"]
     assert chain[0]["precision"]["compute"] == "f32" and chain[0]["rule"] == "exclude"
+
+
+def test_what_data_decided_is_asked_of_the_result(run: Run, tmp_path: Path) -> None:
+    model, out, data = tmp_path / "model.onnx", tmp_path / "out.onnx", tmp_path / "data.npz"
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[N,8] x) => (float[N,8] y)
+    { [mm] h = MatMul(x, w)  [sm] s = Softmax<axis=-1>(h)  [last] y = MatMul(s, w) }"""
+    made = onnx.parser.parse_model(text)
+    weight = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    made.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
+    onnx.save(made, model)
+    np.savez(data, x=np.random.default_rng(1).standard_normal((64, 8)).astype(np.float32))
+    ran = run("convert", model, out, "--data", data)
+    assert ran.code == 0 and f"mezzo explain {out} " in ran.out and f"mezzo explain {model}" not in ran.out
+    told = run("explain", out, "sm").out
+    assert told.startswith("sm (Softmax) runs in f16: is f16 in the model already, as decided when it was made")
+    assert "deny, the policy alone would keep it high." in told
+    assert f"mezzo explain {model} " in run("convert", model, tmp_path / "other.onnx").out
+
+
+def test_show_counts_one_operator_as_one(run: Run, tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[4,4] x) => (float[4,4] y) { [mm] h = MatMul(x, x)  [sm] y = Softmax<axis=-1>(h) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    assert run("convert", tmp_path / "model.onnx", tmp_path / "out.onnx", "--quiet").code == 0
+    assert run("show", tmp_path / "out.onnx").out.splitlines()[1] == "# 1 operator runs in f16, 1 does not: softmax 1"
 
 
 def test_explain_says_so_where_what_the_file_tells_does_not_fit(run: Run, written: Path) -> None:

@@ -5,6 +5,7 @@ import platform
 import re
 from pathlib import Path
 
+import onnx.parser
 import pytest
 
 from mezzo import discovery
@@ -29,7 +30,7 @@ softmax         1  takes exponentials of differences, which large inputs lose
                    sm
 
 notes
-  without data, inputs are taken to hold: 'x' unit scale (-4 to 4); --assume NAME=LO..HI says otherwise
+  where no data shows it, inputs are taken to hold: 'x' unit scale (-4 to 4); --assume NAME=LO..HI says otherwise
   ONNX Runtime's CPU computes FP16 graphs in FP32: weights take half the space, the speed does not gain.
 
 what runs in which precision
@@ -73,7 +74,7 @@ softmax         1  takes exponentials of differences, which large inputs lose
                    sm
 
 notes
-  without data, inputs are taken to hold: 'x' unit scale (-4 to 4); --assume NAME=LO..HI says otherwise
+  where no data shows it, inputs are taken to hold: 'x' unit scale (-4 to 4); --assume NAME=LO..HI says otherwise
   nothing gains from low precision here, so nothing was changed
 
 every node
@@ -141,6 +142,17 @@ def test_explanation_of_a_saved_plan_needs_no_model(run, folder):
     answer, _, change = ran.out.partition("\nwhat would change it\n")
     assert ran.code == 0 and answer == EXPLANATION.partition("\nwhat would change it\n")[0]
     assert change.startswith("  mezzo convert MODEL OUT --plan plan.json\n")
+
+
+def test_estimate_is_explained_with_what_it_rests_on(run, folder):
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[4,4] x, float[4,4] v) => (float[4,4] y) <float guard = {1e-6}, float back = {1e-5}>
+    { [mm] b = MatMul(v, v)  [max] c = Max(b, guard)  [div] d = Div(x, c)  [mul] y = Mul(d, back) }"""
+    onnx.save(onnx.parser.parse_model(text), "guarded.onnx")
+    ran = run("explain", "guarded.onnx", "mul")
+    assert "reads 'd', which may reach 4e+06, past f16's 65504 (rule may-overflow)" in ran.out
+    assert "Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes" in ran.out
+    assert "inputs are taken to hold: 'x' unit scale (-4 to 4)" in " ".join(run("plan", "guarded.onnx").out.split())
 
 
 def test_interface_is_explained_with_the_option_that_changes_it(run, folder):

@@ -10,6 +10,7 @@ from mezzo.plans import PlannedNode
 from mezzo.policy import Category
 from mezzo.report.layout import blank, dtype_style, heading, indented
 from mezzo.report.names import clean
+from mezzo.structure.estimated import ESTIMATED
 
 _KINDS = {
     "op": "{op}",
@@ -19,6 +20,7 @@ _KINDS = {
     "cast": "a cast the model came with",
     "tie": "a tie that carries values across a body's border",
 }
+_ASSUMED = " Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes; not measured."
 
 
 def report_chain(chain: Sequence[PlannedNode], low: DType) -> list[RenderableType]:
@@ -87,8 +89,9 @@ def _step(place: int, node: PlannedNode, before: PlannedNode | None) -> list[Ren
 
 
 def _spell_rule(node: PlannedNode, low: DType) -> str:
-    wish = f": {_wish(node.category, low)}" if node.category is not None and node.kind == "op" else ""
-    return f"Rule {clean(node.rule)}{wish}."
+    is_low = node.precision.compute is low
+    wish = f": {_wish(node.category, low, is_low)}" if node.category is not None and node.kind == "op" else ""
+    return f"Rule {clean(node.rule)}{wish}.{_ASSUMED if node.rule in ESTIMATED else ''}"
 
 
 def _kind(node: PlannedNode) -> str:
@@ -111,7 +114,7 @@ def _ended(because: str) -> str:
     return f"{text}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
-def _wish(category: Category, low: DType) -> str:
+def _wish(category: Category, low: DType, is_low: bool) -> str:
     match category:
         case Category.ALLOW:
             return f"allow, the policy wants it in {low}"
@@ -120,4 +123,4 @@ def _wish(category: Category, low: DType) -> str:
         case Category.CLEAR:
             return "clear, it only moves values and follows its neighbours"
         case Category.DENY:
-            return "deny, the policy keeps it high"
+            return "deny, the policy alone would keep it high" if is_low else "deny, the policy keeps it high"

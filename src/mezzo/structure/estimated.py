@@ -36,14 +36,15 @@ def overflows(view: View) -> Iterable[Finding]:
         if value in view.limited:
             continue
         name = graph.values[value].name
-        text = f"{name!r} may reach {size:.3g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
+        text = f"may reach {size:.3g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
         maker = _producer(view, value)
         if maker is not None:
-            yield Finding(maker.id, "may-overflow", text)
+            yield Finding(maker.id, "may-overflow", f"{name!r} {text}")
         for use in graph.uses[value]:
             reader = graph.nodes[use.node]
             if reader.signature.inputs[use.operand] is Role.GROUP and view.is_decided(reader):
-                yield Finding(reader.id, "may-overflow", f"reads {text}", None if maker is None else maker.id)
+                cause = None if maker is None else maker.id
+                yield Finding(reader.id, "may-overflow", f"reads {name!r}, which {text}", cause)
 
 
 def coarse(view: View) -> Iterable[Finding]:
@@ -79,7 +80,7 @@ def notes_of(view: View) -> tuple[str, ...]:
     """What the estimates rest on, for people: what inputs were taken to hold, and operators that were not followed."""
     estimates = estimates_of(view)
     taken = [f"{held.name!r} {held.because} ({_span(held.held)})" for held in estimates.assumptions]
-    notes = [f"without data, inputs are taken to hold: {_listed(taken)}; --assume NAME=LO..HI says otherwise"]
+    notes = [f"where no data shows it, inputs are taken to hold: {_listed(taken)}; --assume NAME=LO..HI says otherwise"]
     strange = [op if count == 1 else f"{op} ({count})" for op, count in estimates.not_followed]
     if strange:
         notes.append(
