@@ -100,7 +100,7 @@ try next
 
 EXPLANATION = """\
 sub (Sub) runs in f32: part of a decomposed layer-norm around 'sqrt': its squares overflow, so it stays together.
-  Rule layer-norm: deny, the policy keeps it high.
+  Rule layer-norm: deny, high whatever its neighbours run in.
 
 how it came about
   1. sub (Sub), f32

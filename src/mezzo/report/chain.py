@@ -123,4 +123,5 @@ def _wish(category: Category, low: DType, is_low: bool) -> str:
         case Category.CLEAR:
             return "clear, it only moves values and follows its neighbours"
         case Category.DENY:
-            return "deny, the policy alone would keep it high" if is_low else "deny, the policy keeps it high"
+            does = "the policy alone would keep it high" if is_low else "high whatever its neighbours run in"
+            return f"deny, {does}"
