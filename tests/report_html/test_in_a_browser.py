@@ -170,6 +170,12 @@ def test_summary_gives_no_budget_where_nothing_could_be_judged(opened: Opened) -
     assert "judges nothing" in told
 
 
+@pytest.mark.parametrize("opened", ["tune"], indirect=True)
+def test_search_has_the_first_word(opened: Opened) -> None:
+    told = opened.page.inner_text("#summary")
+    assert 0 < told.index("Within the budget.") < told.index("Same answers.")
+
+
 def test_cast_is_drawn_and_tells_who_reads_it(opened: Opened) -> None:
     opened.run(f"mezzoPage.goNode(mezzoPage.account.byName.get({SOFTMAX!r}))")
     labels = opened.run("mezzoPage.drawing.cy.nodes('.placed').map((node) => node.data('label'))")
