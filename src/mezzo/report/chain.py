@@ -10,7 +10,6 @@ from mezzo.plans import PlannedNode
 from mezzo.policy import Category
 from mezzo.report.layout import blank, dtype_style, heading, indented
 from mezzo.report.names import clean
-from mezzo.structure.estimated import ESTIMATED
 
 _KINDS = {
     "op": "{op}",
@@ -89,6 +88,8 @@ def _step(place: int, node: PlannedNode, before: PlannedNode | None) -> list[Ren
 
 
 def _spell_rule(node: PlannedNode, low: DType) -> str:
+    from mezzo.structure.estimated import ESTIMATED  # every command's start loads this file, and needs no estimates
+
     is_low = node.precision.compute is low
     wish = f": {_wish(node.category, low, is_low)}" if node.category is not None and node.kind == "op" else ""
     return f"Rule {clean(node.rule)}{wish}.{_ASSUMED if node.rule in ESTIMATED else ''}"
