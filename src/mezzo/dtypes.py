@@ -86,6 +86,23 @@ _BITS = {
 }  # fmt: skip
 
 
+# Whether integers of a type have a sign.
+_SIGNED = {
+    DType.INT64: True, DType.INT32: True, DType.INT16: True, DType.INT8: True, DType.INT4: True, DType.INT2: True,
+    DType.UINT64: False, DType.UINT32: False, DType.UINT16: False, DType.UINT8: False, DType.UINT4: False,
+    DType.UINT2: False,
+}  # fmt: skip
+
+
+def integer_span(dtype: DType) -> tuple[int, int] | None:
+    """Smallest and largest integer of a type; None of a type of other things."""
+    is_signed = _SIGNED.get(dtype)
+    if is_signed is None:
+        return None
+    bits = size_bits(dtype)
+    return (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+
+
 def size_bits(dtype: DType) -> int:
     """Bits of one element in memory. Strings count as 64, a pointer."""
     return 64 if dtype is DType.STRING else _BITS.get(dtype, 8)

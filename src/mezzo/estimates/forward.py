@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mezzo.dtypes import FLOATING
+from mezzo.dtypes import integer_span
 from mezzo.estimates.inputs import Assumption, assume
 from mezzo.estimates.laws import Law
 from mezzo.estimates.loops import Loops
@@ -168,7 +168,8 @@ class Forward:
             x = site.held[node.inputs[0]]
             site.origin[value] = site.origin[node.inputs[0]]
             site.kept[value] = site.kept[node.inputs[0]]
-            if site.graph.values[node.inputs[0]].dtype not in FLOATING and not x.flags & LOST:
+            dtype = site.graph.values[node.inputs[0]].dtype
+            if dtype is not None and integer_span(dtype) is not None and not x.flags & LOST:
                 return x._replace(flags=x.flags | INTEGER)
             return x
         facts = site.constant(value)

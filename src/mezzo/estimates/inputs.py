@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mezzo.dtypes import FLOATING, DType
-from mezzo.estimates.moments import HARD, INTEGER, POSITIVE, RAW, SIGMA, TOUCHING, UNIT, Moments, moments
+from mezzo.dtypes import DType, integer_span
+from mezzo.estimates.moments import HARD, INTEGER, POSITIVE, RAW, SIGMA, TOUCHING, UNIT, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
 from mezzo.graph import Kind, Node
@@ -44,17 +44,29 @@ def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> 
         low, high = given[name]
         middle = (low + high) / 2
         flags = RAW | (POSITIVE if low >= 0.0 else 0) | (UNIT if low >= 0.0 and high <= 1.0 else 0)
-        if dtype not in FLOATING:
+        if dtype is not None and integer_span(dtype) is not None:
             flags |= INTEGER
         return Assumption(name, moments(middle, (high - low) / math.sqrt(12.0), low, high, flags), "as asked")
     if dtype is DType.BOOL:
         return Assumption(name, _truth(), "true or false")
-    if dtype not in FLOATING:
-        if _reads_as_mask(site, value):
-            return Assumption(name, _truth(), "reads as a mask of 0 and 1")
-        high = LARGEST_INTEGER
-        return Assumption(name, moments(high / 2, high / 4, 0.0, high, INTEGER | POSITIVE | RAW), "whole numbers")
-    return _float_input(site, name, value)
+    if dtype is DType.STRING:
+        return Assumption(name, UNKNOWN, "text")
+    span = None if dtype is None else integer_span(dtype)
+    if span is None:
+        return _float_input(site, name, value)
+    if _reads_as_mask(site, value):
+        return Assumption(name, _truth(), "reads as a mask of 0 and 1")
+    return Assumption(name, _whole_numbers(span), "whole numbers" if span[1] > LARGEST_INTEGER else f"all of {dtype}")
+
+
+def _whole_numbers(span: tuple[int, int]) -> Moments:
+    """Ids, lengths and positions in wide integers; in narrow ones quantized data, pixels, samples: all there are."""
+    low, high = map(float, span)
+    if high > LARGEST_INTEGER:
+        low, high = 0.0, LARGEST_INTEGER
+        return moments(high / 2, high / 4, low, high, INTEGER | POSITIVE | RAW)
+    flags = INTEGER | RAW | (POSITIVE if low >= 0.0 else 0)
+    return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, flags)
 
 
 def _truth() -> Moments:
@@ -137,7 +149,8 @@ _DEEPEST_FOLD = 4
 
 def _reads_as_mask(site: Site, value: int) -> bool:
     """Whether somebody hides places with it: 1 - m, m times 10,000, or m times data that is no constant."""
-    is_integer = site.graph.values[value].dtype not in FLOATING
+    dtype = site.graph.values[value].dtype
+    is_integer = dtype is not None and integer_span(dtype) is not None
     for node, operand in _readers(site, value):
         transfer = site.transfer(node)
         if transfer is Transfer.SUBTRACT and operand == 1 and _constant_beside(site, node, 1) == 1.0:

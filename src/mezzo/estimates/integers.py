@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from mezzo.dtypes import integer_span
 from mezzo.estimates.curves import threshold_demands
 from mezzo.estimates.laws import Demand, Law, Laws, nothing, tolerated
 from mezzo.estimates.moments import INTEGER, LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, moments, rms, scaled
@@ -21,15 +22,20 @@ def cast(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if str(dtype) == "bool":
         return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT)
     x = xs[0]
-    if str(dtype)[:1] in "iu" and not x.flags & LOST:
-        return x._replace(flags=x.flags | INTEGER)
-    return x
+    span = None if dtype is None else integer_span(dtype)
+    if span is None or x.flags & LOST:
+        return x
+    flags = x.flags | INTEGER
+    if x.low >= span[0] and x.high <= span[1]:
+        return x._replace(flags=flags)
+    low, high = (float(min(max(end, span[0]), span[1])) for end in (x.low, x.high))
+    return moments(x.mean, x.std, low, high, flags)
 
 
 def _cast_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
     result = node.outputs[0]
     dtype = None if result is None else site.graph.values[result].dtype
-    if dtype is None or str(dtype)[:1] not in "iu":
+    if dtype is None or integer_span(dtype) is None:
         return (demand,)
     # Whole numbers must be right; others only where a rounding moves them past the next one.
     x = xs[0]

@@ -6,7 +6,7 @@ Their producers and those readers keep FP32.
 from collections.abc import Iterable, Sequence
 
 from mezzo.estimates import Estimates, estimate
-from mezzo.estimates.moments import INTEGER, Moments
+from mezzo.estimates.moments import INTEGER, LOST, Moments
 from mezzo.graph import Kind, Node, Role
 from mezzo.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
@@ -79,7 +79,8 @@ _NAMED = 4
 def notes_of(view: View) -> tuple[str, ...]:
     """What the estimates rest on, for people: what inputs were taken to hold, and operators that were not followed."""
     estimates = estimates_of(view)
-    taken = [f"{held.name!r} {held.because} ({_span(held.held)})" for held in estimates.assumptions]
+    assumptions = [held for held in estimates.assumptions if not held.held.flags & LOST]
+    taken = [f"{held.name!r} {held.because} ({_span(held.held)})" for held in assumptions]
     notes = [f"where no data shows it, inputs are taken to hold: {_listed(taken)}; --assume NAME=LO..HI says otherwise"]
     strange = [op if count == 1 else f"{op} ({count})" for op, count in estimates.not_followed]
     if strange:
