@@ -201,9 +201,23 @@ def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def threshold_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """Numbers beside a threshold change sides: a share of the spread, and whole numbers must be right."""
+    """Numbers beside a threshold change sides: a share of the spread, and whole numbers must be right. Of a threshold
+    that they do not come near, they may be off by what lies between.
+    """
     spread = max((x.std for x in xs), default=0.0)
-    return tuple(tolerated(x, 0.25 if x.flags & INTEGER else site.tolerance * spread) for x in xs)
+    own = [0.25 if x.flags & INTEGER else site.tolerance * spread for x in xs]
+    if len(xs) == 2:
+        own = [max(error, _gap(site, x, node.inputs[1 - k])) for k, (x, error) in enumerate(zip(xs, own, strict=True))]
+    return tuple(tolerated(x, error) for x, error in zip(xs, own, strict=True))
+
+
+def _gap(site: Site, x: Moments, threshold: int | None) -> float:
+    """How far numbers of x stay away from a constant."""
+    facts = site.constant(threshold)
+    if facts is not None and facts.elements == 1 and facts.has_infinity:
+        return math.inf
+    number = site.number(threshold)
+    return 0.0 if number is None else max(number - x.high, x.low - number, 0.0)
 
 
 LAWS: Laws = {
