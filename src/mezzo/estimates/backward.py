@@ -9,6 +9,7 @@ from mezzo.dtypes import HIGH, Format
 from mezzo.estimates.laws import FINEST, Demand, Law, absolute_of
 from mezzo.estimates.loops import Loops
 from mezzo.estimates.moments import INTEGER, LOST, MASKED, Moments, crosses_zero, largest, rms
+from mezzo.estimates.picking import is_only_picked
 from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
 from mezzo.graph import Kind, Node, Role
@@ -123,13 +124,15 @@ class Backward:
 
     def _trips_that_count(self, tie: Node) -> float:
         """Over how many trips an error lives: all of them, unless the body makes it smaller each time."""
-        trips = float(max(self.loops.trips[tie.id], 1))
+        trips = float(max(self.loops.trips(self.site, tie), 1))
         graph, last = self.site.graph, tie.inputs[-1]
         inside = [v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope]
         if last is None or not inside:
             return trips
         if self.site.origin[last] in inside or self.site.origin[last] == self.site.origin[inside[0]]:
             return 1.0  # the state goes round unchanged
+        if is_only_picked(self.site, inside, last):
+            return 1.0  # what was rounded once is not rounded again
         asked = self._end_of_trip(tie.id)
         end = math.inf if asked.absolute == math.inf else absolute_of(asked, self.site.held[last])
         begin = min(self.absolute[v] for v in inside)

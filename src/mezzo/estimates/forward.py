@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mezzo.dtypes import integer_span
+from mezzo.estimates.counts import COUNTING, note_entries, of_integers
 from mezzo.estimates.inputs import Assumption, assume
 from mezzo.estimates.laws import Law
-from mezzo.estimates.loops import Loops
+from mezzo.estimates.loops import Loops, note_trips
 from mezzo.estimates.moments import (
     BELIEVABLE,
     CONSTANT,
@@ -21,6 +22,7 @@ from mezzo.estimates.moments import (
     largest,
     moments,
 )
+from mezzo.estimates.shapes import derive_shape
 from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
 from mezzo.graph import ConstantFacts, Kind, Node
@@ -122,11 +124,15 @@ class Forward:
                 site.reduced[result] = by
         elif transfer in _REMEMBERED and node.inputs[0] is not None:
             site.reduced[result] = (transfer, site.origin[node.inputs[0]])
-        site.derive_shape(node)
+        derive_shape(site, node)
+        if site.graph.values[result].dtype in COUNTING:
+            note_entries(site, node)
 
     def _stranger(self, node: Node) -> None:
         if node.signature.dtype is not None:
             self.strangers[node.op] = self.strangers.get(node.op, 0) + 1
+        if node.op == "Loop":
+            note_trips(self.site, node)
         for value in node.outputs:
             if value is not None:
                 self.site.held[value] = self.loops.counter(self.site, node, value)
@@ -137,20 +143,22 @@ class Forward:
         """An operand of a function that no tie carries, an integer: the value itself."""
         site, outer = self.site, self.site.graph.entered[value]
         site.held[value], site.origin[value], site.kept[value] = site.held[outer], site.origin[outer], site.kept[outer]
-        shape = site.shape(outer)
+        shape, entries = site.shape(outer), site.entries(outer)
         if shape is not None:
             site.derived[value] = shape
+        if entries is not None:
+            site.counts[value] = entries
 
     def _tie(self, node: Node) -> None:
         site = self.site
         state = self.loops.state(node)
-        parts = [site.held[value] for value in node.inputs if value is not None and (state is None)]
-        estimate = state if state is not None else hull(parts) if parts else UNKNOWN
-        if state is None and self.loops.is_loop(node) and node.inputs[0] is not None:
-            estimate = site.held[node.inputs[0]]
+        if state is None:
+            operands = node.inputs[:1] if self.loops.is_loop(node) else node.inputs
+            parts = [site.held[value] for value in operands if value is not None]
+            state = (hull(parts) if parts else UNKNOWN,) * 2
         for value in node.outputs:
             if value is not None:
-                site.held[value] = estimate
+                site.held[value] = state[site.graph.values[value].scope == node.scope]
         if len(node.inputs) == 1 and node.inputs[0] is not None:
             for value in node.outputs:
                 if value is not None:
@@ -159,8 +167,9 @@ class Forward:
                         site.kept[value] = site.kept[node.inputs[0]]
                     if node.inputs[0] in site.reduced:
                         site.reduced[value] = site.reduced[node.inputs[0]]
-        if node.outputs:
-            site.derive_shape(node)
+        if node.outputs and node.inputs:
+            note_trips(site, node)
+            derive_shape(site, node)
 
     def _source(self, node: Node, value: int) -> Moments:
         site = self.site
@@ -177,10 +186,7 @@ class Forward:
             return UNKNOWN if value in site.clamped else of_constant(facts)
         numbers = site.graph.integers.get(value)
         if numbers:
-            middle = sum(numbers) / len(numbers)
-            std = math.sqrt(sum((n - middle) ** 2 for n in numbers) / len(numbers))
-            flags = INTEGER | CONSTANT | (POSITIVE if min(numbers) >= 0 else 0)
-            return moments(middle, std, float(min(numbers)), float(max(numbers)), flags)
+            return of_integers(numbers)
         return UNKNOWN
 
 

@@ -1,13 +1,16 @@
 """State that loops carry: how it grows over the trips, and how far its errors add up."""
 
+import math
 from dataclasses import dataclass, field
 
-from mezzo.estimates.moments import INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
-from mezzo.estimates.site import Site
+from mezzo.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
+from mezzo.estimates.site import Axis, Site
 from mezzo.graph import Graph, Kind, Node
 
 # A trip count that is data.
 OPEN_TRIPS = 10_000
+# A constant past this stands for "until the condition fails".
+_MOST_TRIPS = 1 << 40
 
 
 @dataclass
@@ -15,9 +18,8 @@ class Loops:
     """The loop states of a graph, by tie. `history` are the estimates before the first trip, after it, and so on."""
 
     ties: dict[int, Node]
-    trips: dict[int, int]
     history: dict[int, list[Moments]] = field(default_factory=dict)
-    settled: dict[int, Moments] = field(default_factory=dict)
+    settled: dict[int, tuple[Moments, Moments]] = field(default_factory=dict)
 
     @property
     def sweeps(self) -> int:
@@ -27,8 +29,10 @@ class Loops:
     def is_loop(self, node: Node) -> bool:
         return node.id in self.ties
 
-    def state(self, node: Node) -> Moments | None:
-        """What a tie's state is taken to be in this sweep; None outside loops and in the first sweep."""
+    def state(self, node: Node) -> tuple[Moments, Moments] | None:
+        """What a tie's state is taken to be in this sweep, inside and after the loop; None outside loops and in the
+        first sweep.
+        """
         return self.settled.get(node.id)
 
     def advance(self, site: Site) -> None:
@@ -37,46 +41,79 @@ class Loops:
             before, after = node.inputs[0], node.inputs[-1]
             seen = self.history.setdefault(number, [UNKNOWN if before is None else site.held[before]])
             seen.append(UNKNOWN if after is None else site.held[after])
-            self.settled[number] = seen[-1] if len(seen) < 3 else extrapolated(seen[-3:], self.trips[number])
+            trips = self.trips(site, node)
+            is_known = len(seen) > 2
+            self.settled[number] = (
+                (_after(seen, max(trips - 1, 0)), _after(seen, trips)) if is_known else (seen[-1], seen[-1])
+            )
+
+    def trips(self, site: Site, tie: Node) -> int:
+        """How often the loop of a state runs."""
+        owner = _owner(site.graph, tie)
+        return OPEN_TRIPS if owner is None else site.trips.get(owner, OPEN_TRIPS)
 
     def counter(self, site: Site, node: Node, value: int) -> Moments:
         """What a control node makes itself: a Loop's iteration number, else nothing known."""
         is_first = (node.outputs and value == node.outputs[0]) or site.graph.values[value].scope != node.scope
         if node.op == "Loop" and is_first and str(site.graph.values[value].dtype) == "i64":
-            trips = float(max(_trip_count(site, node), 1))
+            trips = float(max(site.trips.get(node.id, OPEN_TRIPS), 1))
             return moments(trips / 2, trips / 3, 0.0, trips, INTEGER | POSITIVE)
         return UNKNOWN
 
 
-def _trip_count(site: Site, node: Node) -> int:
-    """How often a Loop runs: its trip count where that is a constant."""
-    numbers = site.integers(node.inputs[0]) if node.inputs else None
-    return min(max(numbers[0], 0), 1 << 40) if numbers else OPEN_TRIPS
+def note_trips(site: Site, node: Node) -> None:
+    """Note how often a loop runs, where the node itself says so: by a Loop's trip count, by the axis that a tie of a
+    Scan slices.
+    """
+    axis = site.scanned.get(node.id)
+    if node.op == "Loop":
+        numbers = site.integers(site.operand(node, 0))
+        if numbers:
+            _limit(site, node.id, min(max(numbers[0], 0), _MOST_TRIPS))
+    elif axis is not None:
+        _limit(site, axis.loop, site.length(node.outputs[0] if axis.leaves else node.inputs[0], axis.place))
+
+
+def _limit(site: Site, loop: int, trips: int | None) -> None:
+    if trips is not None:
+        site.trips[loop] = min(site.trips.get(loop, trips), trips)
 
 
 def find_loops(site: Site) -> Loops:
     """Find the ties that carry state round a loop: they use a value that is made after them."""
     graph = site.graph
     ties: dict[int, Node] = {}
-    lengths: dict[int, int] = {}  # by Scan: the length of the axis it slices
-    sliced: dict[int, int] = {}  # by Scan: how many of its slices were seen
+    places: dict[tuple[int, bool], int] = {}  # by loop: how many ties hand slices into its body, or out of it
     if len(graph.scopes) == 1:
-        return Loops(ties, {})
+        return Loops(ties)
     for node in graph.nodes:
         if node.kind is not Kind.TIE or not node.inputs:
             continue
         last = node.inputs[-1]
         if len(node.inputs) > 1 and last is not None and graph.values[last].producer > node.id:
             ties[node.id] = node
-            continue
-        owner = _owner(graph, node)
-        if owner is not None and graph.nodes[owner].op == "Scan":
-            axes = graph.nodes[owner].attributes.get("scan_input_axes")
-            place = sliced[owner] = sliced.get(owner, -1) + 1
-            length = site.length(last, axes[place] if isinstance(axes, tuple) and place < len(axes) else 0)
-            if length is not None:
-                lengths.setdefault(owner, length)
-    return Loops(ties, {number: _trips(site, node, lengths) for number, node in ties.items()})
+        elif len(node.inputs) == 1 and last is not None:
+            _note_axis(site, node, last, places)
+    return Loops(ties)
+
+
+def _note_axis(site: Site, tie: Node, value: int, places: dict[tuple[int, bool], int]) -> None:
+    """Note along which axis a tie hands slices into a body, or puts together what leaves one: its length is the number
+    of trips.
+    """
+    graph = site.graph
+    leaves = graph.values[value].scope != tie.scope
+    owner = graph.scopes[graph.values[value].scope].owner if leaves else _owner(graph, tie)
+    loop = None if owner is None else graph.nodes[owner]
+    if loop is None or not (loop.op == "Scan" or (loop.op == "Loop" and leaves)):
+        return
+    place = places[loop.id, leaves] = places.get((loop.id, leaves), -1) + 1
+    axes = loop.attributes.get("scan_output_axes" if leaves else "scan_input_axes")
+    axis = axes[place] if isinstance(axes, tuple) and place < len(axes) else 0
+    has_batches = loop.op == "Scan" and bool(loop.inputs)  # Scan-8, which takes lengths first
+    site.scanned[tie.id] = Axis(loop.id, axis + has_batches, leaves, has_batches)
+    if leaves:
+        note_trips(site, tie)
 
 
 def _owner(graph: Graph, tie: Node) -> int | None:
@@ -85,20 +122,14 @@ def _owner(graph: Graph, tie: Node) -> int | None:
     return None if inside is None else graph.scopes[graph.values[inside].scope].owner
 
 
-def _trips(site: Site, tie: Node, lengths: dict[int, int]) -> int:
-    owner = _owner(site.graph, tie)
-    if owner is None:
-        return OPEN_TRIPS
-    node = site.graph.nodes[owner]
-    return _trip_count(site, node) if node.op == "Loop" else lengths.get(owner, OPEN_TRIPS)
-
-
-def extrapolated(seen: list[Moments], trips: int) -> Moments:
-    """What becomes of a state after all trips, from three estimates of it in a row."""
-    first, second, third = seen
+def _after(seen: list[Moments], trips: int) -> Moments:
+    """What becomes of a state after so many trips; `seen` are the estimates before the first, after it and so on."""
+    if trips < len(seen):
+        return seen[trips]
+    first, second, third = seen[-3:]
     if (first.flags | second.flags | third.flags) & LOST:
         return UNKNOWN
-    left = max(trips - 2, 0)
+    left = trips + 1 - len(seen)
     mean = third.mean + _series(second.mean - first.mean, third.mean - second.mean, left)
     variance = third.std**2 + _series(second.std**2 - first.std**2, third.std**2 - second.std**2, left)
     std = max(variance, 0.0) ** 0.5
@@ -111,11 +142,16 @@ def extrapolated(seen: list[Moments], trips: int) -> Moments:
 
 
 def _series(first: float, second: float, left: int) -> float:
-    """What further steps add up to, if each is to the one before as the second is to the first."""
+    """What further steps add up to, if each is to the one before as the second is to the first.
+
+    What would leave all belief behind does not in a model that works in FP32: it is taken to add up.
+    """
     if not second or not left:
         return 0.0
-    ratio = min(max(second / first if first else 1.0, 0.0), 1.2)
-    if abs(ratio - 1.0) < 1e-9:
+    ratio = max(second / first if first else 1.0, 0.0)
+    if abs(ratio - 1.0) < 1e-9 or (ratio > 1.0 and math.log(abs(second)) + left * math.log(ratio) > _BEYOND_BELIEF):
         return second * left
-    power = ratio ** min(left, 400)
-    return second * ratio * (1.0 - power) / (1.0 - ratio)
+    return second * ratio * (1.0 - ratio**left) / (1.0 - ratio)
+
+
+_BEYOND_BELIEF = 2.0 * math.log(BELIEVABLE)  # of a variance

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mezzo.estimates.moments import LOST, MASKED, UNKNOWN, Moments
 from mezzo.facts import OpFacts, Transfer
-from mezzo.graph import ConstantFacts, Graph, Kind, Node
+from mezzo.graph import ConstantFacts, Graph, Node
 
 # Open dimensions count as this long where numbers are summed along them.
 OPEN_LENGTH = 256
@@ -14,6 +15,16 @@ OPEN_LENGTH = 256
 OPEN_POSITIONS = 4096
 
 Shape = tuple[int | None, ...]
+Entries = tuple[int | None, ...]
+
+
+class Axis(NamedTuple):
+    """Along which axis a loop takes a value apart, or puts one together. `has_batches`: within each of a batch."""
+
+    loop: int
+    place: int
+    leaves: bool
+    has_batches: bool
 
 
 @dataclass
@@ -35,7 +46,10 @@ class Site:
     reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
     tangents: dict[int, Mapping[int, float]] = field(default_factory=dict)  # see mezzo.estimates.tangents
     clamped: set[int] = field(default_factory=set)  # constants of which nothing follows
-    derived: dict[int, Shape] = field(default_factory=dict)
+    derived: dict[int, Shape] = field(default_factory=dict)  # see mezzo.estimates.shapes
+    counts: dict[int, Entries] = field(default_factory=dict)  # see mezzo.estimates.counts
+    trips: dict[int, int] = field(default_factory=dict)  # by loop: how often it runs, where that is known
+    scanned: dict[int, Axis] = field(default_factory=dict)  # by tie that hands slices into a body or out of it
     parts: dict[int, tuple[tuple[int, Moments], ...]] = field(default_factory=dict)
 
     def transfer(self, node: Node) -> Transfer | None:
@@ -46,8 +60,8 @@ class Site:
         """Shape of a value as far as it is known: what the front end tells, else what the walk derived."""
         if value is None:
             return None
-        known = self.graph.shapes.get(value)
-        return self.derived.get(value) if known is None else known
+        derived = self.derived.get(value)
+        return self.graph.shapes.get(value) if derived is None else derived
 
     def constant(self, value: int | None) -> ConstantFacts | None:
         """Facts of a floating constant, seen through moves and casts."""
@@ -63,9 +77,21 @@ class Site:
         x = self.held[value]
         return x.mean if x.low == x.high and not x.flags & (LOST | MASKED) else None
 
+    def entries(self, value: int | None) -> Entries | None:
+        """The whole numbers of a small value that shapes and constants make, None for each that is open."""
+        if value is None:
+            return None
+        counted = self.counts.get(value)
+        return self.graph.integers.get(value) if counted is None else counted
+
     def integers(self, value: int | None) -> tuple[int, ...] | None:
-        """The whole numbers of a small integer constant."""
-        return None if value is None else self.graph.integers.get(self.origin[value])
+        """The same where all of them are known, seen through moves."""
+        if value is None:
+            return None
+        numbers = [entry for entry in self.counts.get(value, ()) if entry is not None]
+        if numbers:
+            return tuple(numbers) if len(numbers) == len(self.counts[value]) else None
+        return self.graph.integers.get(self.origin[value])
 
     def operand(self, node: Node, index: int) -> int | None:
         return node.inputs[index] if index < len(node.inputs) else None
@@ -168,55 +194,3 @@ class Site:
             if size is not None:
                 return max(size, 1)
         return OPEN_LENGTH
-
-    # -- shapes that the front end does not know -------------------------------------------------------------------
-
-    def derive_shape(self, node: Node) -> None:
-        """Work out the shape of a node's first result from its operands' where the front end told none (bodies of
-        functions); leave it open where that takes more than a look.
-        """
-        result = node.outputs[0]
-        if result is None or self.graph.shapes.get(result) is not None:
-            return
-        shapes = [self.shape(value) for value in node.inputs]
-        try:
-            shape = self._shape_of_result(node, shapes)
-        except (IndexError, TypeError):  # bodies may take a name for another value, whose rank is another
-            shape = None
-        if shape is not None:
-            self.derived[result] = shape
-            if node.kind is Kind.TIE:
-                for other in node.outputs:
-                    if other is not None:
-                        self.derived[other] = shape
-
-    def _shape_of_result(self, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-        first = shapes[0] if shapes else None
-        transfer = self.transfer(node)
-        if transfer in _REDUCTIONS and first is not None:
-            axes = self.reduced_axes(node)
-            keeps = node.attributes.get("keepdims", 1) if node.attributes else 1
-            at = {axis % len(first) for axis in axes} if axes is not None and first else set(range(len(first)))
-            if keeps or node.op.startswith("Global"):
-                return tuple(1 if k in at else size for k, size in enumerate(first))
-            return tuple(size for k, size in enumerate(first) if k not in at)
-        if transfer is Transfer.CONTRACT and node.op == "MatMul":
-            second = shapes[1] if len(shapes) > 1 else None
-            return None if not first or not second or len(second) < 2 else (*first[:-1], second[-1])
-        if transfer is Transfer.MOVE and node.op == "Transpose" and first is not None:
-            order = node.attributes.get("perm") if node.attributes else None
-            return tuple(first[k] for k in order) if isinstance(order, tuple) else tuple(reversed(first))
-        if transfer in _RESHAPING or (transfer is None and node.kind is Kind.OP):
-            return first if node.op in ("Identity", "Dropout", "Cast") else None
-        known = [shape for shape in shapes if shape is not None]
-        return max(known, key=len) if known else None
-
-
-_REDUCTIONS = frozenset(
-    {Transfer.SUM, Transfer.MEAN, Transfer.EXTREME, Transfer.SUM_OF_SQUARES, Transfer.L1_NORM, Transfer.L2_NORM,
-     Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
-)  # fmt: skip
-_RESHAPING = frozenset(
-    {Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE,
-     Transfer.RANGE, Transfer.ONE_HOT, Transfer.FILL, Transfer.POOL, Transfer.ATTENTION, Transfer.RECURRENT}
-)  # fmt: skip
