@@ -53,6 +53,8 @@ def _hard_sigmoid(t: float) -> float:
     return min(max(0.2 * t + 0.5, 0.0), 1.0)
 
 
+# Standard deviation of what rounding to whole numbers takes off.
+_STEP_SPREAD = 12.0**-0.5
 # Past this the functions that saturate are within 1e-4 of their bounds.
 _SATURATED = 9.0
 
@@ -191,7 +193,10 @@ def _join(a: Moments, b: Moments) -> Moments:
 
 def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
-    return x if x.flags & LOST else moments(x.mean, x.std, x.low, x.high, INTEGER | x.flags & POSITIVE)
+    if x.flags & LOST:
+        return x
+    off = 0.0 if x.flags & INTEGER else _STEP_SPREAD  # what is cut off is anything between 0 and 1
+    return moments(x.mean, math.hypot(x.std, off), x.low, x.high, INTEGER | x.flags & POSITIVE)
 
 
 def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -204,6 +209,14 @@ def threshold_demands(
     """Numbers beside a threshold change sides: a share of the spread, and whole numbers must be right."""
     spread = max((x.std for x in xs), default=0.0)
     return tuple(tolerated(x, 0.25 if x.flags & INTEGER else site.tolerance * spread) for x in xs)
+
+
+def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """An error moves as large a share of the numbers past a step, each by one: of that the root is the mean error."""
+    (asked,) = threshold_demands(site, node, xs, y, demand)
+    if asked is None or xs[0].flags & INTEGER or demand.absolute >= 1.0:
+        return (asked,)
+    return (tolerated(xs[0], min(asked.absolute, demand.absolute**2)),)
 
 
 LAWS: Laws = {
@@ -220,7 +233,7 @@ LAWS: Laws = {
     Transfer.CLIP: Law(clip, passed),
     Transfer.MAXIMUM: Law(maximum, passed),
     Transfer.MINIMUM: Law(minimum, passed),
-    Transfer.STEP: Law(step, threshold_demands),
+    Transfer.STEP: Law(step, _step_demands),
     Transfer.ABOVE: Law(truth, threshold_demands),
     Transfer.BELOW: Law(truth, threshold_demands),
     Transfer.TRUTH: Law(truth, threshold_demands),

@@ -27,13 +27,11 @@ from mezzo.graph import ConstantFacts, Kind, Node
 
 # Reductions whose results others are recognised by.
 _REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
-# Operands smaller than this that make a result past belief have made it overflow; larger ones were lost before.
-_SANE = 1e5
 
 
 @dataclass
 class Forward:
-    """What the walk found. `blown`: values that pass belief although their operands are sane."""
+    """What the walk found. `blown`: values that pass belief although their operands do not."""
 
     site: Site
     laws: Mapping[Transfer, Law]
@@ -100,7 +98,7 @@ class Forward:
         if result is None:
             return
         if not -BELIEVABLE < y.low <= y.high < BELIEVABLE:
-            if not any(x.flags & LOST for x in xs) and all(largest(x) < _SANE for x in xs):
+            if not any(x.flags & LOST for x in xs):
                 self.blown[result] = largest(y)
             y = UNKNOWN
         held[result] = y

@@ -149,9 +149,15 @@ def _reads_as_mask(site: Site, value: int) -> bool:
                 return True
             if is_integer and beside is None:
                 return True
-        elif transfer in (Transfer.SUM, Transfer.RUNNING_SUM) and is_integer:
+        elif transfer in (Transfer.SUM, Transfer.RUNNING_SUM) and is_integer and not _is_list(site, value):
             return True
     return False
+
+
+def _is_list(site: Site, value: int) -> bool:
+    """Whether a value has one axis: a mask has one for the batch, too; lengths and counts have not."""
+    shape = site.shape(value)
+    return shape is not None and len(shape) == 1
 
 
 def _leads_to_mask(site: Site, node: Node) -> bool:

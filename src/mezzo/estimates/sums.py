@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, tolerated
 from mezzo.estimates.moments import (
@@ -15,13 +16,14 @@ from mezzo.estimates.moments import (
     UNKNOWN,
     Moments,
     exactly,
+    hull,
     moments,
     rms,
     scaled,
     shifted,
 )
 from mezzo.estimates.site import Site
-from mezzo.estimates.tangents import cancelled
+from mezzo.estimates.tangents import cancelled, is_complement
 from mezzo.facts import Transfer
 from mezzo.graph import Node
 
@@ -41,6 +43,9 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
             rest = _rest(site, plain, part) if step is None else step
             if rest is not None:
                 return rest
+        blended = _blend(site, node)
+        if blended is not None:
+            return blended
         site.note_parts(node, xs)
     for x in xs[1:]:
         total = _sum(total, x)
@@ -74,6 +79,26 @@ def _taken_off(site: Site, node: Node) -> tuple[int, int] | None:
                 if site.number(site.operand(maker, 1 - k)) == -1.0 and other is not None:
                     return plain, other
     return None
+
+
+def _blend(site: Site, node: Node) -> Moments | None:
+    """What m a + (1 - m) b holds where m is a mask: numbers of a and numbers of b."""
+    made = [site.producer(site.kept[value]) for value in node.inputs if value is not None]
+    if any(site.transfer(maker) is not Transfer.MULTIPLY for maker in made):
+        return None
+    for one, other in product(_masked(site, made[0]), _masked(site, made[1])):
+        if is_complement(site, one[0], other[0]):
+            return hull([site.held[one[1]], site.held[other[1]]])
+    return None
+
+
+def _masked(site: Site, node: Node) -> list[tuple[int, int]]:
+    """The factors of a product by a mask: the mask, and what it hides."""
+    first, second = node.inputs
+    if first is None or second is None:
+        return []
+    pairs = (first, second), (second, first)
+    return [pair for pair in pairs if site.held[pair[0]].flags & (UNIT | INTEGER) == UNIT | INTEGER]
 
 
 def _sum(a: Moments, b: Moments) -> Moments:
