@@ -123,7 +123,8 @@ def _quotient(a: Moments, b: Moments) -> Moments:
     if b.flags & RARE:
         near = max(near, _RARELY * typical)
     sign = -1.0 if b.high < 0.0 else 1.0
-    mean, std = sign * a.mean / typical, rms(a) / typical
+    mean, spread = sign * a.mean / typical, min(b.std / typical, 1.0)
+    std = math.hypot(a.std, spread * rms(a)) / typical
     most = largest(a) / near
     low = 0.0 if a.low >= 0.0 and sign > 0.0 and not crosses_zero(b) else -most
     if a.low > 0.0 and not low:

@@ -76,7 +76,7 @@ def _curve(f: Curve, flags: int = 0) -> Law:
     def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
         # What saturates is off, and so is its complement, by no larger share of itself than its operand is in all.
         steepness = slope(f, xs[0])
-        floor = 0.5 * site.tolerance if flags & HARD else 0.0
+        floor = 0.5 * site.tolerance if flags & HARD and largest(xs[0]) > _SATURATED else 0.0
         return (tolerated(xs[0], max(demand.absolute / max(steepness, 1e-3), floor)),)
 
     return Law(forward, backward)

@@ -28,11 +28,12 @@ _FARTHEST_ANGLE = 12
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What an input is taken to hold, and why."""
+    """What an input is taken to hold, and why. `is_rescaled`: because of a factor alone, which may make it small."""
 
     name: str
     held: Moments
     because: str
+    is_rescaled: bool = False
 
 
 def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> Assumption:
@@ -80,7 +81,7 @@ def _float_input(site: Site, name: str, value: int) -> Assumption:
         return Assumption(name, held, "positive numbers of unit scale")
     reach = SIGMA * scale
     held = moments(offset, scale, offset - reach, offset + reach, RAW)
-    return Assumption(name, held, why or "unit scale")
+    return Assumption(name, held, why or "unit scale", bool(why) and abs(offset) <= _OFFSET * scale)
 
 
 def _readers(site: Site, value: int) -> Iterator[tuple[Node, int]]:

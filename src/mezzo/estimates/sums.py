@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from itertools import product
 
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, tolerated
+from mezzo.estimates.likeness import apart
 from mezzo.estimates.moments import (
     INTEGER,
     LOST,
     MASKED,
     POSITIVE,
     RARE,
+    SIGMA,
     TOUCHING,
     UNIT,
     UNKNOWN,
@@ -32,7 +34,7 @@ _GUARD = 1e-3
 
 
 def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    total = xs[0]
+    total, taken = xs[0], None
     if len(xs) == 2:
         if site.is_same(node):
             return scaled(total, 2.0)
@@ -43,7 +45,7 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
             rest = _rest(site, plain, part) if step is None else step
             if rest is not None:
                 return rest
-        blended = _blend(site, node)
+        blended = _blend(site, *node.inputs)
         if blended is not None:
             return blended
         site.note_parts(node, xs)
@@ -51,6 +53,8 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         total = _sum(total, x)
     first, second = site.operand(node, 0), site.operand(node, 1)
     if len(xs) == 2 and xs[0].std and xs[1].std and first is not None and second is not None:
+        if taken is not None and not total.flags & LOST:
+            return _difference(site, *taken, total)
         return cancelled(site, first, second, 1.0, total) or total
     return total
 
@@ -81,9 +85,9 @@ def _taken_off(site: Site, node: Node) -> tuple[int, int] | None:
     return None
 
 
-def _blend(site: Site, node: Node) -> Moments | None:
+def _blend(site: Site, *terms: int | None) -> Moments | None:
     """What m a + (1 - m) b holds where m is a mask: numbers of a and numbers of b."""
-    made = [site.producer(site.kept[value]) for value in node.inputs if value is not None]
+    made = [site.producer(site.kept[value]) for value in terms if value is not None]
     if any(site.transfer(maker) is not Transfer.MULTIPLY for maker in made):
         return None
     for one, other in product(_masked(site, made[0]), _masked(site, made[1])):
@@ -141,6 +145,10 @@ def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
             return moments(a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0)
         if by[0] is Transfer.MEAN:
             return moments(0.0, a.std, a.low - a.mean, a.high - a.mean)
+    negated = site.producer(site.kept[second])
+    blended = _blend(site, first, *negated.inputs) if site.transfer(negated) is Transfer.NEGATE else None
+    if blended is not None:
+        return blended
     step = site.step_of_running_sum(first, second)
     if step is not None:  # neighbours in a running sum differ by what was added
         return step
@@ -148,7 +156,17 @@ def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if rest is not None:
         return rest
     y = _sum(a, scaled(b, -1.0))
-    return (cancelled(site, first, second, -1.0, y) or y) if a.std and b.std else y
+    return _difference(site, first, second, y) if a.std and b.std else y
+
+
+def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
+    """What two values leave of one another; `y` takes them for independent."""
+    left = cancelled(site, first, second, -1.0, y)
+    size = apart(site, first, second) if left is None else None
+    if size is None:
+        return left or y
+    mean = min(max(y.mean, -size), size)
+    return moments(mean, size, max(y.low, mean - SIGMA * size), min(y.high, mean + SIGMA * size), y.flags)
 
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
