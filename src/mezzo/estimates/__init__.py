@@ -112,11 +112,9 @@ def _walk(
         and graph.values[number].dtype is HIGH
         and number not in graph.constants
     ]
-    beyond = {**forward.peaks, **forward.blown}
+    beyond = {number: size for number, size in forward.peaks.items() if size >= limit} | forward.blown
     seen = {number for number, _ in overflowing}
-    overflowing += [
-        (n, size) for n, size in beyond.items() if size >= limit and n not in seen and graph.values[n].dtype is HIGH
-    ]
+    overflowing += [(n, size) for n, size in beyond.items() if n not in seen and graph.values[n].dtype is HIGH]
     return Estimates(
         site.held,
         tuple(forward.assumptions[value] for value in sorted(forward.assumptions)),

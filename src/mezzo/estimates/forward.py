@@ -33,8 +33,8 @@ _PEAK = 1e4
 
 @dataclass
 class Forward:
-    """What the walk found. `peaks`: what was large in the first trips of loops. `blown`: values that pass belief although
-    what is known of their operands does not.
+    """What the walk found. `peaks`: what was large in the first trips of loops. `blown`: values that pass belief
+    although what is known of their operands does not.
     """
 
     site: Site
@@ -135,9 +135,8 @@ class Forward:
         self.blown[result] = largest(y)
         if not all(largest(x) < BELIEVABLE for x in xs):
             return UNKNOWN
-        return moments(
-            min(max(y.mean, -BELIEVABLE), BELIEVABLE), y.std, max(y.low, -BELIEVABLE), min(y.high, BELIEVABLE), y.flags
-        )
+        low, high = max(min(y.low, 0.5 * BELIEVABLE), -BELIEVABLE), min(max(y.high, -0.5 * BELIEVABLE), BELIEVABLE)
+        return moments(min(max(y.mean, low), high), y.std, low, high, y.flags)
 
     def _note_peaks(self) -> None:
         """Remember what is large while a state is still what it starts with."""

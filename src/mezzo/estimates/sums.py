@@ -34,27 +34,21 @@ _GUARD = 1e-3
 
 
 def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    total, taken = xs[0], None
     if len(xs) == 2:
         if site.is_same(node):
-            return scaled(total, 2.0)
+            return scaled(xs[0], 2.0)
         taken = _taken_off(site, node)
         if taken is not None:
-            plain, part = taken
-            step = site.step_of_running_sum(plain, part)
-            rest = _rest(site, plain, part) if step is None else step
-            if rest is not None:
-                return rest
+            return _less(site, *taken)
         blended = _blend(site, *node.inputs)
         if blended is not None:
             return blended
         site.note_parts(node, xs)
+    total = xs[0]
     for x in xs[1:]:
         total = _sum(total, x)
     first, second = site.operand(node, 0), site.operand(node, 1)
     if len(xs) == 2 and xs[0].std and xs[1].std and first is not None and second is not None:
-        if taken is not None and not total.flags & LOST:
-            return _difference(site, *taken, total)
         return cancelled(site, first, second, 1.0, total) or total
     return total
 
@@ -132,13 +126,18 @@ def _guarded(x: Moments, constant: float) -> bool:
 
 
 def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    a, b = xs
-    if (a.flags | b.flags) & LOST:
-        return UNKNOWN
-    if site.is_same(node):
-        return exactly(0.0)
     first, second = node.inputs
     assert first is not None and second is not None, "both operands are there"
+    return _less(site, first, second)
+
+
+def _less(site: Site, first: int, second: int) -> Moments:
+    """One value less another, however the difference is written."""
+    a, b = site.held[first], site.held[second]
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    if site.kept[first] == site.kept[second]:
+        return exactly(0.0)
     by = site.reduced.get(site.origin[second])
     if by is not None and by[1] == site.origin[first]:
         if by[0] is Transfer.EXTREME:
