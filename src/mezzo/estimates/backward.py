@@ -53,17 +53,20 @@ class Backward:
     endurance: dict[int, float] = field(default_factory=dict)  # by tie: over how many trips errors add up
     lengthened: dict[int, int] = field(default_factory=dict)  # by value that ends a trip: its tie
     wanted: dict[int, Demand] = field(default_factory=dict)  # by tie: what is asked of its state at the end of a trip
+    ends: dict[int, Demand] = field(default_factory=dict)  # by tie: what this walk asked of it at the end of a trip
     strictness: float = 1.0  # by how much more than that is asked, so that the state's own way round is what counts
 
     def __post_init__(self) -> None:
         self._half_eps = self.low.eps / 2
         self._vanishing = _BELOW_NORMAL * self.low.smallest_subnormal
-        # Constants of which a quarter of the numbers vanishes, whatever the largest are.
-        self._faint = frozenset(
+        # Constants of which a quarter of the numbers vanishes, whatever the largest are; moved and cast, too.
+        graph = self.site.graph
+        faint = {
             value
-            for value, facts in self.site.graph.constants.items()
+            for value, facts in (*graph.constants.items(), *graph.wide_constants.items())
             if facts.faint is not None and self._vanishing > self.site.tolerance * facts.faint
-        )
+        }
+        self._faint = frozenset(v for v, o in enumerate(self.site.origin) if o in faint) if faint else frozenset()
 
     def walk(self) -> None:
         """Ask from the outputs back; models with loops three times: to see who asks for the state, how an error of it
@@ -126,11 +129,15 @@ class Backward:
 
     def _end_of_trip(self, tie: int) -> Demand:
         """What is asked of a state at the end of a trip: errors of all trips that count add up in what is read."""
-        absolute, relative = self.wanted.get(tie) or self._wanted(self.loops.ties[tie])
+        absolute, relative = self._wanted(self.loops.ties[tie])  # so far those after the loop, which may be in another
+        known = self.wanted.get(tie)
+        if known is not None:
+            absolute, relative = min(absolute, known.absolute), min(relative, known.relative)
         if absolute == math.inf:
             return Demand(math.inf, math.inf)
         trips = self.endurance.get(tie, 1.0) / self.strictness
-        return Demand(absolute / trips, relative / trips)
+        self.ends[tie] = Demand(absolute / trips, relative / trips)
+        return self.ends[tie]
 
     def _wanted(self, tie: Node) -> Demand:
         """What is asked of a state by those who read it after the loop and, once that is known, in its body."""
@@ -146,8 +153,8 @@ class Backward:
             return trips
         if self.site.origin[last] in inside or self.site.origin[last] == self.site.origin[inside[0]]:
             return 1.0  # the state goes round unchanged
-        asked = self._end_of_trip(tie.id)
-        end = math.inf if asked.absolute == math.inf else absolute_of(asked, self.site.held[last])
+        asked = self.ends.get(tie.id)
+        end = math.inf if asked is None else absolute_of(asked, self.site.held[last])
         begin = min(self.absolute[v] for v in inside)
         if end == math.inf or begin == math.inf or not begin:
             return 1.0 if begin == math.inf else trips

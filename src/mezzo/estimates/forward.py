@@ -127,13 +127,13 @@ class Forward:
         site.derive_shape(node)
 
     def _past_belief(self, result: int, xs: Sequence[Moments], y: Moments) -> Moments:
-        """A result past belief: as large as is believed where its operands are, so that what reads it is followed; what
-        such operands make has lost track.
+        """A result past belief: as large as is believed where all its numbers are large, as the inverse of a tiny
+        variance, so that what reads it is followed; otherwise track is lost.
         """
         if any(x.flags & LOST for x in xs):
             return UNKNOWN
         self.blown[result] = largest(y)
-        if not all(largest(x) < BELIEVABLE for x in xs):
+        if not all(largest(x) < BELIEVABLE for x in xs) or (y.low < _PEAK and y.high > -_PEAK):
             return UNKNOWN
         low, high = max(min(y.low, 0.5 * BELIEVABLE), -BELIEVABLE), min(max(y.high, -0.5 * BELIEVABLE), BELIEVABLE)
         return moments(min(max(y.mean, low), high), y.std, low, high, y.flags)

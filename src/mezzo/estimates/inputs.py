@@ -235,7 +235,7 @@ def _is_log_of_log(site: Site, node: Node) -> bool:
             after = set() if following is None else {reader.id for reader, _ in _readers(site, following)}
             nodes = [site.graph.nodes[number] for number in sorted(after)]
             return any(_takes_log(site, reader) for reader in nodes)
-        if is_log or site.transfer(node) is not Transfer.ADD:
+        if is_log or site.transfer(node) not in _SHIFTING:
             return False
         node = readers[0]
     return False
@@ -245,7 +245,7 @@ def _takes_log(site: Site, node: Node) -> bool:
     """Whether a node is a logarithm, or what it gives goes into one."""
     if site.transfer(node) is Transfer.LOGARITHM:
         return True
-    value = node.outputs[0] if site.transfer(node) in (Transfer.ADD, Transfer.CLIP, Transfer.MAXIMUM) else None
+    value = node.outputs[0] if site.transfer(node) in _GUARDING else None
     return value is not None and any(site.transfer(r) is Transfer.LOGARITHM for r, _ in _readers(site, value))
 
 
@@ -255,7 +255,9 @@ def _positive_reader(site: Site, value: int) -> Transfer | None:
         transfer = site.transfer(node)
         if transfer in _OF_POSITIVE:
             return transfer
-        beside = _constant_beside(site, node, operand) if transfer in (Transfer.ADD, Transfer.MAXIMUM) else None
+        beside = _constant_beside(site, node, operand) if transfer in _GUARDING and operand < 2 else None
+        if beside is not None and transfer is Transfer.SUBTRACT:
+            beside = -beside
         if beside is not None and 0.0 < beside < 1e-3 and node.outputs[0] is not None:
             for reader, _ in _readers(site, node.outputs[0]):
                 if site.transfer(reader) in _OF_POSITIVE:
@@ -263,6 +265,8 @@ def _positive_reader(site: Site, value: int) -> Transfer | None:
     return None
 
 
+_SHIFTING = frozenset({Transfer.ADD, Transfer.SUBTRACT})
+_GUARDING = _SHIFTING | {Transfer.CLIP, Transfer.MAXIMUM}
 _OF_POSITIVE = frozenset({Transfer.LOGARITHM, Transfer.SQUARE_ROOT})
 
 

@@ -28,7 +28,7 @@ SINGULAR_SIGMA = 6.0
 # A sum of many numbers of one sign stays within this factor of its mean.
 _CONCENTRATED = 100.0
 # Numbers past this are not believed: the model works in FP32.
-BELIEVABLE = 1e15
+BELIEVABLE = 1e10
 
 
 class Moments(NamedTuple):
