@@ -113,7 +113,9 @@ def main() -> int:
         )  # fmt: skip
     Console().print(table)
     if options.json is not None:
-        options.json.write_text(json.dumps({"environment": describe_environment(), "rows": [asdict(r) for r in rows]}))
+        options.json.write_text(
+            json.dumps({"environment": describe_environment("mezzo"), "rows": [asdict(r) for r in rows]})
+        )
     return 0
 
 

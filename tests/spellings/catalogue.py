@@ -4,7 +4,7 @@ import enum
 from functools import cache
 from pathlib import Path
 
-from spellings import cancellation, controls, epsilons, heldout, integers, norms, state, weights
+from spellings import cancellation, controls, epsilons, heldout, heldout2, integers, norms, state, weights
 from spellings.cases import Case, cases_of
 
 FORMATS = ("fp16", "bf16")
@@ -18,6 +18,7 @@ class Kind(enum.Enum):
     SPELLINGS = "spellings"
     CONTROLS = "controls"
     HELDOUT = "heldout"  # for a last count only
+    HELDOUT2 = "heldout2"  # a second one, by other hands
 
 
 def cases(kind: Kind = Kind.SPELLINGS) -> list[Case]:
@@ -29,6 +30,8 @@ def cases(kind: Kind = Kind.SPELLINGS) -> list[Case]:
             return cases_of(controls.IDIOMS)
         case Kind.HELDOUT:
             return cases_of(heldout.IDIOMS)
+        case Kind.HELDOUT2:
+            return cases_of(heldout2.IDIOMS)
 
 
 @cache

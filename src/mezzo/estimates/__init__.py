@@ -9,7 +9,7 @@ A law is one member of `mezzo.facts.Transfer`; an operator names its law in its 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mezzo.dtypes import HIGH, Format
 from mezzo.estimates import arithmetic, contractions, curves, integers, movement, norms, reductions, sums
@@ -32,6 +32,8 @@ LAWS: Laws = {
 # An output may be off by this many eps of the format: roundings on the way add up to about as much.
 _TOLERATED_EPS = 4.0
 _MOST_TOLERATED = 0.02
+# Ends of evenly spread numbers of unit size.
+_UNIT_END = 3.0**0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,34 @@ def estimate(
 ) -> Estimates:
     """Estimate every value of a graph. `given` are ends of inputs by name, in place of what is assumed.
 
+    An input that is divided by much may be of that scale, or of unit scale and made small: what either would find is
+    found.
+
     `limited` are constants that will be stored within bounds, by value id: of those past the range on the positive side
     the caller takes it on himself what becomes, so nothing follows from them.
     """
+    first = _walk(graph, rows, low, given, limited)
+    doubtful = {a.name: (-_UNIT_END, _UNIT_END) for a in first.assumptions if a.is_rescaled}
+    if not doubtful:
+        return first
+    return _united(first, _walk(graph, rows, low, {**given, **doubtful}, limited))
+
+
+def _united(first: Estimates, second: Estimates) -> Estimates:
+    """What either of two estimates of a graph finds; sizes are the first one's."""
+    sizes = dict(second.overflowing)
+    sizes |= {value: max(size, sizes.get(value, 0.0)) for value, size in first.overflowing}
+    coarse = {(c.value, c.reader): c for c in (*second.coarse, *first.coarse)}
+    return replace(first, overflowing=tuple(sorted(sizes.items())), coarse=tuple(coarse.values()))
+
+
+def _walk(
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    low: Format,
+    given: Mapping[str, tuple[float, float]],
+    limited: Collection[int],
+) -> Estimates:
     size = len(graph.values)
     site = Site(
         graph,
@@ -85,7 +112,9 @@ def estimate(
         and graph.values[number].dtype is HIGH
         and number not in graph.constants
     ]
-    overflowing += [(n, size) for n, size in forward.blown.items() if graph.values[n].dtype is HIGH]
+    beyond = {number: size for number, size in forward.peaks.items() if size >= limit} | forward.blown
+    seen = {number for number, _ in overflowing}
+    overflowing += [(n, size) for n, size in beyond.items() if n not in seen and graph.values[n].dtype is HIGH]
     return Estimates(
         site.held,
         tuple(forward.assumptions[value] for value in sorted(forward.assumptions)),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from mezzo.estimates.laws import Demand, Law, Laws, passed, tolerated
+from mezzo.estimates.laws import Demand, Law, Laws, passed, share, tolerated
 from mezzo.estimates.moments import (
     BELIEVABLE,
     HARD,
@@ -32,6 +32,8 @@ from mezzo.graph import Node
 
 # Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
 _RARELY = 1e-3
+# Exponents spread so widely say little by their mean.
+_BROAD = 8.0
 
 
 def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -121,7 +123,8 @@ def _quotient(a: Moments, b: Moments) -> Moments:
     if b.flags & RARE:
         near = max(near, _RARELY * typical)
     sign = -1.0 if b.high < 0.0 else 1.0
-    mean, std = sign * a.mean / typical, rms(a) / typical
+    mean, spread = sign * a.mean / typical, min(b.std / typical, 1.0)
+    std = math.hypot(a.std, spread * rms(a)) / typical
     most = largest(a) / near
     low = 0.0 if a.low >= 0.0 and sign > 0.0 and not crosses_zero(b) else -most
     if a.low > 0.0 and not low:
@@ -214,7 +217,8 @@ def _power_demands(
         return (_root_demand(x, p.mean, demand),)
     error = max(demand.relative, demand.absolute / (rms(y) or 1.0))
     rate = abs(math.log(x.mean)) if not x.std and x.mean > 0.0 else 1.0
-    return None, tolerated(p, error / (rate or 1.0))
+    base = share(x, error / (largest(p) or 1.0))  # an error of the base counts as often as it is a factor
+    return base, tolerated(p, error / (rate or 1.0))
 
 
 def _root_demand(x: Moments, exponent: float, demand: Demand) -> Demand:
@@ -238,7 +242,13 @@ def _square_root_demands(
 
 def exponential(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
-    return UNKNOWN if x.flags & LOST else sampled(lambda t: math.exp(max(min(t, 300.0), -300.0)), x, POSITIVE)
+    if x.flags & LOST:
+        return UNKNOWN
+    y = sampled(lambda t: math.exp(max(min(t, 300.0), -300.0)), x, POSITIVE)
+    if x.std < _BROAD:
+        return y
+    share = 1.0 / (x.high - x.low)  # of so broad a range only the numbers at its top count: a decay by distance
+    return moments(max(y.mean, share * y.high), max(y.std, math.sqrt(0.5 * share) * y.high), y.low, y.high, y.flags)
 
 
 def _exponential_demands(
@@ -270,7 +280,8 @@ def absolute(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & (LOST | POSITIVE):
         return x
-    return sampled(abs, x, POSITIVE | x.flags & (INTEGER | TOUCHING))
+    y = sampled(abs, x, POSITIVE | x.flags & (INTEGER | TOUCHING))
+    return y._replace(low=0.0) if crosses_zero(x) else y
 
 
 def steep(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

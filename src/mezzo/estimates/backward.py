@@ -22,6 +22,10 @@ _BELOW_NORMAL = 0.29
 _LEAST_WORTH = 1e-6
 
 
+_SWEEPS = 3
+_STRICTER = 0.125
+
+
 class Coarse(NamedTuple):
     """A value that its reader cannot take rounded: how large it is, what rounding does to it, what is tolerated."""
 
@@ -34,7 +38,11 @@ class Coarse(NamedTuple):
 
 @dataclass
 class Backward:
-    """Demands by value id, infinite where nobody asks, and what was found too coarse."""
+    """Demands by value id, infinite where nobody asks, and what was found too coarse.
+
+    A state is asked for by whoever reads it after the loop, and at every trip by readers in the body: what a body
+    stacks asks for the errors of all trips before.
+    """
 
     site: Site
     laws: Mapping[Transfer, Law]
@@ -45,32 +53,42 @@ class Backward:
     coarse: list[Coarse] = field(default_factory=list)
     endurance: dict[int, float] = field(default_factory=dict)  # by tie: over how many trips errors add up
     lengthened: dict[int, int] = field(default_factory=dict)  # by value that ends a trip: its tie
+    wanted: dict[int, Demand] = field(default_factory=dict)  # by tie: what is asked of its state at the end of a trip
+    ends: dict[int, Demand] = field(default_factory=dict)  # by tie: what this walk asked of it at the end of a trip
+    strictness: float = 1.0  # by how much more than that is asked, so that the state's own way round is what counts
 
     def __post_init__(self) -> None:
         self._half_eps = self.low.eps / 2
         self._vanishing = _BELOW_NORMAL * self.low.smallest_subnormal
-        # Constants of which a quarter of the numbers vanishes, whatever the largest are.
-        self._faint = frozenset(
+        # Constants of which a quarter of the numbers vanishes, whatever the largest are; moved and cast, too.
+        graph = self.site.graph
+        faint = {
             value
-            for value, facts in self.site.graph.constants.items()
+            for value, facts in (*graph.constants.items(), *graph.wide_constants.items())
             if facts.faint is not None and self._vanishing > self.site.tolerance * facts.faint
-        )
+        }
+        self._faint = frozenset(v for v, o in enumerate(self.site.origin) if o in faint) if faint else frozenset()
 
     def walk(self) -> None:
-        """Ask from the outputs back; models with loops twice, since a loop's own gain is known after the first."""
+        """Ask from the outputs back; models with loops three times: to see who asks for the state, how an error of it
+        grows in one trip, and what follows for all trips.
+        """
         nodes = self.site.graph.nodes
         for tie in self.loops.ties.values():
             if tie.inputs[-1] is not None:
                 self.lengthened[tie.inputs[-1]] = tie.id
-        for sweep in range(2 if self.loops.ties else 1):
+        for sweep in range(_SWEEPS if self.loops.ties else 1):
             size = len(self.site.graph.values)
             self.absolute, self.relative = [math.inf] * size, [math.inf] * size
             self.coarse.clear()
             for node in reversed(nodes):
                 self._visit(node)
-            if not sweep:
-                for tie in self.loops.ties.values():
-                    self.endurance[tie.id] = self._trips_that_count(tie)
+            if sweep == 0:
+                self.wanted = {number: self._wanted(tie) for number, tie in self.loops.ties.items()}
+                self.strictness = _STRICTER
+            elif sweep == 1:
+                self.endurance = {number: self._trips_that_count(tie) for number, tie in self.loops.ties.items()}
+                self.strictness = 1.0
 
     def _visit(self, node: Node) -> None:
         kind = node.kind
@@ -111,16 +129,21 @@ class Backward:
         return None if absolute == math.inf else Demand(absolute, relative)
 
     def _end_of_trip(self, tie: int) -> Demand:
-        """What is asked of a state at the end of a trip: errors of all trips that count add up in what leaves."""
-        node = self.loops.ties[tie]
-        graph = self.site.graph
-        leaving = [v for v in node.outputs if v is not None and graph.values[v].scope == node.scope]
-        absolute = min((self.absolute[v] for v in leaving), default=math.inf)
+        """What is asked of a state at the end of a trip: errors of all trips that count add up in what is read."""
+        absolute, relative = self._wanted(self.loops.ties[tie])  # so far those after the loop, which may be in another
+        known = self.wanted.get(tie)
+        if known is not None:
+            absolute, relative = min(absolute, known.absolute), min(relative, known.relative)
         if absolute == math.inf:
             return Demand(math.inf, math.inf)
-        trips = self.endurance.get(tie, 1.0)
-        relative = min(self.relative[v] for v in leaving)
-        return Demand(absolute / trips, relative / trips)
+        trips = self.endurance.get(tie, 1.0) / self.strictness
+        self.ends[tie] = Demand(absolute / trips, relative / trips)
+        return self.ends[tie]
+
+    def _wanted(self, tie: Node) -> Demand:
+        """What is asked of a state by those who read it after the loop and, once that is known, in its body."""
+        values = [v for v in tie.outputs if v is not None]
+        return Demand(min(self.absolute[v] for v in values), min(self.relative[v] for v in values))
 
     def _trips_that_count(self, tie: Node) -> float:
         """Over how many trips an error lives: all of them, unless the body makes it smaller each time."""
@@ -133,8 +156,8 @@ class Backward:
             return 1.0  # the state goes round unchanged
         if is_only_picked(self.site, inside, last):
             return 1.0  # what was rounded once is not rounded again
-        asked = self._end_of_trip(tie.id)
-        end = math.inf if asked.absolute == math.inf else absolute_of(asked, self.site.held[last])
+        asked = self.ends.get(tie.id)
+        end = math.inf if asked is None else absolute_of(asked, self.site.held[last])
         begin = min(self.absolute[v] for v in inside)
         if end == math.inf or begin == math.inf or not begin:
             return 1.0 if begin == math.inf else trips

@@ -53,6 +53,8 @@ def _hard_sigmoid(t: float) -> float:
     return min(max(0.2 * t + 0.5, 0.0), 1.0)
 
 
+# Standard deviation of what rounding to whole numbers takes off.
+_STEP_SPREAD = 12.0**-0.5
 # Past this the functions that saturate are within 1e-4 of their bounds.
 _SATURATED = 9.0
 
@@ -74,7 +76,7 @@ def _curve(f: Curve, flags: int = 0) -> Law:
     def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
         # What saturates is off, and so is its complement, by no larger share of itself than its operand is in all.
         steepness = slope(f, xs[0])
-        floor = 0.5 * site.tolerance if flags & HARD else 0.0
+        floor = 0.5 * site.tolerance if flags & HARD and largest(xs[0]) > _SATURATED else 0.0
         return (tolerated(xs[0], max(demand.absolute / max(steepness, 1e-3), floor)),)
 
     return Law(forward, backward)
@@ -191,7 +193,10 @@ def _join(a: Moments, b: Moments) -> Moments:
 
 def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
-    return x if x.flags & LOST else moments(x.mean, x.std, x.low, x.high, INTEGER | x.flags & POSITIVE)
+    if x.flags & LOST:
+        return x
+    off = 0.0 if x.flags & INTEGER else _STEP_SPREAD  # what is cut off is anything between 0 and 1
+    return moments(x.mean, math.hypot(x.std, off), x.low, x.high, INTEGER | x.flags & POSITIVE)
 
 
 def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -220,6 +225,14 @@ def _gap(site: Site, x: Moments, threshold: int | None) -> float:
     return 0.0 if number is None else max(number - x.high, x.low - number, 0.0)
 
 
+def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """An error moves as large a share of the numbers past a step, each by one: of that the root is the mean error."""
+    (asked,) = threshold_demands(site, node, xs, y, demand)
+    if asked is None or xs[0].flags & INTEGER or demand.absolute >= 1.0:
+        return (asked,)
+    return (tolerated(xs[0], min(asked.absolute, demand.absolute**2)),)
+
+
 LAWS: Laws = {
     Transfer.RELU: Law(relu, passed),
     Transfer.GELU: _curve(_gelu),
@@ -234,7 +247,7 @@ LAWS: Laws = {
     Transfer.CLIP: Law(clip, passed),
     Transfer.MAXIMUM: Law(maximum, passed),
     Transfer.MINIMUM: Law(minimum, passed),
-    Transfer.STEP: Law(step, threshold_demands),
+    Transfer.STEP: Law(step, _step_demands),
     Transfer.ABOVE: Law(truth, threshold_demands),
     Transfer.BELOW: Law(truth, threshold_demands),
     Transfer.TRUTH: Law(truth, threshold_demands),

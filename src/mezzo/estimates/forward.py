@@ -1,7 +1,7 @@
 """The forward walk: an estimate of every value, in the order of the graph."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mezzo.dtypes import integer_span
@@ -29,13 +29,15 @@ from mezzo.graph import ConstantFacts, Kind, Node
 
 # Reductions whose results others are recognised by.
 _REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
-# Operands smaller than this that make a result past belief have made it overflow; larger ones were lost before.
-_SANE = 1e5
+# Sizes below this fit in every format.
+_PEAK = 1e4
 
 
 @dataclass
 class Forward:
-    """What the walk found. `blown`: values that pass belief although their operands are sane."""
+    """What the walk found. `peaks`: what was large in the first trips of loops. `blown`: values that pass belief
+    although what is known of their operands does not.
+    """
 
     site: Site
     laws: Mapping[Transfer, Law]
@@ -43,6 +45,7 @@ class Forward:
     loops: Loops
     assumptions: dict[int, Assumption] = field(default_factory=dict)
     blown: dict[int, float] = field(default_factory=dict)
+    peaks: dict[int, float] = field(default_factory=dict)
     entering: dict[int, list[int]] = field(default_factory=dict)  # by call: values that enter it without a tie
     known: dict[tuple[object, ...], int] = field(default_factory=dict)  # by operator and operands: a result
     strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
@@ -55,6 +58,7 @@ class Forward:
         for node in nodes:
             self._visit(node)
         for _ in range(self.loops.sweeps):
+            self._note_peaks()
             self.loops.advance(self.site)
             self.blown.clear()
             self.known.clear()
@@ -102,9 +106,7 @@ class Forward:
         if result is None:
             return
         if not -BELIEVABLE < y.low <= y.high < BELIEVABLE:
-            if not any(x.flags & LOST for x in xs) and all(largest(x) < _SANE for x in xs):
-                self.blown[result] = largest(y)
-            y = UNKNOWN
+            y = self._past_belief(result, xs, y)
         held[result] = y
         for other in node.outputs[1:]:
             if other is not None:
@@ -127,6 +129,25 @@ class Forward:
         derive_shape(site, node)
         if site.graph.values[result].dtype in COUNTING:
             note_entries(site, node)
+
+    def _past_belief(self, result: int, xs: Sequence[Moments], y: Moments) -> Moments:
+        """A result past belief: as large as is believed where all its numbers are large, as the inverse of a tiny
+        variance, so that what reads it is followed; otherwise track is lost.
+        """
+        if any(x.flags & LOST for x in xs):
+            return UNKNOWN
+        self.blown[result] = largest(y)
+        if not all(largest(x) < BELIEVABLE for x in xs) or (y.low < _PEAK and y.high > -_PEAK):
+            return UNKNOWN
+        low, high = max(min(y.low, 0.5 * BELIEVABLE), -BELIEVABLE), min(max(y.high, -0.5 * BELIEVABLE), BELIEVABLE)
+        return moments(min(max(y.mean, low), high), y.std, low, high, y.flags)
+
+    def _note_peaks(self) -> None:
+        """Remember what is large while a state is still what it starts with."""
+        for number, x in enumerate(self.site.held):
+            size = largest(x)
+            if size > _PEAK and not x.flags & LOST and number not in self.site.graph.constants:
+                self.peaks[number] = max(size, self.peaks.get(number, 0.0))
 
     def _stranger(self, node: Node) -> None:
         if node.signature.dtype is not None:

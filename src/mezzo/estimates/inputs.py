@@ -28,11 +28,12 @@ _FARTHEST_ANGLE = 12
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What an input is taken to hold, and why."""
+    """What an input is taken to hold, and why. `is_rescaled`: because of a factor alone, which may make it small."""
 
     name: str
     held: Moments
     because: str
+    is_rescaled: bool = False
 
 
 def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> Assumption:
@@ -92,7 +93,7 @@ def _float_input(site: Site, name: str, value: int) -> Assumption:
         return Assumption(name, held, "positive numbers of unit scale")
     reach = SIGMA * scale
     held = moments(offset, scale, offset - reach, offset + reach, RAW)
-    return Assumption(name, held, why or "unit scale")
+    return Assumption(name, held, why or "unit scale", bool(why) and abs(offset) <= _OFFSET * scale)
 
 
 def _readers(site: Site, value: int) -> Iterator[tuple[Node, int]]:
@@ -162,9 +163,15 @@ def _reads_as_mask(site: Site, value: int) -> bool:
                 return True
             if is_integer and beside is None:
                 return True
-        elif transfer in (Transfer.SUM, Transfer.RUNNING_SUM) and is_integer:
+        elif transfer in (Transfer.SUM, Transfer.RUNNING_SUM) and is_integer and not _is_list(site, value):
             return True
     return False
+
+
+def _is_list(site: Site, value: int) -> bool:
+    """Whether a value has one axis: a mask has one for the batch, too; lengths and counts have not."""
+    shape = site.shape(value)
+    return shape is not None and len(shape) == 1
 
 
 def _leads_to_mask(site: Site, node: Node) -> bool:
@@ -241,7 +248,7 @@ def _is_log_of_log(site: Site, node: Node) -> bool:
             after = set() if following is None else {reader.id for reader, _ in _readers(site, following)}
             nodes = [site.graph.nodes[number] for number in sorted(after)]
             return any(_takes_log(site, reader) for reader in nodes)
-        if is_log or site.transfer(node) is not Transfer.ADD:
+        if is_log or site.transfer(node) not in _SHIFTING:
             return False
         node = readers[0]
     return False
@@ -251,7 +258,7 @@ def _takes_log(site: Site, node: Node) -> bool:
     """Whether a node is a logarithm, or what it gives goes into one."""
     if site.transfer(node) is Transfer.LOGARITHM:
         return True
-    value = node.outputs[0] if site.transfer(node) in (Transfer.ADD, Transfer.CLIP, Transfer.MAXIMUM) else None
+    value = node.outputs[0] if site.transfer(node) in _GUARDING else None
     return value is not None and any(site.transfer(r) is Transfer.LOGARITHM for r, _ in _readers(site, value))
 
 
@@ -261,7 +268,9 @@ def _positive_reader(site: Site, value: int) -> Transfer | None:
         transfer = site.transfer(node)
         if transfer in _OF_POSITIVE:
             return transfer
-        beside = _constant_beside(site, node, operand) if transfer in (Transfer.ADD, Transfer.MAXIMUM) else None
+        beside = _constant_beside(site, node, operand) if transfer in _GUARDING and operand < 2 else None
+        if beside is not None and transfer is Transfer.SUBTRACT:
+            beside = -beside
         if beside is not None and 0.0 < beside < 1e-3 and node.outputs[0] is not None:
             for reader, _ in _readers(site, node.outputs[0]):
                 if site.transfer(reader) in _OF_POSITIVE:
@@ -269,6 +278,8 @@ def _positive_reader(site: Site, value: int) -> Transfer | None:
     return None
 
 
+_SHIFTING = frozenset({Transfer.ADD, Transfer.SUBTRACT})
+_GUARDING = _SHIFTING | {Transfer.CLIP, Transfer.MAXIMUM}
 _OF_POSITIVE = frozenset({Transfer.LOGARITHM, Transfer.SQUARE_ROOT})
 
 

@@ -111,6 +111,8 @@ def scaled(x: Moments, factor: float) -> Moments:
     flags = x.flags & (MASKED | LOST | HARD)
     if factor >= 0.0:
         flags |= x.flags & (POSITIVE | TOUCHING)
+    elif x.flags & HARD and min(ends) >= 0.0:
+        flags |= POSITIVE | (UNIT if max(ends) <= 1.0 + _ROUNDED else 0) | (TOUCHING if min(ends) <= _NEAR_BOUND else 0)
     if abs(factor) < BELIEVABLE and factor == int(factor):
         flags |= x.flags & INTEGER
     return _new((x.mean * factor, x.std * abs(factor), min(ends), max(ends), flags))

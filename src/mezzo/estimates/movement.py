@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from mezzo.dtypes import FLOATING
 from mezzo.estimates.laws import Demand, Law, Laws, nothing, passed
 from mezzo.estimates.moments import (
     INTEGER,
@@ -129,6 +130,8 @@ def filled(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     facts = None if result is None else site.graph.constants.get(result)
     if facts is not None and facts.values:
         return exactly(facts.values[0], POSITIVE if facts.values[0] >= 0 else 0)
+    if result is not None and site.graph.values[result].dtype not in FLOATING:
+        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)  # whole numbers are filled in to be counted
     return Moments(0.0, 0.0, 0.0, 0.0, INTEGER | POSITIVE)
 
 

@@ -9,6 +9,9 @@ from mezzo.estimates.site import OPEN_LENGTH, Site
 from mezzo.facts import Transfer
 from mezzo.graph import Node
 
+# Logits further apart than this are ramps, whose neighbours are not.
+_WIDEST = 30.0
+
 
 def softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     count = _width(site, node)
@@ -31,7 +34,7 @@ def _softmax_demands(
     """
     size = rms(y)
     share = max(demand.relative, demand.absolute / size if size else 0.0, 0.5 * site.tolerance)
-    return (tolerated(xs[0], share * math.sqrt(1.0 + xs[0].std)),)
+    return (tolerated(xs[0], share * math.sqrt(1.0 + min(xs[0].std, _WIDEST))),)
 
 
 def log_softmax(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

@@ -210,7 +210,8 @@ def _axis_length(site: Site, node: Node) -> float:
 def _running_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    return (_share_of_sum(xs[0], y, demand, math.sqrt(_axis_length(site, node))),)
+    """What is summed up may be the same number again and again, so its errors may be, too: a phase by its steps."""
+    return (_share_of_sum(xs[0], y, demand, _axis_length(site, node)),)
 
 
 def running_product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

@@ -2,26 +2,30 @@
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, tolerated
+from mezzo.estimates.likeness import apart
 from mezzo.estimates.moments import (
     INTEGER,
     LOST,
     MASKED,
     POSITIVE,
     RARE,
+    SIGMA,
     TOUCHING,
     UNIT,
     UNKNOWN,
     Moments,
     exactly,
+    hull,
     moments,
     rms,
     scaled,
     shifted,
 )
 from mezzo.estimates.site import Site
-from mezzo.estimates.tangents import cancelled
+from mezzo.estimates.tangents import cancelled, is_complement
 from mezzo.facts import Transfer
 from mezzo.graph import Node
 
@@ -30,18 +34,17 @@ _GUARD = 1e-3
 
 
 def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    total = xs[0]
     if len(xs) == 2:
         if site.is_same(node):
-            return scaled(total, 2.0)
+            return scaled(xs[0], 2.0)
         taken = _taken_off(site, node)
         if taken is not None:
-            plain, part = taken
-            step = site.step_of_running_sum(plain, part)
-            rest = _rest(site, plain, part) if step is None else step
-            if rest is not None:
-                return rest
+            return _less(site, *taken)
+        blended = _blend(site, *node.inputs)
+        if blended is not None:
+            return blended
         site.note_parts(node, xs)
+    total = xs[0]
     for x in xs[1:]:
         total = _sum(total, x)
     first, second = site.operand(node, 0), site.operand(node, 1)
@@ -76,6 +79,26 @@ def _taken_off(site: Site, node: Node) -> tuple[int, int] | None:
     return None
 
 
+def _blend(site: Site, *terms: int | None) -> Moments | None:
+    """What m a + (1 - m) b holds where m is a mask: numbers of a and numbers of b."""
+    made = [site.producer(site.kept[value]) for value in terms if value is not None]
+    if any(site.transfer(maker) is not Transfer.MULTIPLY for maker in made):
+        return None
+    for one, other in product(_masked(site, made[0]), _masked(site, made[1])):
+        if is_complement(site, one[0], other[0]):
+            return hull([site.held[one[1]], site.held[other[1]]])
+    return None
+
+
+def _masked(site: Site, node: Node) -> list[tuple[int, int]]:
+    """The factors of a product by a mask: the mask, and what it hides."""
+    first, second = node.inputs
+    if first is None or second is None:
+        return []
+    pairs = (first, second), (second, first)
+    return [pair for pair in pairs if site.held[pair[0]].flags & (UNIT | INTEGER) == UNIT | INTEGER]
+
+
 def _sum(a: Moments, b: Moments) -> Moments:
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
@@ -103,19 +126,28 @@ def _guarded(x: Moments, constant: float) -> bool:
 
 
 def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    a, b = xs
-    if (a.flags | b.flags) & LOST:
-        return UNKNOWN
-    if site.is_same(node):
-        return exactly(0.0)
     first, second = node.inputs
     assert first is not None and second is not None, "both operands are there"
+    return _less(site, first, second)
+
+
+def _less(site: Site, first: int, second: int) -> Moments:
+    """One value less another, however the difference is written."""
+    a, b = site.held[first], site.held[second]
+    if (a.flags | b.flags) & LOST:
+        return UNKNOWN
+    if site.kept[first] == site.kept[second]:
+        return exactly(0.0)
     by = site.reduced.get(site.origin[second])
     if by is not None and by[1] == site.origin[first]:
         if by[0] is Transfer.EXTREME:
             return moments(a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0)
         if by[0] is Transfer.MEAN:
             return moments(0.0, a.std, a.low - a.mean, a.high - a.mean)
+    negated = site.producer(site.kept[second])
+    blended = _blend(site, first, *negated.inputs) if site.transfer(negated) is Transfer.NEGATE else None
+    if blended is not None:
+        return blended
     step = site.step_of_running_sum(first, second)
     if step is not None:  # neighbours in a running sum differ by what was added
         return step
@@ -123,7 +155,17 @@ def subtract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if rest is not None:
         return rest
     y = _sum(a, scaled(b, -1.0))
-    return (cancelled(site, first, second, -1.0, y) or y) if a.std and b.std else y
+    return _difference(site, first, second, y) if a.std and b.std else y
+
+
+def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
+    """What two values leave of one another; `y` takes them for independent."""
+    left = cancelled(site, first, second, -1.0, y)
+    size = apart(site, first, second) if left is None else None
+    if size is None:
+        return left or y
+    mean = min(max(y.mean, -size), size)
+    return moments(mean, size, max(y.low, mean - SIGMA * size), min(y.high, mean + SIGMA * size), y.flags)
 
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:

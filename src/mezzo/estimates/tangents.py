@@ -17,6 +17,7 @@ _DEEPEST = 8
 _MOST = 6
 _CANCELS = 0.5
 _EXPLAINED = 0.5
+_ROUNDED = 1e-9
 
 Tangent = Mapping[int, float]  # slope by the value that is followed
 
@@ -35,7 +36,26 @@ def cancelled(site: Site, first: int, second: int, sign: float, y: Moments) -> M
     std = math.sqrt(_variance(site, joint) + rest)
     if std > _CANCELS * y.std:
         return None
-    return moments(y.mean, std, y.mean - SIGMA * std, y.mean + SIGMA * std, y.flags)
+    return moments(y.mean, std, max(y.mean - SIGMA * std, y.low), min(y.mean + SIGMA * std, y.high), y.flags)
+
+
+def distance(site: Site, first: int, second: int) -> float | None:
+    """Root mean square of the difference of two values that follow the same ones to first order; else None."""
+    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    if not one.keys() & other.keys():
+        return None
+    joint = {symbol: one.get(symbol, 0.0) - other.get(symbol, 0.0) for symbol in one.keys() | other.keys()}
+    a, b = site.held[first], site.held[second]
+    rest = sum(max(x.std**2 - _variance(site, t), 0.0) for x, t in ((a, one), (b, other)))
+    return math.sqrt(_variance(site, joint) + rest + (a.mean - b.mean) ** 2)
+
+
+def is_complement(site: Site, first: int, second: int) -> bool:
+    """Whether one of two values is one less the other."""
+    if abs(site.held[first].mean + site.held[second].mean - 1.0) > _ROUNDED:
+        return False
+    one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
+    return one.keys() == other.keys() and all(abs(one[symbol] + other[symbol]) < _ROUNDED for symbol in one)
 
 
 def _variance(site: Site, tangent: Tangent) -> float:
@@ -98,5 +118,5 @@ def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> 
 
 _FOLLOWING = frozenset(
     {Transfer.ADD, Transfer.SUBTRACT, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.NEGATE, Transfer.POWER,
-     Transfer.ABSOLUTE, Transfer.KEEP}
+     Transfer.ABSOLUTE, Transfer.KEEP, Transfer.STEP}
 )  # fmt: skip
