@@ -30,7 +30,6 @@ from mezzo.frontends.onnx.model import open_model
 from mezzo.graph import Kind
 from mezzo.options import Options, Request, read_options
 from mezzo.planner import Judged, rows_of
-from mezzo.strategy import Choice
 from mezzo.structure import structure_rules
 from mezzo.structure.estimated import ESTIMATED
 
@@ -64,9 +63,9 @@ def models(suite: str, cache: Path | None) -> Iterator[tuple[str, onnx.ModelProt
 def count(judged: Judged, options: Options) -> tuple[int, int, int]:
     """Operators that could run low, that do, and heavy ones that do."""
     problem = judged.problem
-    is_low = options.wishes.strategy.assign(problem)
-    ops = [n for n in problem.graph.nodes if n.kind is Kind.OP and problem.choices[n.id] is not Choice.ABSENT]
-    low = [node for node in ops if is_low[node.id]]
+    levels = options.wishes.strategy.assign(problem)
+    ops = [n for n in problem.graph.nodes if n.kind is Kind.OP and not problem.is_absent[n.id]]
+    low = [node for node in ops if levels[node.id]]
     return len(ops), len(low), sum(problem.costs_of[node.id] in HEAVY for node in low)
 
 

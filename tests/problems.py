@@ -6,21 +6,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import onnx
 from hypothesis import strategies as st
 from random_models import random_model
 
 from mezzo.discovery import policies, policy, strategies, target, targets
-from mezzo.dtypes import DType
+from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.blobs import Blobs
 from mezzo.frontends.onnx.magnitudes import facts
 from mezzo.frontends.onnx.read import read
 from mezzo.frontends.onnx.shapes import value_sizes
 from mezzo.graph import Graph, Kind
-from mezzo.planner import Judged, Wishes, judge
+from mezzo.levels import line_of
+from mezzo.planner import Judged, judge
 from mezzo.policy import Category
 from mezzo.strategy import Choice, Problem
 from mezzo.target import Costs
+from mezzo.wishes import Wishes
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Case:
         return judge(self.graph(model), self.wishes())
 
     def wishes(self) -> Wishes:
-        return Wishes(self.low, policy(self.policy), strategies()["mincut"], target(self.target))
+        return Wishes(line_of(HIGH, self.low), policy(self.policy), strategies()["mincut"], target(self.target))
 
 
 def cases(most: int = 14) -> "st.SearchStrategy[Case]":
@@ -67,57 +70,60 @@ def perturbed(problem: Problem, rng: random.Random) -> Problem:
     """The same graph with other sizes, prices, categories and choices: what no policy would think of."""
     graph = problem.graph
     values = tuple(v._replace(elements=rng.choice([1, 16, 1000, 50_000, 200_000])) for v in graph.values)
-    choices = list(problem.choices)
-    categories = list(problem.categories)
-    for node in graph.nodes:
-        can_be_free = node.kind is Kind.OP and problem.low in node.signature.legal
-        if choices[node.id] is Choice.FREE and rng.random() < 0.25:
-            choices[node.id], categories[node.id] = Choice.HIGH, Category.DENY
-        elif choices[node.id] is Choice.FREE or (
-            choices[node.id] is Choice.HIGH and can_be_free and rng.random() < 0.5
-        ):
-            choices[node.id] = Choice.FREE
-            categories[node.id] = rng.choice([Category.ALLOW, Category.INFER, Category.CLEAR])
+    sides = []
+    for level, side in zip(sorted(problem.line.others), problem.sides, strict=True):
+        choices, categories = list(side.choices), list(side.categories)
+        for node in graph.nodes:
+            can_be_free = node.kind is Kind.OP and problem.line.dtypes[level] in node.signature.legal
+            if choices[node.id] is Choice.FREE and rng.random() < 0.25:
+                choices[node.id], categories[node.id] = Choice.HIGH, Category.DENY
+            elif choices[node.id] is Choice.FREE or (
+                choices[node.id] is Choice.HIGH and can_be_free and rng.random() < 0.5
+            ):
+                choices[node.id] = Choice.FREE
+                categories[node.id] = rng.choice([Category.ALLOW, Category.INFER, Category.CLEAR])
+        sides.append(replace(side, choices=tuple(choices), categories=tuple(categories)))
     prices = Costs(cast_launch=rng.choice([1, 1 << 10, 1 << 18]), linear_factor=rng.choice([1, 4, 32]))
-    return replace(
-        problem,
-        graph=replace(graph, values=values),
-        choices=tuple(choices),
-        categories=tuple(categories),
-        prices=prices,
-    )
+    return replace(problem, graph=replace(graph, values=values), sides=tuple(sides), prices=prices)
 
 
 def with_most_free(problem: Problem, most: int, rng: random.Random) -> Problem:
-    """The problem with all but `most` free groups of linked nodes made high."""
-    free = sorted({problem.linked[n] for n, choice in enumerate(problem.choices) if choice is Choice.FREE})
+    """The problem with all but `most` free groups of linked nodes held at the base."""
+    linked = problem.linked[0]
+    free = sorted({linked[n] for n in (problem.allowed.sum(axis=0) > 1).nonzero()[0].tolist()})
     kept = set(rng.sample(free, min(most, len(free))))
-    choices = tuple(
-        Choice.HIGH if choice is Choice.FREE and problem.linked[n] not in kept else choice
-        for n, choice in enumerate(problem.choices)
-    )
-    return replace(problem, choices=choices)
+    sides = []
+    for side in problem.sides:
+        choices = tuple(
+            Choice.HIGH if choice is Choice.FREE and linked[n] not in kept else choice
+            for n, choice in enumerate(side.choices)
+        )
+        sides.append(replace(side, choices=choices))
+    return replace(problem, sides=tuple(sides))
 
 
-def assignments(problem: Problem) -> Iterator[list[bool]]:
+def assignments(problem: Problem) -> Iterator[list[int]]:
     """Every assignment that respects choices and links."""
+    linked, line, start = problem.linked[0], problem.line, problem.given_levels
+    free = problem.allowed.sum(axis=0) > 1
     groups: dict[int, list[int]] = {}
-    fixed: dict[int, bool] = {}
-    for number, choice in enumerate(problem.choices):
-        if choice is Choice.FREE:
-            groups.setdefault(problem.linked[number], []).append(number)
-        elif choice is not Choice.ABSENT:
-            fixed[problem.linked[number]] = choice is Choice.LOW and fixed.get(problem.linked[number], True)
-    start = [choice is Choice.LOW for choice in problem.choices]
+    fixed: dict[int, int] = {}
+    for number, level in enumerate(start):
+        if free[number]:
+            groups.setdefault(linked[number], []).append(number)
+        elif not problem.is_absent[number]:  # who stays at the base keeps all there
+            held = fixed.get(linked[number], level)
+            fixed[linked[number]] = level if held == level else line.base
     for root in [root for root in groups if root in fixed]:
         for number in groups.pop(root):
             start[number] = fixed[root]
-    for lows in itertools.product((False, True), repeat=len(groups)):
-        is_low = list(start)
-        for members, low in zip(groups.values(), lows, strict=True):
+    choices = [np.flatnonzero(problem.allowed[:, members].all(axis=1)).tolist() for members in groups.values()]
+    for taken in itertools.product(*choices):
+        levels = list(start)
+        for members, level in zip(groups.values(), taken, strict=True):
             for number in members:
-                is_low[number] = low
-        yield is_low
+                levels[number] = level
+        yield levels
 
 
 def with_unique_names(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -19,7 +19,7 @@ _UNITING = frozenset({"options", "opset_steps", "conversion", "pipeline", "amp_l
 }  # fmt: skip
 # Lowest first. A component imports itself and lower layers; those of one layer import each other only in `_UNITED`.
 _LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "dtypes", "graph", "columns", "packages", "places"}),  # vocabulary
+    frozenset({"errors", "dtypes", "levels", "graph", "columns", "packages", "places"}),  # vocabulary
     frozenset(
         {"facts", "policy", "target", "plans", "strategy", "selectors", "coloring", "oplists", "tomlfile"}
         | {"grouping", "outline", "alike"}
@@ -40,7 +40,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
     },
     frozenset({"frontends", "quant", "numerics"}),
     frozenset({"report"}),
-    frozenset({"findings", "planner", "rules"}),
+    frozenset({"wishes", "planner", "choosing", "reasons", "findings", "rules"}),
     _UNITING,
     frozenset({""}),  # the package itself: its public names
     frozenset({"cli", "__main__"}),

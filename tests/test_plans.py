@@ -343,7 +343,7 @@ def test_plan_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-_FIELDS = ("fingerprint", "high", "low", "opset", "settings", "nodes", "notes")
+_FIELDS = ("fingerprint", "levels", "base", "opset", "settings", "nodes", "notes")
 
 
 @pytest.mark.parametrize("field", _FIELDS)
@@ -358,9 +358,11 @@ def test_missing_field_is_refused(field: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("fingerprint", 7), ("fingerprint", None), ("high", "f33"), ("high", 1), ("low", ""), ("low", ["f16"]),
-        ("low", None), ("settings", []), ("settings", "to"), ("settings", None), ("nodes", None), ("nodes", 3),
-        ("nodes", ["m1"]), ("nodes", [[]]), ("nodes", [None]), ("nodes", {"m1": "f16"}), ("notes", None), ("notes", 4),
+        ("fingerprint", 7), ("fingerprint", None), ("base", "f33"), ("base", 1), ("base", ["f32"]),
+        ("base", None), ("levels", "f16"), ("levels", None), ("levels", {"f32": 0, "f16": 1}),
+        ("levels", ["f32", ""]), ("levels", ["f32", 16]), ("levels", ["f32", ["f16"]]), ("levels", ["f32", None]),
+        ("settings", []), ("settings", "to"), ("settings", None), ("nodes", None), ("nodes", 3), ("nodes", ["m1"]),
+        ("nodes", [[]]), ("nodes", [None]), ("nodes", {"m1": "f16"}), ("notes", None), ("notes", 4),
     ],
 )  # fmt: skip
 def test_field_of_a_wrong_kind_is_refused(field: str, value: object, tmp_path: Path) -> None:
@@ -369,6 +371,76 @@ def test_field_of_a_wrong_kind_is_refused(field: str, value: object, tmp_path: P
     document[field] = value
     place.write_text(json.dumps(document))
     assert "lacks or misstates a field" in _load_error(place)
+
+
+@pytest.mark.parametrize(
+    ("levels", "base", "words"),
+    [
+        ([], "f32", "levels are none, wanted f32 and one beside it: f16 or bf16"),
+        (["f32"], "f32", "levels are f32, wanted f32 and one beside it: f16 or bf16"),
+        (["f16", "bf16"], "f32", "levels are f16, bf16, wanted f32 and one beside it: f16 or bf16"),
+        (["f32", "f16", "f16"], "f32", "levels are f32, f16, f16, wanted f32 and one beside it: f16 or bf16"),
+        (["f32", "f32"], "f32", "levels are f32, f32, wanted f32 and one beside it: f16 or bf16"),
+        (["f32", "f16", "bf16"], "f32", "levels are f32, f16, bf16, wanted f32 and one beside it: f16 or bf16"),
+        (["f32", "i64"], "f32", "levels are f32, i64, wanted f32 and one beside it: f16 or bf16"),
+        (["f32", "f16"], "f16", "base is f16, wanted f32"),
+        (["f32", "half"], "f32", "'half' is not a valid DType"),
+        ("f32", "f32", "levels is 'f32', wanted a list"),
+    ],
+)
+def test_levels_that_no_plan_has_are_refused(levels: object, base: str, words: str, tmp_path: Path) -> None:
+    place = save(mezzo.plan(parse(_TEXT)), tmp_path)
+    document = json.loads(place.read_text())
+    place.write_text(json.dumps(document | {"levels": levels, "base": base}))
+    assert f"lacks or misstates a field: {words}" in _load_error(place)
+
+
+@pytest.mark.parametrize("to", ["fp16", "bf16"])
+def test_plan_that_states_a_pair_loads_as_before(to: str, tmp_path: Path) -> None:
+    """Files of older versions say "high" and "low" and list no levels."""
+    plan = mezzo.plan(parse(_TEXT), to=to)
+    place = save(plan, tmp_path)
+    document = json.loads(place.read_text())
+    high, low = document.pop("levels")
+    assert document.pop("base") == high == "f32"
+    place.write_text(json.dumps(document | {"high": high, "low": low}))
+    loaded = mezzo.load_plan(place)
+    assert (loaded.high, loaded.low, loaded.nodes) == (plan.high, plan.low, plan.nodes)
+    assert spell(replay(_TEXT, place).model) == spell(mezzo.convert(parse(_TEXT), to=to).model)
+
+
+def test_levels_may_stand_in_any_order(tmp_path: Path) -> None:
+    decided = mezzo.convert(parse(_CONTROL))
+    place = save(decided.plan, tmp_path)
+    document = json.loads(place.read_text())
+    place.write_text(json.dumps(document | {"levels": document["levels"][::-1]}))
+    assert spell(replay(_CONTROL, place).model) == spell(decided.model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"high": "f16"}, "base is f16, wanted f32"),
+        ({"low": "f32"}, "levels are f32, f32, wanted f32 and one beside it: f16 or bf16"),
+        ({"low": "i8"}, "levels are f32, i8, wanted f32 and one beside it: f16 or bf16"),
+    ],
+)
+def test_pair_that_no_plan_has_is_refused(changes: dict[str, str], words: str, tmp_path: Path) -> None:
+    place = save(mezzo.plan(parse(_TEXT)), tmp_path)
+    document = json.loads(place.read_text())
+    del document["levels"], document["base"]
+    place.write_text(json.dumps(document | {"high": "f32", "low": "f16"} | changes))
+    assert words in _load_error(place)
+
+
+@pytest.mark.parametrize("field", ["high", "low"])
+def test_half_a_pair_is_refused(field: str, tmp_path: Path) -> None:
+    place = save(mezzo.plan(parse(_TEXT)), tmp_path)
+    document = json.loads(place.read_text())
+    del document["levels"], document["base"]
+    place.write_text(json.dumps(document | {field: "f32"}))
+    other = "low" if field == "high" else "high"
+    assert f"lacks or misstates a field: {other!r}" in _load_error(place)
 
 
 @pytest.mark.parametrize("field", ["name", "op", "kind", "precision", "category", "rule", "because", "cause"])

@@ -7,6 +7,7 @@ import onnx.parser
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pairs import side_of
 from problems import (
     Case,
     assignments,
@@ -24,6 +25,7 @@ from mezzo.dtypes import HIGH
 from mezzo.graph import Kind, Role
 from mezzo.lower import lower
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.policy import Category
 from mezzo.strategy import Choice, Problem, Strategy, casts_of, cost
 
 EVERY_STRATEGY = pytest.mark.parametrize("strategy", list(strategies().values()), ids=list(strategies()))
@@ -37,12 +39,8 @@ def law(examples: int) -> settings:
     )  # fmt: skip
 
 
-def assign(strategy: Strategy, problem: Problem) -> list[bool]:
+def assign(strategy: Strategy, problem: Problem) -> list[int]:
     return list(strategy.assign(problem))
-
-
-def edits_of(problem: Problem, is_low: Sequence[bool]) -> tuple[Edit, ...]:
-    return lower(problem.graph, problem.high, problem.low, is_low)
 
 
 def fuzzed(case: Case, most: int = 1000) -> Problem:
@@ -89,12 +87,13 @@ def test_assignment_is_independent_of_names(strategy: Strategy, case: Case) -> N
 @given(case=cases())
 def test_every_decided_node_is_assigned_as_its_choice_says(strategy: Strategy, case: Case) -> None:
     for problem in (case.judged().problem, fuzzed(case)):
-        is_low = assign(strategy, problem)
-        assert len(is_low) == len(problem.graph.nodes)
-        assert {low for low, choice in zip(is_low, problem.choices, strict=True) if choice is Choice.HIGH} <= {False}
-        assert {low for low, choice in zip(is_low, problem.choices, strict=True) if choice is Choice.LOW} <= {True}
-        denied = [n for n, c in enumerate(problem.categories) if c is not None and c.value == "deny"]
-        assert not any(is_low[n] for n in denied if problem.choices[n] is not Choice.LOW)
+        levels = assign(strategy, problem)
+        assert len(levels) == len(problem.graph.nodes)
+        choices, categories = side_of(problem).choices, side_of(problem).categories
+        assert {level for level, choice in zip(levels, choices, strict=True) if choice is Choice.HIGH} <= {0}
+        assert {level for level, choice in zip(levels, choices, strict=True) if choice is Choice.LOW} <= {1}
+        denied = [n for n, category in enumerate(categories) if category is Category.DENY]
+        assert not any(levels[n] for n in denied if choices[n] is not Choice.LOW)
 
 
 @EVERY_STRATEGY
@@ -102,8 +101,8 @@ def test_every_decided_node_is_assigned_as_its_choice_says(strategy: Strategy, c
 @given(case=cases())
 def test_check_finds_nothing_wrong(strategy: Strategy, case: Case) -> None:
     for problem in (case.judged().problem, fuzzed(case)):
-        is_low = assign(strategy, problem)
-        assert check(problem, is_low, edits_of(problem, is_low)) == []
+        levels = assign(strategy, problem)
+        assert check(problem, levels, lower(problem, levels)) == []
 
 
 @EVERY_STRATEGY
@@ -111,7 +110,7 @@ def test_check_finds_nothing_wrong(strategy: Strategy, case: Case) -> None:
 @given(case=cases())
 def test_value_is_made_once_per_dtype(strategy: Strategy, case: Case) -> None:
     for problem in (case.judged().problem, fuzzed(case)):
-        edits = edits_of(problem, assign(strategy, problem))
+        edits = lower(problem, assign(strategy, problem))
         forms = [(edit.value, edit.dtype) for edit in edits if isinstance(edit, AddCast | AddCopy)]
         assert len(forms) == len(set(forms))
         assert not {form for form in forms if form in problem.graph.forms}
@@ -123,9 +122,9 @@ def test_value_is_made_once_per_dtype(strategy: Strategy, case: Case) -> None:
 def test_lower_makes_no_more_casts_than_the_cost_counts(strategy: Strategy, case: Case) -> None:
     """Fewer where a Cast of the model became needless: its users then share the forms of its operand."""
     for problem in (case.judged().problem, fuzzed(case)):
-        is_low = assign(strategy, problem)
-        added = [edit for edit in edits_of(problem, is_low) if isinstance(edit, AddCast)]
-        assert len(added) <= len(casts_of(problem, is_low))
+        levels = assign(strategy, problem)
+        added = [edit for edit in lower(problem, levels) if isinstance(edit, AddCast)]
+        assert len(added) <= len(casts_of(problem, levels))
 
 
 # -- min-cut ----------------------------------------------------------------------------------------------------------
@@ -181,44 +180,41 @@ def test_mincut_prefers_two_small_casts_to_a_large_one() -> None:
 
 
 def _faults(
-    problem: Problem, is_low: list[bool], edits: tuple[Edit, ...]
-) -> Iterator[tuple[str, list[bool], list[Edit]]]:
+    problem: Problem, levels: list[int], edits: tuple[Edit, ...]
+) -> Iterator[tuple[str, list[int], list[Edit]]]:
     """Plant one fault of each kind: its name, the assignment and the edits."""
-    graph = problem.graph
+    graph, low, choices, (linked,) = problem.graph, problem.line.only_other, side_of(problem).choices, problem.linked
 
-    def flipped(number: int) -> list[bool]:
-        return [low != (n == number) for n, low in enumerate(is_low)]
+    def flipped(number: int) -> list[int]:
+        return [1 - level if n == number else level for n, level in enumerate(levels)]
 
     for wanted in (Choice.HIGH, Choice.LOW):
-        for number in [n for n, choice in enumerate(problem.choices) if choice is wanted][:2]:
-            yield f"{wanted.value} node flipped", flipped(number), [*edits_of(problem, flipped(number))]
-    illegal = [n.id for n in graph.nodes if n.signature.dtype is HIGH and problem.low not in n.signature.legal]
+        for number in [n for n, choice in enumerate(choices) if choice is wanted][:2]:
+            yield f"{wanted.value} node flipped", flipped(number), [*lower(problem, flipped(number))]
+    illegal = [n.id for n in graph.nodes if n.signature.dtype is HIGH and low not in n.signature.legal]
     for number in illegal[:1]:
-        yield "illegal dtype", flipped(number), [*edits_of(problem, flipped(number))]
-    groups = [n for n, root in enumerate(problem.linked) if root != n and problem.choices[n] is Choice.FREE]
-    for number in [n for n in groups if problem.choices[problem.linked[n]] is Choice.FREE][:1]:
-        yield "linked nodes disagree", flipped(number), [*edits_of(problem, flipped(number))]
+        yield "illegal dtype", flipped(number), [*lower(problem, flipped(number))]
+    groups = [n for n, root in enumerate(linked) if root != n and choices[n] is Choice.FREE]
+    for number in [n for n in groups if choices[linked[n]] is Choice.FREE][:1]:
+        yield "linked nodes disagree", flipped(number), [*lower(problem, flipped(number))]
     for kind in (AddCast, AddCopy, Retype, Rewire):
         for edit in [e for e in edits if isinstance(e, kind)][:3]:
             rest = [e for e in edits if e is not edit]
             if not _is_detour(problem, edit):
-                yield f"{kind.__name__} left out", is_low, rest
+                yield f"{kind.__name__} left out", levels, rest
             if kind is not Retype:
-                yield f"{kind.__name__} said twice", is_low, [*edits, edit]
-            other = HIGH if edit.dtype is not HIGH else problem.low
-            yield (
-                f"{kind.__name__} of another dtype",
-                is_low,
-                [e if e is not edit else e._replace(dtype=other) for e in edits],
-            )
+                yield f"{kind.__name__} said twice", levels, [*edits, edit]
+            if not (isinstance(edit, Rewire) and _takes_any(problem, edit)):
+                other = edit._replace(dtype=HIGH if edit.dtype is not HIGH else low)
+                yield f"{kind.__name__} of another dtype", levels, [e if e is not edit else other for e in edits]
             if isinstance(edit, AddCast):
-                yield "cast as a copy", is_low, [*rest, AddCopy(edit.value, edit.dtype)]
+                yield "cast as a copy", levels, [*rest, AddCopy(edit.value, edit.dtype)]
             if isinstance(edit, AddCopy):
-                yield "copy as a cast", is_low, [*rest, AddCast(edit.value, edit.dtype)]
+                yield "copy as a cast", levels, [*rest, AddCast(edit.value, edit.dtype)]
             if isinstance(edit, Rewire) and len(graph.values) > 1:
                 stranger = next((v for v in range(len(graph.values)) if v not in _reachable(problem, edit)), None)
                 if stranger is not None:
-                    yield "another value read", is_low, [*rest, edit._replace(value=stranger)]
+                    yield "another value read", levels, [*rest, edit._replace(value=stranger)]
 
 
 def _is_detour(problem: Problem, edit: Edit) -> bool:
@@ -228,11 +224,15 @@ def _is_detour(problem: Problem, edit: Edit) -> bool:
     graph = problem.graph
     use = edit.node, edit.operand
     through = graph.nodes[edit.node].inputs[edit.operand]
-    if through != edit.value:
-        return edit.dtype is problem.low
-    today = HIGH if use in graph.widened else graph.values[edit.value].dtype
-    is_any = graph.nodes[edit.node].signature.inputs[edit.operand] is Role.ANY
-    return is_any or (use in graph.aliased and edit.dtype is today)
+    assert through is not None, "what is rewired is read"
+    is_through_a_cast = use in graph.aliased or through != edit.value
+    today = HIGH if use in graph.widened else graph.values[through].dtype
+    return _takes_any(problem, edit) or (is_through_a_cast and edit.dtype is today)
+
+
+def _takes_any(problem: Problem, edit: Rewire) -> bool:
+    """Whether an operand reads any dtype: Shape's, say."""
+    return problem.graph.nodes[edit.node].signature.inputs[edit.operand] is Role.ANY
 
 
 def _reachable(problem: Problem, edit: Rewire) -> set[int]:
@@ -250,10 +250,10 @@ def _reachable(problem: Problem, edit: Rewire) -> set[int]:
 @given(case=cases())
 def test_check_finds_planted_faults(case: Case) -> None:
     problem = fuzzed(case)
-    is_low = assign(strategies()["mincut"], problem)
-    edits = edits_of(problem, is_low)
-    for fault, planted, mutant in _faults(problem, is_low, edits):
-        if planted is is_low and not _is_read(problem, edits, mutant):
+    levels = assign(strategies()["mincut"], problem)
+    edits = lower(problem, levels)
+    for fault, planted, mutant in _faults(problem, levels, edits):
+        if planted is levels and not _is_read(problem, edits, mutant):
             continue
         assert check(problem, planted, mutant), fault
 
@@ -276,6 +276,6 @@ def test_faults_of_every_kind_are_planted() -> None:
     kinds: set[str] = set()
     for seed in range(60):
         problem = fuzzed(Case(seed, 14, policy="aggressive"))
-        is_low = assign(strategies()["mincut"], problem)
-        kinds |= {fault for fault, _, _ in _faults(problem, is_low, edits_of(problem, is_low))}
+        levels = assign(strategies()["mincut"], problem)
+        kinds |= {fault for fault, _, _ in _faults(problem, levels, lower(problem, levels))}
     assert len(kinds) == 4 + 4 * 3 - 1 + 3

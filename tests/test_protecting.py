@@ -12,8 +12,8 @@ from problems import Case, cases
 import mezzo
 from mezzo import planfile
 from mezzo.dtypes import DType
+from mezzo.levels import Precision
 from mezzo.planner import judge
-from mezzo.plans import Precision
 from mezzo.policy import Category, Evidence
 
 _F16 = Precision(DType.FLOAT16, DType.FLOAT16, DType.FLOAT16)
@@ -194,9 +194,9 @@ def test_two_conversions_on_the_same_data_give_the_same_plan() -> None:
 def test_lifting_denies_nobody_and_leaves_the_rest_alone(case: Case) -> None:
     """With every node lifted, what is denied was denied before; with none, nothing differs."""
     graph, wishes = case.graph(), case.wishes()
-    before = judge(graph, wishes).verdicts
+    before = judge(graph, wishes).verdicts()
     everything = {node.name: Evidence("all of it fits", True) for node in graph.nodes}
-    after = judge(graph, replace(wishes, lifted=everything)).verdicts
+    after = judge(graph, replace(wishes, lifted=everything)).verdicts()
     for node, old, new in zip(graph.nodes, before, after, strict=True):
         if new.category is Category.DENY:
             assert old.category is Category.DENY, (case, node.name)

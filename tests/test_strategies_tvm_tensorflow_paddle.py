@@ -2,9 +2,9 @@
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
+from pairs import side_of, with_fields
 from problems import Case, perturbed
 
 from mezzo.discovery import strategies
@@ -22,11 +22,11 @@ def _problem(seed: int) -> Problem:
     """
     rng = random.Random(seed)
     problem = perturbed(Case(seed, rng.randint(4, 30), policy="aggressive").judged().problem, rng)
-    categories = list(problem.categories)
-    for number, root in enumerate(problem.linked):
-        if problem.linked.count(root) > 1 and categories[number] in (Category.ALLOW, Category.INFER):
+    categories, (linked,) = list(side_of(problem).categories), problem.linked
+    for number, root in enumerate(linked):
+        if linked.count(root) > 1 and categories[number] in (Category.ALLOW, Category.INFER):
             categories[number] = Category.CLEAR
-    return replace(problem, categories=tuple(categories))
+    return with_fields(problem, categories=tuple(categories))
 
 
 def _depth(problem: Problem, scope: int | None) -> int:
@@ -41,14 +41,14 @@ def _is_group(problem: Problem, value: int) -> bool:
 # -- fixpoint ---------------------------------------------------------------------------------------------------------
 
 
-def _demotions(problem: Problem, is_low: list[bool]) -> Iterator[int]:
+def _demotions(problem: Problem, levels: list[int]) -> Iterator[int]:
     """Nodes that cannot stay low, given the others."""
-    graph, values = problem.graph, problem.graph.values
+    graph, values, (linked,) = problem.graph, problem.graph.values, problem.linked
     for node in graph.nodes:
-        if problem.choices[node.id] is Choice.ABSENT:
+        if problem.is_absent[node.id]:
             continue
-        if not is_low[node.id]:
-            yield from (n for n, root in enumerate(problem.linked) if root == problem.linked[node.id])
+        if not levels[node.id]:
+            yield from (n for n, root in enumerate(linked) if root == linked[node.id])
         if node.kind is not Kind.TIE:
             continue
         depth = _depth(problem, node.scope)
@@ -60,32 +60,33 @@ def _demotions(problem: Problem, is_low: list[bool]) -> Iterator[int]:
             if maker.kind is Kind.SOURCE:
                 readers = [u for v in node.outputs if v is not None for u in graph.uses[v]]
                 groups = [u.node for u in readers if graph.nodes[u.node].signature.inputs[u.operand] is Role.GROUP]
-                if not all(is_low[number] for number in groups):
+                if not all(levels[number] for number in groups):
                     yield node.id
             elif not _is_group(problem, value):
-                if values[value].dtype is not problem.low:
+                if values[value].dtype is not problem.line.only_other:
                     yield node.id
             else:
-                if not is_low[maker.id]:
+                if not levels[maker.id]:
                     yield node.id
-                if not is_low[node.id] and not is_entry:
+                if not levels[node.id] and not is_entry:
                     yield maker.id
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_fixpoint_is_what_one_demotion_at_a_time_leaves(seed: int) -> None:
     problem = _problem(seed)
-    is_low = [
-        choice is Choice.LOW or (choice is Choice.FREE and category is not Category.DENY)
-        for choice, category in zip(problem.choices, problem.categories, strict=True)
+    side = side_of(problem)
+    levels = [
+        int(choice is Choice.LOW or (choice is Choice.FREE and category is not Category.DENY))
+        for choice, category in zip(side.choices, side.categories, strict=True)
     ]
     rng = random.Random(seed)
     while True:
-        wanted = {n for n in _demotions(problem, is_low) if is_low[n] and problem.choices[n] is Choice.FREE}
+        wanted = {n for n in _demotions(problem, levels) if levels[n] and side.choices[n] is Choice.FREE}
         if not wanted:
             break
-        is_low[rng.choice(sorted(wanted))] = False
-    assert list(strategies()["fixpoint"].assign(problem)) == is_low
+        levels[rng.choice(sorted(wanted))] = 0
+    assert list(strategies()["fixpoint"].assign(problem)) == levels
 
 
 # -- paint ------------------------------------------------------------------------------------------------------------
@@ -120,11 +121,11 @@ class _Painted:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.is_low = list(strategies()["paint"].assign(problem))
+        self.levels = list(strategies()["paint"].assign(problem))
 
     def has(self, number: int, *categories: Category) -> bool:
         kind = self.problem.graph.nodes[number].kind
-        return kind in (Kind.OP, Kind.TIE) and self.problem.categories[number] in categories
+        return kind in (Kind.OP, Kind.TIE) and side_of(self.problem).categories[number] in categories
 
     def computes(self, number: int) -> bool:
         return self.has(number, Category.INFER, Category.DENY)
@@ -142,7 +143,7 @@ class _Painted:
         """Whether a way leads here from a denied operator."""
         sources = [
             n
-            for n, choice in enumerate(self.problem.choices)
+            for n, choice in enumerate(side_of(self.problem).choices)
             if self.has(n, Category.DENY) and choice is not Choice.LOW
         ]
         return self.leads_on(number) and any(
@@ -151,13 +152,11 @@ class _Painted:
 
     def free_alone(self) -> list[int]:
         """Operators that are free and share no sequence."""
-        problem = self.problem
+        choices, (linked,) = side_of(self.problem).choices, self.problem.linked
         return [
             node.id
-            for node in problem.graph.nodes
-            if node.kind is Kind.OP
-            and problem.choices[node.id] is Choice.FREE
-            and problem.linked.count(problem.linked[node.id]) == 1
+            for node in self.problem.graph.nodes
+            if node.kind is Kind.OP and choices[node.id] is Choice.FREE and linked.count(linked[node.id]) == 1
         ]
 
 
@@ -166,8 +165,8 @@ def test_paint_allows_what_is_allowed_and_nothing_that_deny_reaches(seed: int) -
     painted = _Painted(_problem(seed))
     for number in painted.free_alone():
         if painted.has(number, Category.ALLOW):
-            assert painted.is_low[number]
-        elif painted.is_low[number]:
+            assert painted.levels[number]
+        elif painted.levels[number]:
             assert not painted.is_denied(number), painted.problem.graph.nodes[number].name
 
 
@@ -175,19 +174,19 @@ def test_paint_allows_what_is_allowed_and_nothing_that_deny_reaches(seed: int) -
 def test_paint_leaves_no_clear_beside_what_is_painted(seed: int) -> None:
     painted = _Painted(_problem(seed))
     free = painted.free_alone()
-    for number in [n for n in free if painted.is_clear(n) and not painted.is_low[n]]:
+    for number in [n for n in free if painted.is_clear(n) and not painted.levels[n]]:
         touching = {
             *_neighbours(painted.problem, number),
             *(n for n in free if number in _neighbours(painted.problem, n)),
         }
-        if any(painted.is_low[n] for n in touching & set(free)):
+        if any(painted.levels[n] for n in touching & set(free)):
             assert painted.is_denied(number), painted.problem.graph.nodes[number].name
 
 
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_paint_changes_nothing_without_an_allow_operator(seed: int) -> None:
     problem = _problem(seed)
-    without = [Category.INFER if category is Category.ALLOW else category for category in problem.categories]
-    problem = replace(problem, categories=tuple(without))
-    is_low = list(strategies()["paint"].assign(problem))
-    assert is_low == [choice is Choice.LOW for choice in problem.choices]
+    without = [Category.INFER if category is Category.ALLOW else category for category in side_of(problem).categories]
+    problem = with_fields(problem, categories=tuple(without))
+    levels = list(strategies()["paint"].assign(problem))
+    assert levels == [int(choice is Choice.LOW) for choice in side_of(problem).choices]

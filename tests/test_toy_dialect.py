@@ -2,6 +2,7 @@
 
 import pytest
 import toy_dialect
+from pairs import F16_LINE
 
 import mezzo.planner
 from mezzo.check import check
@@ -10,8 +11,10 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.graph import Graph
 from mezzo.lower import lower
 from mezzo.ops import op_facts
-from mezzo.planner import Judged, Wishes, judge, reasons
+from mezzo.planner import Judged, judge
 from mezzo.plans import AddCast, AddCopy, Edit, Retype
+from mezzo.reasons import reasons
+from mezzo.wishes import Wishes
 
 PROGRAM = """
 in x 8
@@ -30,28 +33,28 @@ def _toy_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mezzo.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
 
 
-def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, bool], tuple[Edit, ...], Wishes]:
+def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, int], tuple[Edit, ...], Wishes]:
     """Judge, assign, lower and check; the assignment is by node name."""
-    wishes = Wishes(DType.FLOAT16, policy("balanced"), strategies()[strategy], target("any"))
+    wishes = Wishes(F16_LINE, policy("balanced"), strategies()[strategy], target("any"))
     judged = judge(graph, wishes)
-    is_low = wishes.strategy.assign(judged.problem)
-    edits = lower(graph, HIGH, DType.FLOAT16, is_low)
-    assert check(judged.problem, is_low, edits) == []
-    return judged, {node.name: low for node, low in zip(graph.nodes, is_low, strict=True)}, edits, wishes
+    levels = wishes.strategy.assign(judged.problem)
+    edits = lower(judged.problem, levels)
+    assert check(judged.problem, levels, edits) == []
+    return judged, {node.name: level for node, level in zip(graph.nodes, levels, strict=True)}, edits, wishes
 
 
 @pytest.mark.parametrize("strategy", strategies())
 def test_toy_linear_work_runs_low_and_exponentials_do_not(strategy: str) -> None:
-    _, is_low, _, _ = decide(toy_dialect.read(PROGRAM), strategy)
-    assert is_low["h"] and not is_low["e"]
+    _, levels, _, _ = decide(toy_dialect.read(PROGRAM), strategy)
+    assert levels["h"] and not levels["e"]
     # What `m` makes is wanted in FP32 only, so a strategy that asks its readers leaves it.
-    assert is_low["m"] == (strategy != "upstream")
+    assert bool(levels["m"]) == (strategy != "upstream")
 
 
 @pytest.mark.parametrize("strategy", strategies())
 def test_toy_interface_keeps_its_dtype(strategy: str) -> None:
-    _, is_low, _, _ = decide(toy_dialect.read(PROGRAM), strategy)
-    assert not is_low["input x"] and not is_low["output p"]
+    _, levels, _, _ = decide(toy_dialect.read(PROGRAM), strategy)
+    assert not levels["input x"] and not levels["output p"]
 
 
 def test_toy_weight_is_retyped_and_values_are_cast_once() -> None:
@@ -69,12 +72,12 @@ def test_toy_weight_used_in_both_precisions_is_stored_twice() -> None:
 
 
 def test_toy_constant_out_of_range_keeps_its_reader_high() -> None:
-    judged, is_low, _, wishes = decide(toy_dialect.read("in x 8\nconst w 8 1e6\nh = product x w\nout h"), "mincut")
-    assert not is_low["h"]
-    assert reasons(judged, list(is_low.values()), wishes)[2].rule == "constant-out-of-range"
+    judged, levels, _, wishes = decide(toy_dialect.read("in x 8\nconst w 8 1e6\nh = product x w\nout h"), "mincut")
+    assert not levels["h"]
+    assert reasons(judged, list(levels.values()), wishes)[2].rule == "constant-out-of-range"
 
 
 def test_toy_operator_without_facts_is_denied() -> None:
-    judged, is_low, _, wishes = decide(toy_dialect.read("in x 8\nh = conjure x\nout h"), "mincut")
-    assert not is_low["h"]
-    assert reasons(judged, list(is_low.values()), wishes)[1].rule == "unlisted"
+    judged, levels, _, wishes = decide(toy_dialect.read("in x 8\nh = conjure x\nout h"), "mincut")
+    assert not levels["h"]
+    assert reasons(judged, list(levels.values()), wishes)[1].rule == "unlisted"

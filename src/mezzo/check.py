@@ -4,50 +4,66 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mezzo.columns import ANY
+from mezzo.columns import ANY, Ints
 from mezzo.dtypes import DType
 from mezzo.graph import Graph, Kind, Node
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.strategy import Choice, Problem
+from mezzo.strategy import Problem
 
 
-def check(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]) -> list[str]:
+def check(problem: Problem, levels: Sequence[int], edits: Sequence[Edit]) -> list[str]:
     """List what is wrong, one line each; empty if all is well."""
-    return [*_check_nodes(problem, is_low), *_check_edits(problem, is_low, edits)]
+    return [*_check_nodes(problem, levels), *_check_edits(problem, levels, edits)]
 
 
-def _check_nodes(problem: Problem, is_low: Sequence[bool]) -> list[str]:
+def _check_nodes(problem: Problem, levels: Sequence[int]) -> list[str]:
     found = []
-    nodes, low = problem.graph.nodes, np.array(is_low, bool) & ~problem.has_choice(Choice.ABSENT)
-    illegal = {id(node.signature) for node in nodes if problem.low not in node.signature.legal}
-    for number in np.flatnonzero(low & problem.has_choice(Choice.HIGH)).tolist():
-        found.append(f"{_where(nodes[number])} runs in {problem.low}, but has to stay {problem.high}")
-    for number in np.flatnonzero(low).tolist():
-        if id(nodes[number].signature) in illegal:
-            found.append(f"{_where(nodes[number])} runs in {problem.low}, which its schema does not allow")
-    for number in np.flatnonzero(~low & problem.has_choice(Choice.LOW)).tolist():
-        found.append(f"{_where(nodes[number])} runs in {problem.high}, but has to be {problem.low}")
-    linked = np.array(problem.linked, np.int64)
-    for number in np.flatnonzero(linked != np.arange(len(linked))).tolist():
-        root = problem.linked[number]
-        if is_low[root] == is_low[number]:
-            continue
-        if problem.choices[number] is not Choice.ABSENT and problem.choices[root] is not Choice.ABSENT:
-            name, other = problem.graph.nodes[number].name, problem.graph.nodes[root].name
-            found.append(f"nodes {name!r} and {other!r} share a sequence and have to agree on one dtype")
-    return found
+    nodes, line, at = problem.graph.nodes, problem.line, np.array(levels, np.int64)
+    counts = ~problem.is_absent
+    is_allowed = problem.allowed[at, np.arange(len(nodes))]
+    beside = counts & (at != line.base)
+    for number in np.flatnonzero(beside & ~is_allowed).tolist():
+        wanted = _allowed(problem, number)
+        found.append(f"{_where(nodes[number])} runs in {line.dtypes[at[number]]}, but has to stay {wanted}")
+    for number in np.flatnonzero(beside).tolist():
+        dtype = line.dtypes[at[number]]
+        if dtype not in nodes[number].signature.legal:
+            found.append(f"{_where(nodes[number])} runs in {dtype}, which its schema does not allow")
+    for number in np.flatnonzero(counts & (at == line.base) & ~is_allowed).tolist():
+        wanted = _allowed(problem, number)
+        found.append(f"{_where(nodes[number])} runs in {line.base_dtype}, but has to be {wanted}")
+    return found + _check_links(problem, at)
 
 
-def _check_edits(problem: Problem, is_low: Sequence[bool], edits: Sequence[Edit]) -> list[str]:
+def _allowed(problem: Problem, number: int) -> str:
+    """What a node may run in, in words."""
+    levels = np.flatnonzero(problem.allowed[:, number]).tolist()
+    return " or ".join(str(problem.line.dtypes[level]) for level in levels)
+
+
+def _check_links(problem: Problem, at: Ints) -> list[str]:
+    found: dict[tuple[int, int], str] = {}
+    nodes = problem.graph.nodes
+    for threshold, roots in zip(problem.line.thresholds, problem.linked, strict=True):
+        linked = np.array(roots, np.int64)
+        differs = ((at > threshold) != (at[linked] > threshold)) & ~problem.is_absent & ~problem.is_absent[linked]
+        for number in np.flatnonzero(differs).tolist():
+            name, other = nodes[number].name, nodes[roots[number]].name
+            text = f"nodes {name!r} and {other!r} share a sequence and have to agree on one dtype"
+            found.setdefault((number, roots[number]), text)
+    return [*found.values()]
+
+
+def _check_edits(problem: Problem, levels: Sequence[int], edits: Sequence[Edit]) -> list[str]:
     # Split by type once: a model has tens of thousands of edits, most of them of one kind.
     retypes = [edit for edit in edits if type(edit) is Retype]
     made = [edit for edit in edits if type(edit) is AddCast or type(edit) is AddCopy]
     rewires = [edit for edit in edits if type(edit) is Rewire]
     native = _Native(problem, retypes)
     return [
-        *_check_makers(problem, is_low, native),
+        *_check_makers(problem, levels, native),
         *_check_forms(problem, native, made),
-        *_check_readers(problem, is_low, native, made, rewires),
+        *_check_readers(problem, levels, native, made, rewires),
     ]
 
 
@@ -56,26 +72,27 @@ def _where(node: Node) -> str:
 
 
 class _Native:
-    """The dtype each value has by itself once the edits are made."""
+    """The dtype each value has by itself once the edits are made; `levels` by value, the base for dtypes of none."""
 
     def __init__(self, problem: Problem, retypes: Sequence[Retype]) -> None:
         self._values = problem.graph.values
         self.changed = {edit.value: edit.dtype for edit in retypes}
-        self.is_low = problem.graph.columns.holds(problem.low).copy()
-        numbers = np.fromiter(self.changed, np.int64, len(self.changed))
-        self.is_low[numbers] = [dtype is problem.low for dtype in self.changed.values()]
+        self.levels = problem.held.copy()
+        for value, dtype in self.changed.items():
+            level = problem.line.level_of(dtype)
+            self.levels[value] = problem.line.base if level is None else level
 
     def __getitem__(self, number: int) -> DType | None:
         return self.changed.get(number, self._values[number].dtype)
 
 
-def _check_makers(problem: Problem, is_low: Sequence[bool], native: "_Native") -> list[str]:
+def _check_makers(problem: Problem, levels: Sequence[int], native: "_Native") -> list[str]:
     """Every value has the dtype that its producer gives it; only a source may be stored in any."""
     graph, columns, found = problem.graph, problem.graph.columns, []
-    makes_low = columns.made_in(problem.low, np.array(is_low, bool))
-    for number in np.flatnonzero(problem.is_planned & (makes_low != native.is_low)).tolist():
+    makes = columns.made_at(problem.line, levels)
+    for number in np.flatnonzero(problem.is_planned & (makes != native.levels)).tolist():
         name, producer = graph.values[number].name, graph.nodes[columns.value_producer[number]].name
-        want = problem.low if makes_low[number] else problem.high
+        want = problem.line.dtypes[makes[number]]
         found.append(f"value {name!r} is noted as {native[number]}, but {producer!r} makes {want}")
     changed = np.fromiter(native.changed, np.int64, len(native.changed))
     for number in changed[~problem.is_planned[changed]].tolist():
@@ -98,13 +115,17 @@ def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | 
             found.append(f"value {name!r} is a sequence or optional and cannot be cast")
         if isinstance(edit, AddCopy) != is_source:
             found.append(f"value {name!r} is {'cast' if is_source else 'copied'} where it should be the other")
+        if isinstance(edit, AddCast) and edit.reads is not None:
+            read = edit.value, edit.reads
+            if read not in made and read not in graph.forms and native[edit.value] is not edit.reads:
+                found.append(f"value {name!r} is cast to {edit.dtype} from {edit.reads}, a form that nothing makes")
         made.add((edit.value, edit.dtype))
     return found
 
 
 def _check_readers(
     problem: Problem,
-    is_low: Sequence[bool],
+    levels: Sequence[int],
     native: "_Native",
     further: Sequence[AddCast | AddCopy],
     rewires: Sequence[Rewire],
@@ -125,17 +146,16 @@ def _check_readers(
             found.append(f"{where} from {graph.values[rewire.value].name!r}, which is another value")
         if native[rewire.value] is not rewire.dtype and form not in made and form not in graph.forms:
             found.append(f"{where} in {rewire.dtype}, a form that nothing makes")
-    found += _check_operands(problem, is_low, native, reads)
+    found += _check_operands(problem, levels, native, reads)
     return found
 
 
 def _check_operands(
-    problem: Problem, is_low: Sequence[bool], native: "_Native", reads: Mapping[tuple[int, int], Rewire]
+    problem: Problem, levels: Sequence[int], native: "_Native", reads: Mapping[tuple[int, int], Rewire]
 ) -> list[str]:
     """Every operand gets the dtype that its node needs."""
-    graph, columns = problem.graph, problem.graph.columns
-    low = np.array(is_low, bool)
-    got = native.is_low[columns.use_value] & ~columns.use_widened
+    graph, columns, line = problem.graph, problem.graph.columns, problem.line
+    got = np.where(columns.use_widened, line.base, native.levels[columns.use_value])
     if reads:
         # Uses stand in the order of nodes and operands, so their keys are sorted.
         width = int(columns.use_operand.max()) + 1
@@ -143,17 +163,17 @@ def _check_operands(
         wanted = np.array([node * width + operand for node, operand in reads], np.int64)
         places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         known = keys[places] == wanted
-        got[places[known]] = np.array([rewire.dtype is problem.low for rewire in reads.values()], bool)[known]
-    planned = columns.holds(problem.high) | columns.holds(problem.low)
+        read = [line.level_of(rewire.dtype) for rewire in reads.values()]
+        got[places[known]] = np.array([line.base if level is None else level for level in read], np.int64)[known]
+    planned = columns.holds(*line.dtypes)
     # A model's Cast makes its form from whatever its operand has become.
     is_cast = columns.is_kind(Kind.CAST)[columns.use_node]
-    wrong = (
-        planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & (got != columns.wanted_in(problem.low, low))
-    )
+    wants = columns.wanted_at(line, levels, problem.caps)
+    wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & (got != wants)
     found = []
     for at in np.flatnonzero(wrong).tolist():
         node = graph.nodes[columns.use_node[at]]
-        held, want = (problem.low, problem.high) if got[at] else (problem.high, problem.low)
+        held, want = line.dtypes[got[at]], line.dtypes[wants[at]]
         found.append(
             f"node {node.name!r} ({node.op}) reads operand {columns.use_operand[at]} in {held} where it needs {want}"
         )

@@ -2,7 +2,7 @@
 it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
     from mezzo.graph import Graph, Kind, Role, Signature, Use
+    from mezzo.levels import Line
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -56,20 +57,36 @@ class Columns:
         found: Bools = np.isin(self.node_kind, [codes.index(kind) for kind in kinds])
         return found
 
-    def holds(self, dtype: DType) -> Bools:
-        """Which values hold a dtype today."""
-        found: Bools = self.value_dtype == _DTYPES[dtype]
+    def holds(self, *dtypes: DType) -> Bools:
+        """Which values hold any of these dtypes today."""
+        found: Bools = np.isin(self.value_dtype, [_DTYPES[dtype] for dtype in dtypes])
         return found
 
-    def made_in(self, low: DType, is_low: Bools) -> Bools:
-        """Which values their producers make low, given which nodes run low."""
-        found: Bools = np.where(self.value_role == GROUP, is_low[self.value_producer], self.holds(low))
+    def levels_held(self, line: "Line") -> Ints:
+        """The level of the dtype that each value has today; the base where that is no level's."""
+        by_code = np.full(_UNKNOWN + 1, line.base, np.int64)
+        by_code[[_DTYPES[dtype] for dtype in line.dtypes]] = np.arange(len(line.dtypes))
+        found: Ints = by_code[self.value_dtype]
         return found
 
-    def wanted_in(self, low: DType, is_low: Bools) -> Bools:
-        """Which uses want their value low, given which nodes run low. Uses with the role ANY say nothing."""
-        held = self.holds(low)[self.use_value] & ~self.use_widened
-        found: Bools = np.where(self.use_role == GROUP, is_low[self.use_node], held)
+    def made_at(self, line: "Line", levels: Sequence[int]) -> Ints:
+        """The level at which its producer makes each value, given the level that each node runs at."""
+        at = np.asarray(levels, np.int64)
+        return np.where(self.value_role == GROUP, at[self.value_producer], self.levels_held(line))
+
+    def wanted_at(
+        self, line: "Line", levels: Sequence[int], caps: "Mapping[Use, tuple[int, int]] | None" = None
+    ) -> Ints:
+        """The level at which each use wants its value. Uses with the role ANY say nothing. `caps` hold uses to a
+        range of levels, both ends included.
+        """
+        at = np.asarray(levels, np.int64)
+        held = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])
+        found = np.where(self.use_role == GROUP, at[self.use_node], held)
+        if caps:
+            for number, use in enumerate(zip(self.use_node.tolist(), self.use_operand.tolist(), strict=True)):
+                if use in caps:
+                    found[number] = min(max(int(found[number]), caps[use][0]), caps[use][1])  # type: ignore[index]
         return found
 
 

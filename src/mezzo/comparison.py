@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
+import numpy as np
+
 from mezzo.conversion import judge_model
-from mezzo.dtypes import size_bits
 from mezzo.graph import Kind
 from mezzo.pipeline import PlanOptions, Progress, open_source, read_plan_options
-from mezzo.strategy import Choice, Problem, casts_of, cost
+from mezzo.strategy import Problem, conversions, cost
 
 if TYPE_CHECKING:
     import onnx
@@ -44,29 +45,31 @@ def compare_strategies(
     return tuple(row for row, _ in try_strategies(problem, progress))
 
 
-def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[bool]]]:
-    """What every strategy makes of a problem, the cheapest first, and which nodes it runs low."""
+def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[int]]]:
+    """What every strategy makes of a problem, the cheapest first, and the level at which it runs each node."""
     from mezzo.discovery import strategies
 
-    found: list[tuple[StrategyRow, Sequence[bool]]] = []
+    found: list[tuple[StrategyRow, Sequence[int]]] = []
     for number, (name, strategy) in enumerate(sorted(strategies().items())):
         if progress is not None:
             progress(f"strategy {name}", number, len(strategies()))
-        is_low = strategy.assign(problem)
-        found.append((_measure(problem, name, is_low), is_low))
+        levels = strategy.assign(problem)
+        found.append((_measure(problem, name, levels), levels))
     least = min(row.cost for row, _ in found)
-    related = [(_relate(row, least), is_low) for row, is_low in found]
+    related = [(_relate(row, least), levels) for row, levels in found]
     return sorted(related, key=lambda entry: (entry[0].cost, entry[0].casts, entry[0].strategy))
 
 
-def _measure(problem: Problem, name: str, is_low: Sequence[bool]) -> StrategyRow:
+def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
     columns = problem.graph.columns
-    decided = columns.is_kind(Kind.OP) & ~problem.has_choice(Choice.ABSENT)
-    casts = casts_of(problem, is_low)
-    width = (size_bits(problem.high) + size_bits(problem.low)) // 8
-    moved = sum(int(columns.value_elements[value] * columns.value_repeats[value]) * width for value, _ in casts)
-    low = sum(is_low[number] for number in decided.nonzero()[0].tolist())
-    return StrategyRow(name, low, int(decided.sum()), len(casts), moved, cost(problem, is_low), None)
+    decided = columns.is_kind(Kind.OP) & ~problem.is_absent
+    casts, line = conversions(problem, levels), problem.line
+    moved = sum(
+        int(columns.value_elements[value] * columns.value_repeats[value]) * line.conversion_bits(threshold) // 8
+        for value, threshold, _ in casts
+    )
+    low = int((decided & (np.array(levels, np.int64) != line.base)).sum())
+    return StrategyRow(name, low, int(decided.sum()), len(casts), moved, cost(problem, levels), None)
 
 
 def _relate(row: StrategyRow, least: int) -> StrategyRow:

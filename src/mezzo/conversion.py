@@ -10,21 +10,25 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mezzo.check import check
+from mezzo.choosing import refusal_of
 from mezzo.dtypes import FORMATS, HIGH
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
 from mezzo.graph import Graph, Kind
+from mezzo.levels import uniform
 from mezzo.lower import lower
 from mezzo.opset_steps import assign, settle
 from mezzo.options import Options
-from mezzo.planner import Judged, Wishes, judge, reasons, refusal_of, rows_of
-from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype, uniform
+from mezzo.planner import Judged, judge, rows_of
+from mezzo.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.policy import Category
+from mezzo.reasons import reasons
 from mezzo.recalling import Recalled, asks_for_more, spell_record, spell_replay
-from mezzo.recording import Decisions, low_precision
-from mezzo.strategy import Choice, Problem
+from mezzo.recording import Decisions, category_of, precision_of
+from mezzo.strategy import Choice, Problem, Side
 from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
+from mezzo.wishes import Wishes
 
 if TYPE_CHECKING:
     import onnx
@@ -43,17 +47,14 @@ class Decided:
     reading: Reading
     plan: Plan
     problem: Problem
-    is_low: Sequence[bool]
+    levels: Sequence[int]
     spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
 
     def count_nodes(self) -> tuple[int, int]:
-        """Operators that run low, and those that could and do not."""
-        low = [
-            self.is_low[node.id]
-            for node, choice in zip(self.problem.graph.nodes, self.problem.choices, strict=True)
-            if node.kind is Kind.OP and choice is not Choice.ABSENT
-        ]
-        return sum(low), len(low) - sum(low)
+        """Operators that run beside the base, and those that could and do not."""
+        counts = self.problem.graph.columns.is_kind(Kind.OP) & ~self.problem.is_absent
+        beside = np.array(self.levels, np.int64) != self.problem.line.base
+        return int((counts & beside).sum()), int((counts & ~beside).sum())
 
 
 def convert_model(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
@@ -117,8 +118,9 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
         if given is not None:
             raise ContractError(f"the plan's result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; change the plan")
         _log.debug("the checker refused attempt %d: %s", attempt, fault)
-        choices = decided.problem.choices  # what the model holds low as it came, mezzo cannot take back
-        low = {n.id for n in graph.nodes if decided.is_low[n.id] and choices[n.id] is Choice.FREE}
+        problem = decided.problem  # what the model holds low as it came, mezzo cannot take back
+        may_go_back = problem.allowed[problem.line.base]
+        low = {n.id for n in graph.nodes if decided.levels[n.id] != problem.line.base and may_go_back[n.id]}
         culprits = suspects(graph, fault) & low if attempt < _REPAIRS - 1 else low
         for number in culprits or low:
             banned[graph.nodes[number].name] = f"the ONNX checker refused it low: {fault[:200]}"
@@ -143,11 +145,11 @@ def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decid
     reading = model.read(wishes.low)
     judged = judge(reading.graph, wishes)
     banned = {node.name: f"the ONNX checker refuses any change: {fault[:200]}" for node in reading.graph.nodes}
-    is_low = [choice is Choice.LOW for choice in judged.problem.choices]
+    levels = judged.problem.given_levels
     judged = _ban(judged, banned)
-    made = _make_plan(judged, is_low, (), reading, None, options, banned)
-    record = _recorder(model, reading, judged, is_low, options, banned)
-    return Decided(reading, made, judged.problem, is_low, record), reading.handles.model
+    made = _make_plan(judged, levels, (), reading, None, options, banned)
+    record = _recorder(model, reading, judged, levels, options, banned)
+    return Decided(reading, made, judged.problem, levels, record), reading.handles.model
 
 
 def _keep(model: OnnxModel, options: Options, recalled: Recalled) -> "tuple[Decided, onnx.ModelProto]":
@@ -158,21 +160,21 @@ def _keep(model: OnnxModel, options: Options, recalled: Recalled) -> "tuple[Deci
     """
     reading = model.read(options.wishes.low)
     judged = judge(reading.graph, options.wishes)
-    is_low = [choice is Choice.LOW for choice in judged.problem.choices]
-    made = _make_plan(judged, is_low, (), reading, None, options, {})
+    levels = judged.problem.given_levels
+    made = _make_plan(judged, levels, (), reading, None, options, {})
     _tell(model, "checking")
     fault = model.fault(reading.handles.model)
     if fault is not None:
         raise ModelError(f"{model.source.blobs.name} is not valid ONNX: {fault[:_LONGEST_FAULT]}; mend the model first")
     record = (lambda: recalled.text) if options.is_recorded else None
-    return Decided(reading, made, judged.problem, is_low, record), reading.handles.model
+    return Decided(reading, made, judged.problem, levels, record), reading.handles.model
 
 
 def _recorder(
     model: OnnxModel,
     reading: Reading,
     judged: Judged,
-    is_low: Sequence[bool],
+    levels: Sequence[int],
     options: Options,
     banned: Mapping[str, str],
 ) -> Callable[[], str] | None:
@@ -180,7 +182,7 @@ def _recorder(
     if not options.is_recorded or options.wishes.policy.name == "off":  # which is to leave a model as it is
         return None
     told = {name: Reason("contract", because) for name, because in banned.items()}
-    return spell_record(model, reading, Decisions(judged, is_low, options.wishes, told), options)
+    return spell_record(model, reading, Decisions(judged, levels, options.wishes, told), options)
 
 
 def judge_model(model: OnnxModel, options: Options) -> tuple[Reading, Judged]:
@@ -214,15 +216,15 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
 
     planned = assign(reading, _ban(judged, banned), wishes.strategy)
     planned = settle(model, planned, wishes.strategy, judge_smaller)
-    reading, judged, is_low = planned.reading, planned.judged, planned.is_low
+    reading, judged, levels = planned.reading, planned.judged, planned.levels
     opset = reading.opset if reading.opset != model.opset else None
-    made = _make_plan(judged, is_low, planned.edits, reading, opset, options, banned)
-    return Decided(reading, made, judged.problem, is_low, _recorder(model, reading, judged, is_low, options, banned))
+    made = _make_plan(judged, levels, planned.edits, reading, opset, options, banned)
+    return Decided(reading, made, judged.problem, levels, _recorder(model, reading, judged, levels, options, banned))
 
 
 def _make_plan(
     judged: Judged,
-    is_low: Sequence[bool],
+    levels: Sequence[int],
     edits: Sequence[Edit],
     reading: Reading,
     opset: int | None,
@@ -231,14 +233,13 @@ def _make_plan(
 ) -> Plan:
     problem, wishes = judged.problem, options.wishes
     return Plan(
-        problem.high,
-        problem.low,
+        problem.line,
         opset,
         options.settings,
         tuple(edits),
         _stored_within(reading.graph, edits),
-        (*_notes(judged, wishes, is_low), *options.notes),
-        make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, is_low, wishes, banned)),
+        (*_notes(judged, wishes, levels), *options.notes),
+        make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, wishes, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
         origin=options.notes,
     )
@@ -249,22 +250,29 @@ def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
     columns = judged.problem.graph.columns
     held = [s.dtype is HIGH and s.dialect == "onnx" and wishes.low not in s.legal for s in columns.signatures]
     is_held = np.array(held, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
-    nodes = judged.problem.graph.nodes
+    nodes, verdicts = judged.problem.graph.nodes, judged.verdicts()
     return [
         number
         for number in np.flatnonzero(is_held).tolist()
-        if judged.verdicts[number].category is not Category.DENY and refusal_of(nodes[number], wishes) is None
+        if verdicts[number].category is not Category.DENY and refusal_of(nodes[number], wishes, wishes.low) is None
     ]
 
 
 def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
     if not banned:
         return judged
-    choices = tuple(
-        Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
-        for node, choice in zip(judged.problem.graph.nodes, judged.problem.choices, strict=True)
+    nodes = judged.problem.graph.nodes
+    sides = tuple(
+        replace(
+            side,
+            choices=tuple(
+                Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
+                for node, choice in zip(nodes, side.choices, strict=True)
+            ),
+        )
+        for side in judged.problem.sides
     )
-    return replace(judged, problem=replace(judged.problem, choices=choices))
+    return replace(judged, problem=replace(judged.problem, sides=sides))
 
 
 def _refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> None:
@@ -280,27 +288,27 @@ def _refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) ->
 
 
 def _planned_nodes(
-    judged: Judged, is_low: Sequence[bool], wishes: Wishes, banned: Mapping[str, str]
+    judged: Judged, levels: Sequence[int], wishes: Wishes, banned: Mapping[str, str]
 ) -> tuple[PlannedNode, ...]:
     problem = judged.problem
-    why = reasons(judged, is_low, wishes)
+    why = reasons(judged, levels, wishes)
     for number, node in enumerate(problem.graph.nodes):
         if node.name in banned:
             why[number] = Reason("contract", banned[node.name])
-    high, nodes = uniform(problem.high), problem.graph.nodes
+    nodes, is_absent = problem.graph.nodes, problem.is_absent.tolist()
     return tuple(
         PlannedNode(
             node.name,
             node.op,
             node.kind.value,
-            low_precision(judged.verdicts[node.id], problem.low) if is_low[node.id] else high,
-            problem.categories[node.id],
+            precision_of(judged, node.id, levels[node.id]),
+            category_of(judged, node.id, levels[node.id]),
             reason.rule,
             reason.because,
             None if reason.cause is None else nodes[reason.cause].name,
         )
-        for node, reason, choice in zip(nodes, why, problem.choices, strict=True)
-        if choice is not Choice.ABSENT
+        for node, reason in zip(nodes, why, strict=True)
+        if not is_absent[node.id]
     )
 
 
@@ -309,17 +317,19 @@ def _tell_nodes(options: Options, nodes: tuple[PlannedNode, ...]) -> tuple[Plann
 
 
 def _check_precision(entry: PlannedNode, given: Plan) -> None:
-    """Raises InputError: a plan's line asks for what the plan's two dtypes cannot give."""
-    strange = [dtype for dtype in entry.precision if dtype not in (given.high, given.low)]
+    """Raises InputError: a plan's line asks for what the plan's dtypes cannot give."""
+    dtypes, base = given.line.dtypes, given.line.base_dtype
+    strange = [dtype for dtype in entry.precision if dtype not in dtypes]
     if strange:
         raise InputError(
-            f"node {entry.name!r}: the plan asks for {strange[0]}; this model can be replayed in {given.high} and "
-            f"{given.low}"
+            f"node {entry.name!r}: the plan asks for {strange[0]}; this model can be replayed in "
+            f"{' and '.join(map(str, dtypes))}"
         )
-    if entry.precision.compute is given.high and entry.precision != uniform(given.high):
+    if entry.precision.compute is base and entry.precision != uniform(base):
+        others = " or ".join(str(dtype) for dtype in dtypes if dtype is not base)
         raise InputError(
-            f"node {entry.name!r}: the plan asks for products in {given.high} and less after them; write "
-            f"{str(given.high)!r}, or {given.low} for the products too"
+            f"node {entry.name!r}: the plan asks for products in {base} and less after them; write "
+            f"{str(base)!r}, or {others} for the products too"
         )
 
 
@@ -332,10 +342,10 @@ def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, floa
     )
 
 
-def _notes(judged: Judged, wishes: Wishes, is_low: Sequence[bool]) -> tuple[str, ...]:
+def _notes(judged: Judged, wishes: Wishes, levels: Sequence[int]) -> tuple[str, ...]:
     graph = judged.problem.graph
     notes = [*graph.notes, *judged.notes]
-    if any(is_low[n.id] for n in graph.nodes if n.kind is Kind.OP):
+    if any(levels[n.id] != judged.problem.line.base for n in graph.nodes if n.kind is Kind.OP):
         notes += wishes.target.notes_for(wishes.low)
     else:
         notes.append("nothing gains from low precision here, so nothing was changed")
@@ -354,36 +364,56 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
         raise InputError(
             "the plan was made for another model: their structures differ; make a new one with 'mezzo plan'"
         )
-    wishes = replace(options.wishes, low=given.low)
+    wishes = replace(options.wishes, line=given.line)
     judged = judge(graph, wishes)
     problem = judged.problem
     strange = given.by_name.keys() - graph.by_name.keys()
     if strange:
         raise InputError(f"the plan has a line for {min(strange)!r}, which the model has not; take the line out")
-    is_low = [False] * len(graph.nodes)
-    choices, hands_on_high = list(problem.choices), set[int]()
-    for node in graph.nodes:
-        if choices[node.id] is Choice.ABSENT:
-            continue
+    levels, problem = _levels_of(given, problem)
+    if options.out_of_range == "error":
+        _refuse_out_of_range(graph, wishes, {n for n, level in enumerate(levels) if level != problem.line.base})
+    made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
+    limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
+    edits = lower(problem, levels, limits)
+    faults = check(problem, levels, edits)
+    if faults:
+        raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
+    record = spell_replay(model, reading, given) if options.is_recorded else None
+    return Decided(reading, replace(given, edits=edits), problem, levels, record)
+
+
+def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
+    """The levels that a plan's lines ask for, and the problem with all that the plan may ask for left to it.
+
+    Raises:
+        InputError: a line is missing, or asks for what the plan's dtypes cannot give.
+    """
+    graph, line = problem.graph, problem.line
+    levels, hands_on_base = [line.base] * len(graph.nodes), set[int]()
+    for number in np.flatnonzero(~problem.is_absent).tolist():
+        node = graph.nodes[number]
         entry = given.by_name.get(node.name)
         if entry is None:
             raise InputError(
                 f"the plan says nothing of node {node.name!r}; add it or make a new plan with 'mezzo plan'"
             )
         _check_precision(entry, given)
-        is_low[node.id] = entry.precision.compute is given.low
-        if is_low[node.id] and entry.precision.output is given.high:
-            hands_on_high.add(node.id)
-        if node.kind in (Kind.INPUT, Kind.OUTPUT) or choices[node.id] is not Choice.LOW:
-            choices[node.id] = Choice.FREE
-    problem = replace(problem, choices=tuple(choices), hands_on_high=frozenset(hands_on_high))
-    if options.out_of_range == "error":
-        _refuse_out_of_range(graph, wishes, {number for number, low in enumerate(is_low) if low})
-    made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
-    limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
-    edits = lower(graph, given.high, given.low, is_low, limits, problem.hands_on_high)
-    faults = check(problem, is_low, edits)
-    if faults:
-        raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
-    record = spell_replay(model, reading, given) if options.is_recorded else None
-    return Decided(reading, replace(given, edits=edits), problem, is_low, record)
+        level = line.level_of(entry.precision.compute)
+        assert level is not None, "every dtype of a line that was checked is a level's"
+        levels[number] = level
+        if level != line.base and entry.precision.output is line.base_dtype:
+            hands_on_base.add(number)
+    sides = tuple(_opened(side, graph) for side in problem.sides)
+    return levels, replace(problem, sides=sides, hands_on_base=frozenset(hands_on_base))
+
+
+def _opened(side: Side, graph: Graph) -> Side:
+    """The side with every node free but those that are low in the model, which stay as they are."""
+    choices = tuple(
+        Choice.FREE
+        if choice is not Choice.ABSENT and (node.kind in (Kind.INPUT, Kind.OUTPUT) or choice is not Choice.LOW)
+        else choice
+        for node, choice in zip(graph.nodes, side.choices, strict=True)
+    )
+    return replace(side, choices=choices)

@@ -14,9 +14,10 @@ from mezzo.frontends.onnx.lowcast import FORMATS
 from mezzo.frontends.onnx.run import emulated_session
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.graph import Graph
+from mezzo.levels import Precision
 from mezzo.pipeline import open_source
 from mezzo.planfile import load_plan
-from mezzo.plans import Plan, Precision
+from mezzo.plans import Plan
 
 if TYPE_CHECKING:
     import onnx

@@ -83,17 +83,17 @@ def measure(model: OnnxModel, options: Options, feeds: Mapping[str, Any], effort
     source = check_measurable(options)
     reading, judged = judge_model(model, options)
     problem = judged.problem
-    is_low, profiles, notes = _profile(model, judged, reading.opset, options, feeds, effort)
+    levels, profiles, notes = _profile(model, judged, reading.opset, options, feeds, effort)
     high, again, low, mixed = profiles
     line = fit_casts(_samples(problem, (low, mixed)))
-    if line is None and any(is_low):
+    if line is None and any(level != problem.line.base for level in levels):
         notes.append("no cast was seen to run on its own: casts cost what the table says")
     if line is not None:  # a cast is a kernel more to start
         overhead = high.between_ns / high.kernel_runs if high.kernel_runs else 0.0
         line = replace(line, launch_ns=line.launch_ns + overhead)
-    costs, nodes = derive_costs(problem, agreed(_times(high), _times(again)), _times(low), is_low, line)
+    costs, nodes = derive_costs(problem, agreed(_times(high), _times(again)), _times(low), levels, line)
     noise = noise_of(_times(high), _times(again))
-    if not _saves(replace(problem, measured=costs, penalties=None), options, high, noise):
+    if not _saves(replace(problem.without_penalties(), measured=costs), options, high, noise):
         costs = without_gains(costs)
         notes.append(f"nothing gains here beyond the noise of measuring, {noise:.1%}")
     share = min(high.mapped_share, low.mapped_share)
@@ -105,23 +105,24 @@ def measure(model: OnnxModel, options: Options, feeds: Mapping[str, Any], effort
 
 def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) -> bool:
     """Whether the best plan saves more than its low nodes' times differ by from one profile to the next."""
-    is_low = options.wishes.strategy.assign(problem)
-    ran_ns = sum(high.by_node.get(str(number), 0.0) for number, low in enumerate(is_low) if low)
-    return -predict_ns(problem, is_low, 0.0) > noise * ran_ns
+    levels = options.wishes.strategy.assign(problem)
+    base = problem.line.base
+    ran_ns = sum(high.by_node.get(str(number), 0.0) for number, level in enumerate(levels) if level != base)
+    return -predict_ns(problem, levels, 0.0) > noise * ran_ns
 
 
 def _profile(
     model: OnnxModel, judged: Judged, opset: int | None, options: Options, feeds: Mapping[str, Any], effort: Effort
-) -> tuple[Sequence[bool], tuple[NodeTimes, ...], list[str]]:
+) -> tuple[Sequence[int], tuple[NodeTimes, ...], list[str]]:
     """Profile the model high, high again, low and mixed. If the target does not run it all low: as the table plans it.
 
-    Gives which nodes ran low, the four profiles, and notes.
+    Gives the level at which each node ran in the third, the four profiles, and notes.
     """
     problem, target = judged.problem, options.wishes.target.name
     weights = {str(number): float(weight) for number, weight in enumerate(table_weights(problem).tolist())}
-    nothing = [False] * len(problem.graph.nodes)
+    nothing = [problem.line.base] * len(problem.graph.nodes)
 
-    def take(low: Sequence[bool], mixed: Sequence[bool]) -> tuple[NodeTimes, ...]:
+    def take(low: Sequence[int], mixed: Sequence[int]) -> tuple[NodeTimes, ...]:
         variants = [typed_model(model, judged, each, opset) for each in (nothing, nothing, low, mixed)]
         return profile_models(variants, target, feeds, label_of, weights, effort)
 
@@ -129,7 +130,7 @@ def _profile(
     try:
         return everything, take(everything, heavy_low(problem)), []
     except ContractError as error:
-        planned = options.wishes.strategy.assign(replace(problem, measured=None, penalties=None))
+        planned = options.wishes.strategy.assign(replace(problem.without_penalties(), measured=None))
         note = f"with everything low, {str(error)[:200]}; the plan from the table was measured instead"
         return planned, take(planned, planned), [note]
 
@@ -139,19 +140,17 @@ def with_costs(judged: Judged, measured: Measurement) -> Judged:
     return replace(judged, problem=replace(judged.problem, measured=measured.costs))
 
 
-def typed_model(
-    model: OnnxModel, judged: Judged, is_low: Sequence[bool], opset: int | None = None
-) -> "onnx.ModelProto":
+def typed_model(model: OnnxModel, judged: Judged, levels: Sequence[int], opset: int | None = None) -> "onnx.ModelProto":
     """Make the model in the precisions of an assignment, with all weights; operators say which planner's node they are.
 
     `opset`: that of the reading that was judged; None for the model's own.
     """
     problem = judged.problem
-    reading = model.read(problem.low, opset)
-    if not any(is_low):
+    reading = model.read(problem.line.only_other, opset)
+    if all(level == problem.line.base for level in levels):
         return variant(model, reading, ())
-    edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits, problem.hands_on_high)
-    faults = check(problem, is_low, edits)
+    edits = lower(problem, levels, judged.limits)
+    faults = check(problem, levels, edits)
     assert not faults, f"an assignment to be measured breaks a rule: {faults[0]}"
     return variant(model, reading, edits)
 

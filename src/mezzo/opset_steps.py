@@ -3,13 +3,15 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from mezzo.check import check
 from mezzo.frontends.onnx.model import OnnxModel, Reading
 from mezzo.graph import Kind
 from mezzo.lower import lower
 from mezzo.planner import Judged
 from mezzo.plans import Edit
-from mezzo.strategy import Choice, Strategy
+from mezzo.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Planned:
 
     reading: Reading
     judged: Judged
-    is_low: Sequence[bool]
+    levels: Sequence[int]
     edits: Sequence[Edit]
 
 
@@ -27,10 +29,10 @@ Judge = Callable[[int | None], tuple[Reading, Judged]]
 
 def assign(reading: Reading, judged: Judged, strategy: Strategy) -> Planned:
     """Let a strategy decide."""
-    is_low = strategy.assign(judged.problem)
-    edits, faults = _lower(judged, is_low)
+    levels = strategy.assign(judged.problem)
+    edits, faults = _lower(judged, levels)
     assert not faults, f"strategy {strategy.name} or lower broke a rule: {faults[0]}"
-    return Planned(reading, judged, is_low, edits)
+    return Planned(reading, judged, levels, edits)
 
 
 def settle(model: OnnxModel, planned: Planned, strategy: Strategy, judge: Judge) -> Planned:
@@ -43,7 +45,7 @@ def settle(model: OnnxModel, planned: Planned, strategy: Strategy, judge: Judge)
         return planned
     first = judge(source)
     while planned.reading.opset not in (None, source):
-        nodes = _low_nodes(planned)
+        nodes = _nodes_beside(planned)
         smaller = model.smallest_opset(planned.reading, first[0], nodes)
         if smaller == planned.reading.opset:
             break
@@ -57,13 +59,12 @@ def settle(model: OnnxModel, planned: Planned, strategy: Strategy, judge: Judge)
     return planned
 
 
-def _low_nodes(planned: Planned) -> list[int]:
+def _nodes_beside(planned: Planned) -> list[int]:
+    """Operators that do not run at the base."""
     problem = planned.judged.problem
-    return [
-        node.id
-        for node in problem.graph.nodes
-        if planned.is_low[node.id] and node.kind is Kind.OP and problem.choices[node.id] is not Choice.ABSENT
-    ]
+    beside = np.array(planned.levels, np.int64) != problem.line.base
+    found: list[int] = np.flatnonzero(beside & problem.graph.columns.is_kind(Kind.OP) & ~problem.is_absent).tolist()
+    return found
 
 
 def _are_legal(reading: Reading, names: Sequence[str]) -> bool:
@@ -80,15 +81,14 @@ def _plan_again(planned: Planned, reading: Reading, judged: Judged, strategy: St
     if planned.judged.problem.measured is None:
         return assign(reading, judged, strategy)
     before, after = planned.reading.graph, reading.graph
-    if any(before.nodes[number].name not in after.by_name for number in _low_nodes(planned)):
+    if any(before.nodes[number].name not in after.by_name for number in _nodes_beside(planned)):
         return None
-    low = {node.name for node in before.nodes if planned.is_low[node.id]}
-    is_low = [node.name in low for node in after.nodes]
-    edits, faults = _lower(judged, is_low)
-    return None if faults else Planned(reading, judged, is_low, edits)
+    held = {node.name: planned.levels[node.id] for node in before.nodes}
+    levels = [held.get(node.name, judged.problem.line.base) for node in after.nodes]
+    edits, faults = _lower(judged, levels)
+    return None if faults else Planned(reading, judged, levels, edits)
 
 
-def _lower(judged: Judged, is_low: Sequence[bool]) -> tuple[tuple[Edit, ...], Sequence[str]]:
-    problem = judged.problem
-    edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits, problem.hands_on_high)
-    return tuple(edits), check(problem, is_low, edits)
+def _lower(judged: Judged, levels: Sequence[int]) -> tuple[tuple[Edit, ...], Sequence[str]]:
+    edits = lower(judged.problem, levels, judged.limits)
+    return edits, check(judged.problem, levels, edits)

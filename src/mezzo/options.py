@@ -12,14 +12,15 @@ from mezzo.discovery import strategy as find_strategy
 from mezzo.discovery import target as find_target
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
+from mezzo.levels import line_of
 from mezzo.ops import known_operators
-from mezzo.planner import Wishes
 from mezzo.plans import Plan
 from mezzo.policy import Policy
 from mezzo.policyfile import load_policy
 from mezzo.recording import name_content
 from mezzo.target import Target
 from mezzo.targetfile import load_target
+from mezzo.wishes import Wishes
 
 if TYPE_CHECKING:
     from mezzo.recalling import Recalled
@@ -111,7 +112,7 @@ def read_options(request: Request) -> Options:
         io = {name: _read_dtype(f"io of {name!r}", text, to) for name, text in request.io.items()}
     assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}
     wishes = Wishes(
-        low,
+        line_of(HIGH, low),
         policy,
         find_strategy(request.strategy),
         target,

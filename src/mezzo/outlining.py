@@ -40,17 +40,18 @@ def outline_strategies(
     chosen, trust = read_plan_options(options)
     judged = judge_model(open_source(src, trust, progress), chosen)[1]
     tried = try_strategies(judged.problem, progress)
-    plans = [_outline_row(judged, row, is_low) for row, is_low in tried]
+    plans = [_outline_row(judged, row, levels) for row, levels in tried]
     return tuple(row for row, _ in tried), outline(judged.problem.graph, plans)
 
 
-def _outline_row(judged: "Judged", row: StrategyRow, is_low: "Sequence[bool]") -> OutlinedPlan:
+def _outline_row(judged: "Judged", row: StrategyRow, levels: "Sequence[int]") -> OutlinedPlan:
     problem = judged.problem
-    edits = lower(problem.graph, problem.high, problem.low, is_low, judged.limits, problem.hands_on_high)
-    found: dict[DType, list[int]] = {problem.low: [], problem.high: []}
+    edits, line = lower(problem, levels, judged.limits), problem.line
+    planned = (*(line.dtypes[level] for level in line.others), line.base_dtype)
+    found: dict[DType, list[int]] = {dtype: [] for dtype in planned}
     for node in problem.graph.nodes:
         if node.signature.dtype in found:
-            found[problem.low if is_low[node.id] else problem.high].append(node.id)
+            found[line.dtypes[levels[node.id]]].append(node.id)
     precisions = {dtype: tuple(numbers) for dtype, numbers in found.items()}
     counts = Counts(row.low_nodes, row.nodes, row.casts, row.cast_bytes, row.cost, row.to_least)
     return outline_edits(row.strategy, precisions, edits, counts)

@@ -12,7 +12,7 @@ from mezzo.dtypes import DType, size_bits
 from mezzo.facts import Cost
 from mezzo.graph import Graph, Kind, Node
 from mezzo.plans import AddCast, AddCopy, Plan, PlannedNode, Retype
-from mezzo.strategy import Choice, Problem
+from mezzo.strategy import Problem
 
 NOMINAL_DIM = 16
 _HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
@@ -70,48 +70,50 @@ class Picture:
     islands: tuple[Island, ...]
 
 
-def draw(problem: Problem, is_low: Sequence[bool], plan: Plan) -> Picture:
+def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     """Count what a plan gives each precision, and find what stays high together."""
-    graph = problem.graph
-    moved = _activations(problem, is_low)
+    graph, line, is_absent = problem.graph, problem.line, problem.is_absent.tolist()
+    moved = _activations(problem, levels)
     products, uncounted = _products(problem)
     runs_in = {
-        node.id: problem.low if is_low[node.id] else node.signature.dtype
+        node.id: node.signature.dtype if levels[node.id] == line.base else line.dtypes[levels[node.id]]
         for node in graph.nodes
-        if node.kind is Kind.OP and problem.choices[node.id] is not Choice.ABSENT
+        if node.kind is Kind.OP and not is_absent[node.id]
     }
     weights = _weights(graph, plan)
     nodes = Counter(dtype for dtype in runs_in.values() if dtype is not None)
-    others = sorted({*nodes, *weights} - {problem.low, problem.high}, key=str)
+    planned = (*(line.dtypes[level] for level in line.others), line.base_dtype)
+    others = sorted({*nodes, *weights} - {*planned}, key=str)
     shares = tuple(
         Share(
             dtype, nodes[dtype], weights[dtype],
             sum(bytes_ for number, held in moved.items() for made, bytes_ in held if made is dtype),
             sum(count for number, count in products.items() if runs_in.get(number) is dtype),
         )
-        for dtype in (problem.low, problem.high, *others)
+        for dtype in (*planned, *others)
     )  # fmt: skip
     casts = [edit for edit in plan.edits if isinstance(edit, AddCast)]
     repeats = graph.columns.value_repeats
     casts_bytes = sum(_CAST_BYTES * graph.values[cast.value].elements * int(repeats[cast.value]) for cast in casts)
-    high = [number for number, dtype in runs_in.items() if dtype is problem.high]
+    high = [number for number, dtype in runs_in.items() if dtype is line.base_dtype]
     islands = _islands(graph, plan, high, {n: sum(b for _, b in held) for n, held in moved.items()}, products)
     return Picture(shares, len(casts), casts_bytes, uncounted, _is_nominal(graph), islands)
 
 
-def _activations(problem: Problem, is_low: Sequence[bool]) -> Mapping[int, list[tuple[DType, int]]]:
+def _activations(problem: Problem, levels: Sequence[int]) -> Mapping[int, list[tuple[DType, int]]]:
     """What each operator writes in one run: the dtype and the bytes of each floating result."""
     from mezzo.columns import FIXED, GROUP
 
-    columns = problem.graph.columns
+    columns, line, is_absent = problem.graph.columns, problem.line, problem.is_absent.tolist()
     found: dict[int, list[tuple[DType, int]]] = {}
     for number, value in enumerate(problem.graph.values):
         node = problem.graph.nodes[value.producer]
-        if value.dtype is None or node.kind is not Kind.OP or problem.choices[node.id] is Choice.ABSENT:
+        if value.dtype is None or node.kind is not Kind.OP or is_absent[node.id]:
             continue
         role = int(columns.value_role[number])
-        made = problem.low if role == GROUP and is_low[node.id] else value.dtype
-        if role == FIXED and value.dtype not in (problem.high, problem.low):
+        is_beside = role == GROUP and levels[node.id] != line.base
+        made = line.dtypes[levels[node.id]] if is_beside else value.dtype
+        if role == FIXED and value.dtype not in line.dtypes:
             continue  # indices and masks have no precision
         bytes_ = value.elements * int(columns.value_repeats[number]) * size_bits(made) // 8
         found.setdefault(node.id, []).append((made, bytes_))
@@ -144,8 +146,8 @@ def _products(problem: Problem) -> tuple[Mapping[int, int], int]:
     repeats = graph.columns.node_repeats
     found: dict[int, int] = {}
     uncounted = 0
-    for node, cost, choice in zip(graph.nodes, problem.costs_of, problem.choices, strict=True):
-        if cost not in _HEAVY or node.kind is not Kind.OP or choice is Choice.ABSENT:
+    for node, cost, is_absent in zip(graph.nodes, problem.costs_of, problem.is_absent.tolist(), strict=True):
+        if cost not in _HEAVY or node.kind is not Kind.OP or is_absent:
             continue
         count = _multiply_adds(graph, node)
         if count is None:

@@ -64,7 +64,7 @@ class Converted:
         from mezzo.picture import draw
 
         assert self._decided is not None, "a conversion knows what it decided"
-        return draw(self._decided.problem, self._decided.is_low, self.plan)
+        return draw(self._decided.problem, self._decided.levels, self.plan)
 
     def outline(self) -> "Outline":
         """The graph that was planned, with the plan, as a report draws it."""

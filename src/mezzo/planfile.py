@@ -5,8 +5,9 @@ import os
 
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
+from mezzo.levels import Line, Precision, uniform
 from mezzo.places import read_file, write_file
-from mezzo.plans import Plan, PlannedNode, Precision, uniform
+from mezzo.plans import Plan, PlannedNode
 from mezzo.policy import Category
 
 FORMAT = "mezzo-plan/1"
@@ -19,8 +20,8 @@ def to_json(plan: Plan) -> str:
     head = {
         "format": FORMAT,
         "fingerprint": plan.fingerprint,
-        "high": str(plan.high),
-        "low": str(plan.low),
+        "levels": [str(dtype) for dtype in plan.line.dtypes],
+        "base": str(plan.line.base_dtype),
         "opset": plan.opset,
         "settings": dict(plan.settings),
         "limits": dict(plan.limits),
@@ -82,8 +83,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         if not isinstance(document["notes"], list):
             raise ValueError("notes are no list")
         return Plan(
-            high=_one_of(document, "high", {HIGH}),
-            low=_one_of(document, "low", set(LOW_DTYPES.values())),
+            line=_line(document),
             opset=_opset(document["opset"]),
             settings=tuple((str(k), str(v)) for k, v in document["settings"].items()),
             edits=(),
@@ -103,11 +103,22 @@ def _text(entry: dict[str, object], key: str) -> str:
     return value
 
 
-def _one_of(entry: dict[str, object], key: str, choices: set[DType]) -> DType:
-    dtype = DType(entry[key])
-    if dtype not in choices:
-        raise ValueError(f"{key} is {dtype}, wanted one of {', '.join(sorted(str(c) for c in choices))}")
-    return dtype
+def _line(document: dict[str, object]) -> Line:
+    """The levels of a plan. Older files state a pair, as "high" and "low"."""
+    if "levels" in document or not document.keys() & {"high", "low"}:
+        words, base = document["levels"], DType(document["base"])
+        if not isinstance(words, list):
+            raise ValueError(f"levels is {words!r}, wanted a list")
+    else:
+        words, base = [document["high"], document["low"]], DType(document["high"])
+    if base is not HIGH:
+        raise ValueError(f"base is {base}, wanted {HIGH}")
+    dtypes = tuple(map(DType, words))
+    pairs = [{HIGH, low} for low in LOW_DTYPES.values()]
+    if len(dtypes) != 2 or {*dtypes} not in pairs:
+        found, lows = ", ".join(map(str, dtypes)) or "none", " or ".join(map(str, LOW_DTYPES.values()))
+        raise ValueError(f"levels are {found}, wanted {HIGH} and one beside it: {lows}")
+    return Line(tuple(map(uniform, dtypes)), dtypes.index(base))
 
 
 def _opset(value: object) -> int | None:

@@ -6,20 +6,8 @@ from functools import cached_property
 from typing import NamedTuple
 
 from mezzo.dtypes import DType
+from mezzo.levels import Line, Precision
 from mezzo.policy import Category
-
-
-class Precision(NamedTuple):
-    """The dtypes of one node: of its products, of its sums, and of what it hands on."""
-
-    compute: DType
-    accumulate: DType
-    output: DType
-
-
-def uniform(dtype: DType) -> Precision:
-    """Everything in one dtype; sums are left to the runtime, which the schema does not type."""
-    return Precision(dtype, dtype, dtype)
 
 
 class Accumulation(NamedTuple):
@@ -51,10 +39,14 @@ class Retype(NamedTuple):
 
 
 class AddCast(NamedTuple):
-    """A further form of the value, made by one cast right after its producer, in the producer's scope."""
+    """A further form of the value, made by one cast right after its producer, in the producer's scope.
+
+    `reads`: the form that is cast, where it is not the value itself.
+    """
 
     value: int
     dtype: DType
+    reads: DType | None = None
 
 
 class AddCopy(NamedTuple):
@@ -100,8 +92,7 @@ class Plan:
     nodes and the fingerprint are worked out when first asked for: most conversions never do.
     """
 
-    high: DType
-    low: DType
+    line: Line
     opset: int | None
     settings: tuple[tuple[str, str], ...]
     edits: tuple[Edit, ...]
@@ -120,6 +111,16 @@ class Plan:
     def fingerprint(self) -> str:
         """Names the model's structure; a plan fits no other."""
         return self.make_fingerprint()
+
+    @property
+    def high(self) -> DType:
+        """What the plan's model came in."""
+        return self.line.base_dtype
+
+    @property
+    def low(self) -> DType:
+        """The one other dtype of a plan of two levels."""
+        return self.line.only_other
 
     def with_nodes(self, nodes: Iterable[PlannedNode]) -> "Plan":
         """The same plan with other lines, to be checked and lowered when it is replayed."""

@@ -123,8 +123,8 @@ def _is_cheaper(one: "Decided", other: "Decided") -> bool:
     """Whether a plan costs less than another of the same model, errors apart."""
     if one.plan.fingerprint != other.plan.fingerprint:  # their opsets differ
         return False
-    problem = replace(other.problem, penalties=None)
-    return cost(problem, one.is_low) < cost(problem, other.is_low)
+    problem = other.problem.without_penalties()
+    return cost(problem, one.levels) < cost(problem, other.levels)
 
 
 def _put_back(model: "OnnxModel", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:
@@ -225,7 +225,7 @@ def _count_lifted(model: "OnnxModel", options: Options, lifted: Options, ranges:
     judged = judge_model(model, lifted)[1]
     if masks := len(judged.limits) - len(judge_model(model, options)[1].limits):
         counts["masks"] = masks
-    for verdict in judged.verdicts:
+    for verdict in judged.verdicts():
         if verdict.lift is not None:
             counts[verdict.lift.rule] += 1
     nodes = sum(counts.values())

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.graph import Graph, Kind, Node
-from mezzo.plans import Precision, uniform
+from mezzo.levels import Precision, uniform
 from mezzo.policy import Category
 
 FORMAT = "mezzo-provenance/1"

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from mezzo.dtypes import HIGH
 from mezzo.graph import Graph, Kind, Node
+from mezzo.levels import Line, line_of, uniform
 from mezzo.options import Options, Request, chosen_target
-from mezzo.planner import follow
-from mezzo.plans import Plan, PlannedNode, Reason, uniform
+from mezzo.plans import Plan, PlannedNode, Reason
 from mezzo.policy import NamedFinding
 from mezzo.provenance import Provenance, Row, Step, digest_names, read_text, show_name, to_text, told_nodes
+from mezzo.reasons import follow
 from mezzo.recording import Decisions, describe_step, record_decisions, record_plan
 
 if TYPE_CHECKING:
@@ -54,12 +55,12 @@ class Recalled:
             told.append(entry)
         return tuple(told)
 
-    def reasons(self, graph: Graph, is_low: Sequence[bool]) -> dict[str, Reason | None]:
+    def reasons(self, graph: Graph, line: Line, levels: Sequence[int]) -> dict[str, Reason | None]:
         """What was decided then of the nodes that have the same precision now."""
         found: dict[str, Reason | None] = {}
         for name, row in self.rows.items():
             number = graph.by_name.get(name)
-            if number is not None and is_low[number] == (row.precision.compute is self.provenance.low):
+            if number is not None and line.dtypes[levels[number]] is row.precision.compute:
                 cause = self.planned[name].cause
                 place = None if cause is None else graph.by_name.get(cause)
                 found[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, place)
@@ -120,7 +121,8 @@ def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
 def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> list[PlannedNode]:
     """The lines of the plan; what followed a neighbour follows again."""
     found: list[Reason | None] = [None] * len(graph.nodes)
-    is_low = [node.signature.dtype is provenance.low for node in graph.nodes]
+    line = line_of(HIGH, provenance.low)
+    levels = [line.level_of(node.signature.dtype) or line.base for node in graph.nodes]
     is_planned = [False] * len(graph.nodes)
     for place, (node, row) in enumerate(zip(nodes, rows, strict=True)):
         is_planned[node.id] = True
@@ -130,7 +132,7 @@ def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Seq
             found[node.id] = Reason(row.rule, because, cause)
     casts = frozenset(provenance.casts)
     queue = [node.id for node in graph.nodes if found[node.id] is not None or _leads(node, casts)]
-    follow(graph, is_low, is_planned, found, queue, (HIGH, provenance.low), provenance.follows)
+    follow(graph, levels, is_planned, found, queue, line, provenance.follows)
     left = Reason(*provenance.leaves)
     planned = []
     for node, row in zip(nodes, rows, strict=True):
@@ -234,7 +236,7 @@ def spell_record(model: "OnnxModel", reading: "Reading", decisions: Decisions, o
         steps = (*before, describe_step(options.settings, options.digests))
         reasons = dict(decisions.reasons)
         if recalled is not None:
-            reasons = recalled.reasons(reading.graph, decisions.is_low) | reasons
+            reasons = recalled.reasons(reading.graph, decisions.wishes.line, decisions.levels) | reasons
         order = model.order_of(reading, decisions.wishes.low) if reading.handles.is_resorted else None
         told = replace(decisions, reasons=reasons)
         return to_text(record_decisions(told, steps, model.added(reading), order))

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from mezzo.discovery import strategies
-from mezzo.dtypes import HIGH, DType
 from mezzo.graph import Graph, Node
+from mezzo.levels import Precision
 from mezzo.packages import VERSION
-from mezzo.planner import Judged, Wishes, decided_reason
-from mezzo.plans import Plan, PlannedNode, Precision, Reason, uniform
-from mezzo.policy import Category, Policy, Verdict
+from mezzo.planner import Judged
+from mezzo.plans import Plan, PlannedNode, Reason
+from mezzo.policy import Category, Policy
 from mezzo.provenance import (
     LONGEST_TEXT,
     Provenance,
@@ -26,8 +26,10 @@ from mezzo.provenance import (
     told_casts,
     told_nodes,
 )
+from mezzo.reasons import decided_reason
 from mezzo.strategy import Choice, Strategy
 from mezzo.target import Target
+from mezzo.wishes import Wishes
 
 # The settings of a plan that a model tells of; what has its default goes without saying.
 _DEFAULTS: Mapping[str, str | None] = {
@@ -44,7 +46,7 @@ class Decisions:
     """
 
     judged: Judged
-    is_low: Sequence[bool]
+    levels: Sequence[int]
     wishes: Wishes
     reasons: Mapping[str, Reason | None]
 
@@ -105,7 +107,7 @@ def record_decisions(
     codes = writer.codes()
     return Provenance(
         steps=tuple(steps),
-        low=decisions.judged.problem.low,
+        low=decisions.judged.problem.line.only_other,
         names=digest_names(nodes),
         added=tuple(added),
         casts=tuple(node.name for node in told_casts(graph)),
@@ -166,33 +168,33 @@ class _Rows:
 
     def codes(self) -> list[int]:
         """The number of each node's row."""
-        judged, reasons, is_low = self._decisions.judged, self._decisions.reasons, self._decisions.is_low
-        verdicts, choices = judged.verdicts, judged.problem.choices
-        known: dict[tuple[int, int, Choice, bool], int] = {}
+        judged, reasons, levels = self._decisions.judged, self._decisions.reasons, self._decisions.levels
+        problem = judged.problem
+        choices = [*zip(*(side.choices for side in problem.sides), strict=True)]
+        known: dict[tuple[int, int, tuple[Choice, ...], int], int] = {}
         found = []
         for place, node in enumerate(self._nodes):
             number = node.id
-            verdict = verdicts[number]
-            key = id(verdict), id(node.signature), choices[number], is_low[number]
+            verdict = judged.verdict_of(number, levels[number])
+            key = id(verdict), id(node.signature), choices[number], levels[number]
             code = None if node.name in reasons else known.get(key)
             if code is None:
-                row = self._row(place, node, verdict)
+                row = self._row(place, node)
                 code = self.rows.setdefault(row, len(self.rows))
                 # What a target refuses hangs on attributes, an error's cost on the node, a cause on the place.
-                is_shared = is_low[number] or verdict.category is Category.DENY
+                is_shared = levels[number] != problem.line.base or verdict.category is Category.DENY
                 if is_shared and row.cause is None and node.name not in reasons:
                     known[key] = code
             found.append(code)
         return found
 
-    def _row(self, place: int, node: Node, verdict: Verdict) -> Row:
-        judged, reasons, is_low = self._decisions.judged, self._decisions.reasons, self._decisions.is_low[node.id]
+    def _row(self, place: int, node: Node) -> Row:
+        judged, reasons, level = self._decisions.judged, self._decisions.reasons, self._decisions.levels[node.id]
         if node.name in reasons:
             reason = reasons[node.name]
         else:
-            reason = decided_reason(judged, node, is_low, self._decisions.wishes)
-        precision = low_precision(verdict, judged.problem.low) if is_low else uniform(HIGH)
-        category = judged.problem.categories[node.id]
+            reason = decided_reason(judged, node, level, self._decisions.wishes)
+        precision, category = precision_of(judged, node.id, level), category_of(judged, node.id, level)
         if reason is None:
             return Row(precision, category, None, "", None)
         if reason.cause is None:
@@ -208,6 +210,15 @@ class _Rows:
         return self._places.get(number)
 
 
-def low_precision(verdict: Verdict, low: DType) -> Precision:
-    """What a node that runs low computes, sums up and hands on in."""
-    return Precision(low, verdict.accumulate or low, verdict.output or low)
+def precision_of(judged: Judged, number: int, level: int) -> Precision:
+    """What a node that runs at a level computes, sums up and hands on in."""
+    line = judged.problem.line
+    if level == line.base:
+        return line.levels[level]
+    verdict, usual = judged.verdicts(level)[number], line.levels[level]
+    return Precision(usual.compute, verdict.accumulate or usual.accumulate, verdict.output or usual.output)
+
+
+def category_of(judged: Judged, number: int, level: int) -> Category | None:
+    """The category that a node has for the level it runs at; at the base, that of what keeps it there."""
+    return None if judged.problem.is_absent[number] else judged.verdict_of(number, level).category

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mezzo.dtypes import DType
 from mezzo.goals import Goal, Memory, Score, score
 from mezzo.graph import Kind
 from mezzo.numerics.frontier import Candidate, trace
@@ -17,10 +18,10 @@ from mezzo.numerics.search import Outcome, search
 from mezzo.numerics.sensitivity import Probing
 from mezzo.numerics.telling import NO_SAMPLE
 from mezzo.options import Options
-from mezzo.planner import ErrorPrice
 from mezzo.sensing import Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
 from mezzo.standards import Telling
-from mezzo.strategy import Choice, cost
+from mezzo.strategy import cost
+from mezzo.wishes import ErrorPrice
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.model import OnnxModel
@@ -168,7 +169,7 @@ class Tuner:
             self.evaluations += 1
             if self.progress is not None:
                 self.progress("evaluation", self.evaluations, self.limits.evaluations)
-            low = [node for node, is_low in enumerate(candidate.is_low) if is_low]
+            low = [node for node, level in enumerate(candidate.levels) if level != self.bench.judged.problem.line.base]
             names = [self.bench.graph.nodes[node].name for node in low]
             self.scores[candidate.key] = self.memory.score(
                 "all", names, lambda: score(self.bench, self.goal, low, self.data)
@@ -221,8 +222,10 @@ class Tuner:
         for unit, square in zip(self.units, self.squares, strict=True):
             for node in unit.nodes:
                 penalties[node] = _price(weight, square, len(unit.nodes))
-        is_low = self.options.wishes.strategy.assign(replace(base, penalties=tuple(penalties)))
-        running = [low and choice is not Choice.ABSENT for low, choice in zip(is_low, base.choices, strict=True)]
+        (side,) = base.sides
+        priced = replace(base, sides=(replace(side, penalties=tuple(penalties)),))
+        levels = self.options.wishes.strategy.assign(priced)
+        running: list[bool] = ((np.array(levels, np.int64) != base.line.base) & ~base.is_absent).tolist()
         square = self.scale * sum(
             square
             for unit, square in zip(self.units, self.squares, strict=True)
@@ -230,9 +233,9 @@ class Tuner:
         )
         low_nodes = sum(low and base.graph.nodes[node].kind is Kind.OP for node, low in enumerate(running))
         key = hashlib.sha256(np.packbits(np.array(running, bool)).tobytes()).hexdigest()[:32]
-        return Candidate(weight, self.floor + cost(base, is_low), square, low_nodes, key, running)
+        return Candidate(weight, self.floor + cost(base, levels), square, low_nodes, key, levels)
 
-    def _prices(self, weight: float) -> dict[str, ErrorPrice]:
+    def _prices(self, weight: float) -> dict[DType, dict[str, ErrorPrice]]:
         whole = sum(square for square in self.squares if math.isfinite(square))
         found: dict[str, ErrorPrice] = {}
         for at, (unit, square) in enumerate(zip(self.units, self.squares, strict=True)):
@@ -241,7 +244,7 @@ class Tuner:
                 continue
             text = self._explain(at, square, whole)
             found |= {self.bench.graph.nodes[node].name: ErrorPrice(price, text) for node in unit.nodes}
-        return found
+        return {self.bench.low: found}
 
     def _explain(self, at: int, square: float, whole: float) -> str:
         """Why a unit stays high at a price of error."""

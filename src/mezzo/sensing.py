@@ -24,7 +24,6 @@ from mezzo.options import Options
 from mezzo.pipeline import PlanOptions, Progress, open_source, read_plan_options
 from mezzo.planner import Judged, rows_of
 from mezzo.standards import Telling, find_telling
-from mezzo.strategy import Choice
 from mezzo.structure import View
 from mezzo.structure.normalization import norms
 
@@ -60,7 +59,7 @@ class Bench:
         reading, self.judged = judge_model(model, options)
         self.opset = reading.opset
         self.low: DType = options.wishes.low
-        sums_high = {n for n, verdict in enumerate(self.judged.verdicts) if verdict.accumulate is HIGH}
+        sums_high = {n for n, verdict in enumerate(self.judged.verdicts()) if verdict.accumulate is HIGH}
         reading = model.read(self.low, self.opset)
         self.emulator = Emulator(
             model, reading, [self.low], accumulation, sums_high=sums_high, limits=self.judged.limits
@@ -137,6 +136,7 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
     """
     problem = judged.problem
     graph, rows = problem.graph, rows_of(problem.graph)
+    is_free, linked = problem.allowed.sum(axis=0) > 1, problem.linked[0]
     owner: dict[int, str] = {}
     for name, group in norms(View(graph, rows, FORMATS[low])):
         label = f"{name} around {group[0].name!r}"
@@ -144,11 +144,11 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
     members: dict[str, list[int]] = {}
     for node in graph.nodes:
         row = rows[node.id]
-        if node.kind is not Kind.OP or problem.choices[node.id] is not Choice.FREE:
+        if node.kind is not Kind.OP or not is_free[node.id]:
             continue
         if row is not None and row.keeps_values:
             continue
-        root = graph.nodes[problem.linked[node.id]]
+        root = graph.nodes[linked[node.id]]
         label = owner.get(node.id) or (node.name if root.id == node.id else f"those linked with {root.name!r}")
         members.setdefault(label, []).append(node.id)
     return tuple(Unit(name, tuple(nodes)) for name, nodes in members.items())

@@ -2,14 +2,15 @@
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from mezzo.dtypes import DType
 from mezzo.facts import Cost
-from mezzo.graph import Graph, Kind, Role
+from mezzo.graph import Graph, Kind, Role, Use
+from mezzo.levels import Line
 from mezzo.policy import GRANTED, Category
 from mezzo.target import Costs
 
@@ -32,83 +33,167 @@ class Choice(enum.Enum):
 class MeasuredCosts:
     """What was measured on a target, in place of what tables say; all in one unit of the measurer's choice.
 
-    `gains`: per node id, what it saves by running low; below 0 where low costs more. `cast_prices`: per value id, what
-    one cast of the value costs as often as it runs; at least 0.
+    `gains`: per level and node id, what the node saves by running there and not at the base; below 0 where it costs
+    more, 0 at the base. `cast_prices`: per threshold and value id, what one conversion of the value costs as often as
+    it runs; at least 0.
     """
 
-    gains: tuple[int, ...]
-    cast_prices: tuple[int, ...]
+    gains: tuple[tuple[int, ...], ...]
+    cast_prices: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One level beside the base as it is wanted and possible, per node id.
+
+    `choices` already unite policy, target, schema and the caller's contract; LOW is this level. `categories` matter
+    where FREE. `worths` say for how many casts each node is worth running at the level. `penalties` are paid by nodes
+    that do, for the error they make, in the unit of the costs; at least 0, and of any size: one that no gain outweighs
+    means "never".
+    """
+
+    choices: tuple[Choice, ...]
+    categories: tuple[Category | None, ...]
+    worths: tuple[int, ...]
+    penalties: tuple[int, ...] | None = None
+
+    @cached_property
+    def _codes(self) -> "Ints":
+        return _codes_of(self.choices)
+
+    def has_choice(self, choice: Choice) -> "Bools":
+        """Which nodes have a choice."""
+        found: Bools = self._codes == _CODES[choice]
+        return found
+
+
+@dataclass(frozen=True)
+class Split:
+    """One threshold of a problem, for a strategy that colours nodes in two: low is beyond the threshold.
+
+    `holds_low`: per value, whether the dtype it has today is beyond. `hands_on_high`: nodes whose result counts as high
+    though they run low.
+    """
+
+    graph: Graph
+    choices: tuple[Choice, ...]
+    categories: tuple[Category | None, ...]
+    linked: tuple[int, ...]
+    holds_low: "Bools"
+    hands_on_high: frozenset[int]
+
+    @cached_property
+    def _codes(self) -> "Ints":
+        return _codes_of(self.choices)
+
+    def has_choice(self, choice: Choice) -> "Bools":
+        """Which nodes have a choice."""
+        found: Bools = self._codes == _CODES[choice]
+        return found
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A graph with what is wanted and possible, per node id. Two precisions; `linked` nodes must agree.
+    """A graph with what is wanted and possible. `sides` are the levels of `line` beside the base, in their order.
 
-    `choices` already unite policy, target, schema and the caller's contract; `categories` matter where FREE. `worths`
-    say for how many casts each node is worth running low. `penalties` are paid by nodes that run low, for the error
-    they make, in the unit of the costs; at least 0, and of any size: one that no gain outweighs means "never low".
-    `measured` takes the place of what categories, worths and `prices` say of gains and casts.
+    A node that is ABSENT on one side is so on all. What is LOW on a side runs at that level and no other.
+    `links`: (threshold, node, node) that have to be on one side of the threshold, beside those that share a value that
+    cannot be cast. `caps`: uses that read nothing outside the levels given, both ends included, whatever their node
+    runs at. `hands_on_base`: nodes that hand on their result at the base though they run beside it: through a cast,
+    which other nodes that run as they do need not read. `measured` takes the place of what categories, worths and
+    `prices` say of gains and casts.
     """
 
     graph: Graph
-    high: DType
-    low: DType
-    choices: tuple[Choice, ...]
-    categories: tuple[Category | None, ...]
-    worths: tuple[int, ...]
+    line: Line
+    sides: tuple[Side, ...]
     costs_of: tuple[Cost | None, ...]
     prices: Costs
-    # Nodes whose result counts as high though they run low: they hand it on through a cast, which other nodes that run
-    # low need not read.
-    hands_on_high: frozenset[int] = frozenset()
-    penalties: tuple[int, ...] | None = None
+    hands_on_base: frozenset[int] = frozenset()
+    links: tuple[tuple[int, int, int], ...] = ()
+    caps: Mapping[Use, tuple[int, int]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
 
+    def side(self, level: int) -> Side:
+        """What is wanted and possible at a level beside the base."""
+        return self.sides[level if level < self.line.base else level - 1]
+
     @cached_property
-    def _choice_codes(self) -> "Ints":
+    def is_absent(self) -> "Bools":
+        """Which nodes have no floating compute group, and nothing to decide."""
+        return self.sides[0].has_choice(Choice.ABSENT)
+
+    @cached_property
+    def allowed(self) -> "Bools":
+        """By level and node: whether the node may run there. Nobody ABSENT may anywhere."""
         import numpy as np
 
-        codes = {choice: code for code, choice in enumerate(Choice)}
-        return np.array([codes[choice] for choice in self.choices], np.int64)
+        found = np.zeros((len(self.line.levels), len(self.graph.nodes)), bool)
+        given = np.zeros(len(self.graph.nodes), bool)
+        for level in self.line.others:
+            side = self.side(level)
+            found[level] = side.has_choice(Choice.LOW) | side.has_choice(Choice.FREE)
+            given |= side.has_choice(Choice.LOW)
+        for level in self.line.others:
+            found[level] &= ~given | self.side(level).has_choice(Choice.LOW)
+        found[self.line.base] = ~given & ~self.is_absent
+        return found
 
-    def has_choice(self, choice: Choice) -> "Bools":
-        """Which nodes have a choice."""
-        found: Bools = self._choice_codes == list(Choice).index(choice)
+    @property
+    def given_levels(self) -> list[int]:
+        """What runs beside the base whatever a strategy says, and all else at the base."""
+        import numpy as np
+
+        base = self.line.base
+        found: list[int] = np.where(self.allowed[base] | self.is_absent, base, self.allowed.argmax(axis=0)).tolist()
         return found
 
     @cached_property
-    def linked(self) -> tuple[int, ...]:
-        """Per node the smallest id of the nodes it must agree with: those that share a value that cannot be cast."""
-        parent = list(range(len(self.graph.nodes)))
+    def held(self) -> "Ints":
+        """The level of the dtype that each value has today; the base where that is no level's."""
+        return self.graph.columns.levels_held(self.line)
 
-        def find(node: int) -> int:
-            while parent[node] != node:
-                parent[node] = parent[parent[node]]
-                node = parent[node]
-            return node
+    @cached_property
+    def linked(self) -> tuple[tuple[int, ...], ...]:
+        """Per threshold and node, the smallest id of the nodes that it must agree with."""
+        everywhere = self._shared()
+        return tuple(
+            everywhere if not joined else _joined(everywhere, joined)
+            for threshold in self.line.thresholds
+            for joined in [[link[1:] for link in self.links if link[0] == threshold]]
+        )
 
-        for number, value in enumerate(self.graph.values):
-            if value.is_castable:
-                continue
-            for use in self.graph.uses[number]:
-                node = self.graph.nodes[use.node]
-                if node.signature.inputs[use.operand] is Role.ANY:
-                    continue
-                first, second = sorted((find(value.producer), find(use.node)))
-                parent[second] = first
-        return tuple(find(node) for node in range(len(parent)))
+    def _shared(self) -> tuple[int, ...]:
+        """Those who share a value that cannot be cast agree at every threshold."""
+        joined = [
+            (value.producer, use.node)
+            for number, value in enumerate(self.graph.values)
+            if not value.is_castable
+            for use in self.graph.uses[number]
+            if self.graph.nodes[use.node].signature.inputs[use.operand] is not Role.ANY
+        ]
+        return _joined(range(len(self.graph.nodes)), joined)
 
     @cached_property
     def gains(self) -> "Ints":
-        """What each node saves by running low, in the unit of `Costs` or of what was measured: there maybe below 0."""
+        """By level and node: what running there and not at the base saves, in the unit of `Costs` or of what was
+        measured: there maybe below 0.
+        """
         import numpy as np
 
+        found = np.zeros((len(self.line.levels), len(self.graph.nodes)), np.int64)
         if self.measured is not None:
-            counts = self.graph.columns.is_kind(Kind.OP) & ~self.has_choice(Choice.ABSENT)
-            return np.where(counts, np.array(self.measured.gains, np.int64), 0)
-        return self._table_gains()
+            counts = self.graph.columns.is_kind(Kind.OP) & ~self.is_absent
+            return np.where(counts, np.array(self.measured.gains, np.int64), found)
+        moved, resizes = self._elements_moved()
+        for level in self.line.others:
+            found[level] = self._gains_at(level, moved, resizes)
+        return found
 
-    def _table_gains(self) -> "Ints":
+    def _elements_moved(self) -> "tuple[Ints, Bools]":
+        """Elements that each node reads and writes in its group, and whether it makes far fewer or more than it
+        reads.
+        """
         import numpy as np
 
         from mezzo.columns import GROUP
@@ -119,13 +204,18 @@ class Problem:
         np.add.at(read, columns.use_node[read_by], columns.value_elements[columns.use_value[read_by]])
         made = np.zeros(size, np.int64)
         np.add.at(made, columns.value_producer[made_by], columns.value_elements[made_by])
-        moved = 2 * (read + made) * columns.node_repeats  # two bytes fewer for each element read or written
-        resizes = np.maximum(read, made) > 2 * np.minimum(read, made)
+        return read + made, np.maximum(read, made) > 2 * np.minimum(read, made)
+
+    def _gains_at(self, level: int, elements: "Ints", resizes: "Bools") -> "Ints":
+        import numpy as np
+
+        columns, side = self.graph.columns, self.side(level)
+        moved = elements * self.line.narrower(level) // 8 * columns.node_repeats
         counts = columns.is_kind(Kind.OP) & np.array(
-            [c is not None and c is not Category.CLEAR for c in self.categories], bool
+            [c is not None and c is not Category.CLEAR for c in side.categories], bool
         )
-        worths = np.array(self.worths, np.int64)
-        is_allowed = np.array([category is Category.ALLOW for category in self.categories], bool)
+        worths = np.array(side.worths, np.int64)
+        is_allowed = np.array([category is Category.ALLOW for category in side.categories], bool)
         # Much smaller or larger than what it reads (Slice, Expand): cast where it is small.
         is_moving = np.array([cost is Cost.MOVEMENT for cost in self.costs_of], bool)
         is_allowed &= ~(resizes & is_moving & (worths < GRANTED))
@@ -135,24 +225,98 @@ class Problem:
 
     @cached_property
     def cast_prices(self) -> "Ints":
-        """Price of one cast of each value: it reads one form and writes the other, as often as its scope runs."""
+        """By threshold and value: one conversion reads one form and writes the other, as often as its scope runs."""
         import numpy as np
 
         if self.measured is not None:
-            return np.array(self.measured.cast_prices, np.int64)
+            return np.array(self.measured.cast_prices, np.int64).reshape(len(self.line.thresholds), -1)
         columns = self.graph.columns
-        return (self.prices.cast_launch + 6 * columns.value_elements) * columns.value_repeats
+        bits = np.array([[self.line.conversion_bits(threshold)] for threshold in self.line.thresholds], np.int64)
+        found: Ints = (self.prices.cast_launch + bits * columns.value_elements // 8) * columns.value_repeats
+        return found
 
     @cached_property
     def is_planned(self) -> "Bools":
-        """Which values hold one of the two precisions today, and are made by an operator, an input or a tie."""
+        """Which values hold a level's dtype today, and are made by an operator, an input or a tie."""
         columns = self.graph.columns
-        held = columns.holds(self.high) | columns.holds(self.low)
-        found: Bools = held & ~columns.is_kind(Kind.SOURCE)[columns.value_producer]
+        found: Bools = columns.holds(*self.line.dtypes) & ~columns.is_kind(Kind.SOURCE)[columns.value_producer]
         return found
+
+    def without_penalties(self) -> "Problem":
+        """The same problem where errors cost nothing."""
+        return replace(self, sides=tuple(replace(side, penalties=None) for side in self.sides))
+
+    def without(self, levels: "Ints", nodes: "Bools") -> "Problem":
+        """The same problem where some nodes may not run at the levels given for them."""
+        import numpy as np
+
+        sides = list(self.sides)
+        for number, level in enumerate(level for level in range(len(self.line.levels)) if level != self.line.base):
+            choices = list(sides[number].choices)
+            for node in np.flatnonzero(nodes & (levels == level)).tolist():
+                choices[node] = Choice.HIGH
+            sides[number] = replace(sides[number], choices=tuple(choices))
+        return replace(self, sides=tuple(sides))
+
+    def split(self, threshold: int, levels: "Ints") -> Split:
+        """The question of one threshold, where nodes run at `levels` so far and only those next to it may cross."""
+        import numpy as np
+
+        is_up = threshold >= self.line.base
+        near, beyond = (threshold, threshold + 1) if is_up else (threshold + 1, threshold)
+        far = self.allowed[beyond:] if is_up else self.allowed[: beyond + 1]
+        reached = (levels == near) & ~self.is_absent
+        may_cross = reached & far.any(axis=0)
+        # What stands at the near level because it was led over it has to go on.
+        may_stay = self.allowed[near]
+        if near == self.line.base:
+            here = self.allowed[: near + 1] if is_up else self.allowed[near:]
+            may_stay = here.any(axis=0)
+        codes = np.select(
+            [self.is_absent, may_cross & may_stay, may_cross],
+            [_CODES[Choice.ABSENT], _CODES[Choice.FREE], _CODES[Choice.LOW]],
+            _CODES[Choice.HIGH],
+        )
+        members = list(Choice)
+        order = range(beyond, len(self.line.levels)) if is_up else range(beyond, -1, -1)
+        categories = self.side(beyond).categories
+        if len(far) > 1:  # of a level that a node may not have, its policy's word does not count
+            firsts = np.argmax(self.allowed[list(order)], axis=0).tolist()
+            categories = tuple(self.side(order[first]).categories[node] for node, first in enumerate(firsts))
+        return Split(
+            self.graph,
+            tuple([members[code] for code in codes.tolist()]),
+            categories,
+            self.linked[threshold],
+            self.held > threshold if is_up else self.held <= threshold,
+            self.hands_on_base,
+        )
 
 
 _HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
+_CODES = {choice: code for code, choice in enumerate(Choice)}
+
+
+def _codes_of(choices: Sequence[Choice]) -> "Ints":
+    import numpy as np
+
+    return np.array([_CODES[choice] for choice in choices], np.int64)
+
+
+def _joined(roots: Sequence[int], pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """The roots once pairs are joined: of those who agree, the smallest."""
+    parent = list(roots)
+
+    def find(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for one, other in pairs:
+        first, second = sorted((find(one), find(other)))
+        parent[second] = first
+    return tuple(find(node) for node in range(len(parent)))
 
 
 class Strategy(ABC):
@@ -166,35 +330,51 @@ class Strategy(ABC):
     leaves: ClassVar[tuple[str, str]] = ("strategy", "the strategy finds nothing around it to follow")
 
     @abstractmethod
-    def assign(self, problem: Problem) -> Sequence[bool]:
-        """Say for each node whether it runs low. Must respect `choices` and `linked`; ABSENT nodes are ignored."""
+    def assign(self, problem: Problem) -> Sequence[int]:
+        """Say for each node at which level it runs. Must respect choices and `linked`; ABSENT nodes are ignored and
+        stand at the base.
+        """
 
 
-def casts_of(problem: Problem, is_low: Sequence[bool]) -> list[tuple[int, DType]]:
-    """The casts an assignment needs: one per value and dtype that some use wants and no form provides."""
+def conversions(problem: Problem, levels: Sequence[int]) -> "list[tuple[int, int, int]]":
+    """The conversions an assignment needs: (value, threshold, level that is made), one per value and form.
+
+    A form is made where some use wants it, or one beyond it.
+    """
     import numpy as np
 
     from mezzo.columns import ANY
 
-    columns, low = problem.graph.columns, np.array(is_low, bool)
-    made, wanted = columns.made_in(problem.low, low), columns.wanted_in(problem.low, low)
-    differs = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (made[columns.use_value] != wanted)
-    values = np.unique(columns.use_value[differs]).tolist()
-    return [(value, problem.high if made[value] else problem.low) for value in values]
+    columns, line = problem.graph.columns, problem.line
+    made, wanted = columns.made_at(line, levels), columns.wanted_at(line, levels, problem.caps)
+    counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY)
+    found = []
+    for threshold in line.thresholds:
+        differs = counts & ((made[columns.use_value] > threshold) != (wanted > threshold))
+        for value in np.unique(columns.use_value[differs]).tolist():
+            # One way only: whoever is on the maker's side reads it without crossing.
+            found.append((value, threshold, threshold if made[value] > threshold else threshold + 1))
+    return sorted(found)
 
 
-def cost(problem: Problem, is_low: Sequence[bool]) -> int:
+def casts_of(problem: Problem, levels: Sequence[int]) -> list[tuple[int, DType]]:
+    """The casts an assignment needs: one per value and dtype that some use wants and no form provides."""
+    return [(value, problem.line.dtypes[level]) for value, _, level in conversions(problem, levels)]
+
+
+def cost(problem: Problem, levels: Sequence[int]) -> int:
     """What an assignment costs: gains forgone, losses and penalties taken and casts made. Min-cut's is the least.
 
     In the unit of the problem's gains.
     """
     import numpy as np
 
-    counts, low, gains = ~problem.has_choice(Choice.ABSENT), np.array(is_low, bool), problem.gains
-    forgone = sum(gains[counts & ~low & (gains > 0)].tolist()) - sum(gains[counts & low & (gains < 0)].tolist())
-    paid = 0
-    if problem.penalties is not None:
-        pairs = zip(problem.penalties, (counts & low).tolist(), strict=True)
-        paid = sum(penalty for penalty, runs_low in pairs if runs_low)
+    counts, at, gains = ~problem.is_absent, np.array(levels, np.int64), problem.gains
+    taken = np.take_along_axis(gains, at[None], axis=0)[0]
+    paid = sum((gains.max(axis=0) - taken)[counts].tolist())
+    for level in problem.line.others:
+        penalties = problem.side(level).penalties
+        if penalties is not None:
+            paid += sum(penalties[node] for node in np.flatnonzero(counts & (at == level)).tolist())
     prices = problem.cast_prices
-    return int(forgone + paid + sum(int(prices[value]) for value, _ in casts_of(problem, is_low)))
+    return int(paid + sum(int(prices[threshold, value]) for value, threshold, _ in conversions(problem, levels)))

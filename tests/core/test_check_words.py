@@ -5,16 +5,14 @@ from dataclasses import replace
 
 import pytest
 import toy_dialect
+from pairs import pair_problem, side_of, with_fields
 
 from mezzo.check import check
 from mezzo.dtypes import HIGH, DType
-from mezzo.facts import Cost
 from mezzo.graph import Graph, Kind, Role, Use
 from mezzo.lower import lower
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.policy import Category
 from mezzo.strategy import Choice, Problem
-from mezzo.target import Costs
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 TEXT = "in x 8\nconst w 8\nh = product x w\ne = explode h\nout e"
@@ -29,20 +27,19 @@ def problem(graph: Graph | None = None, **choices: Choice) -> Problem:
     found[PRODUCT] = Choice.FREE
     for name, choice in choices.items():
         found[graph.by_name[name]] = choice
-    size = len(graph.nodes)
-    costs: tuple[Cost | None, ...] = (None,) * size
-    return Problem(graph, HIGH, F16, tuple(found), (Category.INFER,) * size, (0,) * size, costs, Costs())
+    return pair_problem(graph, found)
 
 
-LOW = [False, False, True, False, False]
+HIGH_ONLY = [0, 0, 0, 0, 0]
+LOW = [0, 0, 1, 0, 0]
 EDITS: tuple[Edit, ...] = (
     Retype(W, F16), AddCast(X, F16), Rewire(PRODUCT, 0, X, F16), Retype(H, F16), AddCast(H, HIGH),
     Rewire(EXPLODE, 0, H, HIGH),
 )  # fmt: skip
 
 
-def told(edits: Sequence[Edit], is_low: Sequence[bool] = LOW, of: Problem | None = None) -> list[str]:
-    return check(problem() if of is None else of, is_low, edits)
+def told(edits: Sequence[Edit], levels: Sequence[int] = LOW, of: Problem | None = None) -> list[str]:
+    return check(problem() if of is None else of, levels, edits)
 
 
 def without(kind: type, value: int) -> list[Edit]:
@@ -50,16 +47,16 @@ def without(kind: type, value: int) -> list[Edit]:
 
 
 def test_what_lower_makes_is_legal() -> None:
-    assert set(lower(problem().graph, HIGH, F16, LOW)) == set(EDITS)
+    assert set(lower(problem(), LOW)) == set(EDITS)
     assert told(EDITS) == []
-    assert told([], [False] * 5) == []
+    assert told([], HIGH_ONLY) == []
 
 
 def test_choices_are_kept() -> None:
     held = problem(h=Choice.HIGH)
     assert told(EDITS, of=held) == ["node 'h' (product) runs in f16, but has to stay f32"]
-    assert told([], [False] * 5, problem(h=Choice.LOW)) == ["node 'h' (product) runs in f32, but has to be f16"]
-    assert told(EDITS, [False, True, True, False, False]) == []  # what is absent may be said to be anything
+    assert told([], HIGH_ONLY, problem(h=Choice.LOW)) == ["node 'h' (product) runs in f32, but has to be f16"]
+    assert told(EDITS, [0, 1, 1, 0, 0]) == []  # what is absent may be said to be anything
 
 
 def test_schema_is_kept() -> None:
@@ -79,9 +76,10 @@ def test_holders_of_a_sequence_agree() -> None:
     words = "nodes 'e' and 'h' share a sequence and have to agree on one dtype"
     cast = "value 'h' is a sequence or optional and cannot be cast"
     assert told(EDITS, of=held) == [words, cast]
-    both = lower(held.graph, HIGH, F16, [False, False, True, True, False])
-    assert told(both, [False, False, True, True, False], held) == []
-    assert words not in told(EDITS, of=replace(held, choices=(*held.choices[:3], Choice.ABSENT, held.choices[4])))
+    both = [0, 0, 1, 1, 0]
+    assert told(lower(held, both), both, held) == []
+    choices = side_of(held).choices
+    assert words not in told(EDITS, of=with_fields(held, choices=(*choices[:3], Choice.ABSENT, choices[4])))
 
 
 def test_value_is_noted_as_its_producer_makes_it() -> None:
@@ -165,7 +163,7 @@ def test_operand_that_read_through_a_widening_cast_still_reads_fp32() -> None:
 def test_every_fault_is_told() -> None:
     reads = "node 'h' (product) reads operand {} in f32 where it needs f16"
     assert told([]) == ["value 'h' is noted as f32, but 'h' makes f16", reads.format(0), reads.format(1)]
-    assert told([], [False, False, True, True, True]) == [
+    assert told([], [0, 0, 1, 1, 1]) == [
         "node 'e' (explode) runs in f16, but has to stay f32",
         "node 'output e' (out) runs in f16, but has to stay f32",
         "value 'h' is noted as f32, but 'h' makes f16",

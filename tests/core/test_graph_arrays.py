@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import toy_dialect
+from pairs import F16_LINE
 
 from mezzo.columns import ANY, FIXED, GROUP
 from mezzo.dtypes import HIGH, DType
@@ -91,10 +92,9 @@ def test_value_is_made_as_its_node_runs_where_the_port_is_in_the_group() -> None
     nodes = list(graph.nodes)
     nodes[3] = nodes[3]._replace(signature=replace(nodes[3].signature, outputs=(Role.FIXED,)))
     columns = replace(graph, nodes=tuple(nodes)).columns
-    none, every = np.zeros(5, bool), np.ones(5, bool)
-    assert columns.made_in(F16, none).tolist() == [False, False, False, True]  # a fixed port keeps what it has
-    assert columns.made_in(F16, every).tolist() == [True] * 4
-    assert columns.made_in(F16, np.array([False, False, True, False, False])).tolist() == [False, False, True, True]
+    assert columns.made_at(F16_LINE, [0] * 5).tolist() == [0, 0, 0, 1]  # a fixed port keeps what it has
+    assert columns.made_at(F16_LINE, [1] * 5).tolist() == [1] * 4
+    assert columns.made_at(F16_LINE, [0, 0, 1, 0, 0]).tolist() == [0, 0, 1, 1]
 
 
 def test_use_wants_what_its_node_runs_in_or_what_it_reads_today() -> None:
@@ -102,10 +102,10 @@ def test_use_wants_what_its_node_runs_in_or_what_it_reads_today() -> None:
     nodes = list(graph.nodes)
     nodes[4] = nodes[4]._replace(signature=replace(nodes[4].signature, inputs=(Role.FIXED,)))
     graph = replace(graph, nodes=tuple(nodes))
-    runs = np.array([False, False, True, False, False])
-    assert graph.columns.wanted_in(F16, runs).tolist() == [True, True, False, False, True]
+    levels = [0, 0, 1, 0, 0]
+    assert graph.columns.wanted_at(F16_LINE, levels).tolist() == [1, 1, 0, 0, 1]
     widened = replace(graph, aliased=frozenset({Use(4, 0)}), widened=frozenset({Use(4, 0)}))
-    assert widened.columns.wanted_in(F16, runs).tolist() == [True, True, False, False, False]
+    assert widened.columns.wanted_at(F16_LINE, levels).tolist() == [1, 1, 0, 0, 0]
 
 
 def test_graph_without_operators_has_empty_arrays() -> None:

@@ -5,17 +5,20 @@ from dataclasses import replace
 
 import pytest
 import toy_dialect
+from pairs import BF16_LINE, F16_LINE, pair_costs, side_of
 from toy_wishes import TEXT, changed, choices, notes_of, told, why, wishes
 
+from mezzo.choosing import refusal_of
 from mezzo.discovery import policy, target
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.graph import Graph, Kind, Use
-from mezzo.planner import ErrorPrice, judge, matcher, refusal_of, rows_of
+from mezzo.planner import judge, matcher, rows_of
 from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
-from mezzo.strategy import Choice, MeasuredCosts
+from mezzo.strategy import Choice
 from mezzo.target import Refusal, Target
+from mezzo.wishes import ErrorPrice
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 
@@ -48,8 +51,9 @@ def test_what_is_no_operator_has_a_verdict_of_its_own() -> None:
 
 def test_what_is_absent_has_no_category_and_denied_is_high() -> None:
     graph = changed(toy_dialect.read(TEXT), "m", dtype=None)
-    problem = judge(graph, wishes()).problem
-    found = dict(zip((node.name for node in graph.nodes), zip(problem.choices, problem.categories, strict=True)))  # noqa: B905
+    side = side_of(judge(graph, wishes()).problem)
+    held = zip(side.choices, side.categories, strict=True)
+    found = dict(zip((node.name for node in graph.nodes), held, strict=True))
     assert found["m"] == found["weight w"] == (Choice.ABSENT, None)
     assert found["e"] == (Choice.HIGH, Category.DENY)
     assert found["h"] == (Choice.FREE, Category.ALLOW)
@@ -58,21 +62,23 @@ def test_what_is_absent_has_no_category_and_denied_is_high() -> None:
 
 def test_problem_has_what_the_wishes_say() -> None:
     graph, prices = toy_dialect.read(TEXT), {"h": ErrorPrice(5, "dear"), "nobody": ErrorPrice(9, "")}
-    measured = MeasuredCosts((1,) * 7, (2,) * 5)
-    problem = judge(graph, wishes(error_prices=prices, measured=measured)).problem
-    assert (problem.high, problem.low, problem.prices) == (HIGH, F16, target("any").costs)
-    assert problem.penalties == (0, 0, 5, 0, 0, 0, 0)
+    measured = pair_costs((1,) * 7, (2,) * 5)
+    problem = judge(
+        graph, wishes(error_prices={F16: prices, BF16: {"m": ErrorPrice(7, "")}}, measured=measured)
+    ).problem
+    assert (problem.line, problem.prices) == (F16_LINE, target("any").costs)
+    assert side_of(problem).penalties == (0, 0, 5, 0, 0, 0, 0)
     assert problem.measured is measured
     assert problem.costs_of == tuple(None if row is None else row.cost for row in rows_of(graph))
     plain = judge(graph, wishes()).problem
-    assert plain.penalties is None and plain.measured is None and plain.hands_on_high == frozenset()
+    assert side_of(plain).penalties is None and plain.measured is None and plain.hands_on_base == frozenset()
 
 
 def test_rule_that_hands_on_high_is_in_the_problem() -> None:
     mixed = rule("mixed", Category.ALLOW, "", ops=["product"], output=HIGH, worth=GRANTED)
     graph = toy_dialect.read(TEXT)
     held = Policy("demo", "", (mixed,), None, Category.INFER)
-    assert judge(graph, wishes(policy=held)).problem.hands_on_high == {2}
+    assert judge(graph, wishes(policy=held)).problem.hands_on_base == {2}
 
 
 def test_schema_decides_what_is_free_low_and_high() -> None:
@@ -138,7 +144,7 @@ def test_interface_of_a_sequence_is_asked_what_its_holders_allow() -> None:
         "--io e=f16: 'e' is a sequence, which cannot be cast, and 'e' holds it in f32; ask the same of both, or leave "
         "it out"
     )
-    assert judge(graph, wishes(io={"e": HIGH})).problem.linked == (0, 1, 1)
+    assert judge(graph, wishes(io={"e": HIGH})).problem.linked == ((0, 1, 1),)
 
 
 def test_region_of_a_sequence_is_fixed_as_its_holders_are() -> None:
@@ -210,9 +216,11 @@ def test_region_that_cannot_run_low_is_told_and_one_that_is_low_is_left() -> Non
     graph = changed(changed(toy_dialect.read(TEXT), "p", legal=frozenset({HIGH})), "h", dtype=F16)
     judged = judge(graph, wishes(fixed_regions=(("p", F16),), keep_regions=("h",)))
     assert notes_of(judged) == ("node 'p' cannot run in f16 here, so it stays f32",)
-    assert (judged.problem.choices[2], judged.problem.choices[5]) == (Choice.LOW, Choice.HIGH)
+    found = side_of(judged.problem).choices
+    assert (found[2], found[5]) == (Choice.LOW, Choice.HIGH)
     denied = judge(toy_dialect.read(TEXT), wishes(fixed_regions=(("e", F16),)))
-    assert (denied.problem.choices[4], denied.verdicts[4].rule, notes_of(denied)) == (Choice.LOW, "fix-region", ())
+    assert (side_of(denied.problem).choices[4], denied.verdicts()[4].rule) == (Choice.LOW, "fix-region")
+    assert notes_of(denied) == ()
 
 
 def test_region_that_is_not_there_is_refused() -> None:
@@ -252,10 +260,10 @@ def test_constant_past_the_range_is_clamped_where_that_is_asked_for() -> None:
 def test_what_the_target_refuses_stays_and_says_so() -> None:
     row = Refusal(toy_dialect.DIALECT, "product", "no kernel", "a book", frozenset({F16}))
     graph, held = toy_dialect.read(TEXT), wishes(target=Target("demo", "", (row,)))
-    assert refusal_of(graph.nodes[2], held) is row and refusal_of(graph.nodes[3], held) is None
+    assert refusal_of(graph.nodes[2], held, F16) is row and refusal_of(graph.nodes[3], held, F16) is None
     assert choices(graph, held)["h"] is Choice.HIGH
     assert why(graph, held, set())["h"] == Reason("target", "demo: no kernel (a book)")
-    assert choices(graph, replace(held, low=BF16))["h"] is Choice.FREE
+    assert choices(graph, replace(held, line=BF16_LINE))["h"] is Choice.FREE
 
 
 # -- second names -----------------------------------------------------------------------------------------------------

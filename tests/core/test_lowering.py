@@ -1,21 +1,26 @@
 """The edits of an assignment, written out: which value changes, which forms are made, who reads which."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 
 import toy_dialect
+from pairs import pair_problem
 
 from mezzo.dtypes import HIGH, DType
 from mezzo.graph import Graph, Kind, Role, Use
 from mezzo.lower import lower
 from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.strategy import Choice
 
 F16 = DType.FLOAT16
 
 
-def edits(graph: Graph, low: str, **more: object) -> tuple[Edit, ...]:
+def edits(
+    graph: Graph, low: str, limits: Mapping[int, float] | None = None, hands_on_base: Set[int] = frozenset()
+) -> tuple[Edit, ...]:
     """Lower with the nodes named in `low` low."""
-    return lower(graph, HIGH, F16, [node.name in low.split() for node in graph.nodes], **more)  # type: ignore[arg-type]
+    problem = replace(pair_problem(graph, [Choice.FREE] * len(graph.nodes)), hands_on_base=frozenset(hands_on_base))
+    return lower(problem, [int(node.name in low.split()) for node in graph.nodes], limits)
 
 
 def spelled(found: Iterable[Edit]) -> list[str]:
@@ -117,9 +122,9 @@ def test_result_that_is_handed_on_high_is_cast_up_for_all_but_low_readers() -> N
     graph = altered(graph, "d", inputs=(Role.ANY,))
     plain = [edit for edit in edits(graph, "a b") if isinstance(edit, Rewire) and edit.value == 1]
     assert plain == [Rewire(3, 0, 1, HIGH)]
-    handed = [e for e in edits(graph, "a b", hands_on_high={1}) if isinstance(e, Rewire) and e.value == 1]
+    handed = [e for e in edits(graph, "a b", hands_on_base={1}) if isinstance(e, Rewire) and e.value == 1]
     assert handed == [Rewire(3, 0, 1, HIGH), Rewire(4, 0, 1, HIGH)]
-    idle = [e for e in edits(graph, "b", hands_on_high={1}) if isinstance(e, Rewire) and e.value == 1]
+    idle = [e for e in edits(graph, "b", hands_on_base={1}) if isinstance(e, Rewire) and e.value == 1]
     assert idle == [Rewire(2, 0, 1, F16)]  # `a` runs high: nothing is to be handed on
 
 

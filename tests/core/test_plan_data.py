@@ -1,7 +1,10 @@
 """A plan as data: its lines are made when asked for, and changed lines make another plan."""
 
+from pairs import F16_LINE
+
 from mezzo.dtypes import HIGH, DType
-from mezzo.plans import AddCopy, Plan, PlannedNode, Precision, Retype, uniform
+from mezzo.levels import Precision, uniform
+from mezzo.plans import AddCopy, Plan, PlannedNode, Retype
 from mezzo.policy import Category
 
 F16 = DType.FLOAT16
@@ -18,7 +21,7 @@ def plan(lines: tuple[PlannedNode, ...], asked: list[str]) -> Plan:
         asked.append("fingerprint")
         return "abc"
 
-    return Plan(HIGH, F16, 21, (("to", "fp16"),), (), (("w", 1.0),), ("note",), nodes, fingerprint)
+    return Plan(F16_LINE, 21, (("to", "fp16"),), (), (("w", 1.0),), ("note",), nodes, fingerprint)
 
 
 def test_uniform_precision_is_one_dtype_throughout() -> None:

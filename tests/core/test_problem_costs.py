@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 import toy_dialect
+from pairs import pair_costs, pair_problem, side_of, with_fields
 
 from mezzo.dtypes import HIGH, DType
 from mezzo.facts import Cost
 from mezzo.graph import Graph, Kind, Role, Scope
 from mezzo.policy import GRANTED, Category
-from mezzo.strategy import Choice, MeasuredCosts, Problem, casts_of, cost
+from mezzo.strategy import Choice, Problem, casts_of, cost
 from mezzo.target import Costs
 
 F16 = DType.FLOAT16
@@ -23,15 +24,15 @@ def problem(
     """Free operators of one kind between an interface that is high."""
     ops = [node.kind is Kind.OP for node in graph.nodes]
     fixed = [ABSENT if node.kind is Kind.SOURCE else IS_HIGH for node in graph.nodes]
-    made = Problem(
-        graph, HIGH, F16,
-        tuple(FREE if op else other for op, other in zip(ops, fixed, strict=True)),
-        tuple(category if op else None for op in ops),
-        tuple(worth if op else 0 for op in ops),
-        tuple(cost_of if op else None for op in ops),
+    found = pair_problem(
+        graph,
+        [FREE if op else other for op, other in zip(ops, fixed, strict=True)],
+        [category if op else None for op in ops],
+        [worth if op else 0 for op in ops],
+        [cost_of if op else None for op in ops],
         Costs(LAUNCH, FACTOR),
-    )  # fmt: skip
-    return replace(made, **changes)  # type: ignore[arg-type]  # fields by name
+    )
+    return with_fields(found, **changes)
 
 
 def chain(read: int = 8, made: int = 8, repeats: int = 1) -> Graph:
@@ -43,11 +44,11 @@ def chain(read: int = 8, made: int = 8, repeats: int = 1) -> Graph:
 
 
 def gain(graph: Graph, *args: object, **more: object) -> int:
-    return int(problem(graph, *args, **more).gains[1])  # type: ignore[arg-type]  # those of `problem`
+    return int(problem(graph, *args, **more).gains[1, 1])  # type: ignore[arg-type]  # those of `problem`
 
 
 def test_gain_is_two_bytes_for_each_element_read_or_written() -> None:
-    assert problem(chain(8, 5)).gains.tolist() == [0, 2 * (8 + 5), 0]
+    assert problem(chain(8, 5)).gains.tolist() == [[0, 0, 0], [0, 2 * (8 + 5), 0]]
 
 
 def test_gain_counts_as_often_as_the_scope_runs() -> None:
@@ -66,7 +67,7 @@ def test_bytes_of_heavy_operators_count_more_where_they_are_allowed(heavy: Cost)
 
 def test_nothing_is_gained_by_what_only_follows() -> None:
     assert gain(chain(), category=Category.CLEAR) == 0
-    assert problem(chain(), categories=(None, None, None)).gains.tolist() == [0, 0, 0]
+    assert not problem(chain(), categories=(None, None, None)).gains.any()
     assert gain(chain(), category=Category.DENY) == 32
 
 
@@ -94,19 +95,19 @@ def test_ports_outside_the_group_move_nothing() -> None:
 
 def test_operand_that_is_read_twice_counts_twice() -> None:
     graph = toy_dialect.read("in x 8\nh = plus x x\nout h")
-    assert problem(graph).gains.tolist() == [0, 2 * (16 + 8), 0]
+    assert problem(graph).gains.tolist() == [[0, 0, 0], [0, 2 * (16 + 8), 0]]
 
 
 def test_measured_gains_take_the_place_of_the_table() -> None:
-    measured = MeasuredCosts((7, -3, 9), (50, 60))
+    measured = pair_costs((7, -3, 9), (50, 60))
     held = problem(chain(), measured=measured)
-    assert held.gains.tolist() == [0, -3, 0]
-    assert held.cast_prices.tolist() == [50, 60]
-    assert problem(chain(), measured=measured, choices=(IS_HIGH, ABSENT, IS_HIGH)).gains.tolist() == [0, 0, 0]
+    assert held.gains.tolist() == [[0, 0, 0], [0, -3, 0]]
+    assert held.cast_prices.tolist() == [[50, 60]]
+    assert not problem(chain(), measured=measured, choices=(IS_HIGH, ABSENT, IS_HIGH)).gains.any()
 
 
 def test_cast_costs_a_launch_and_six_bytes_for_each_element_as_often_as_it_runs() -> None:
-    assert problem(chain(8, 5, repeats=16)).cast_prices.tolist() == [LAUNCH + 6 * 8, 16 * (LAUNCH + 6 * 5)]
+    assert problem(chain(8, 5, repeats=16)).cast_prices.tolist() == [[LAUNCH + 6 * 8, 16 * (LAUNCH + 6 * 5)]]
 
 
 def test_values_are_planned_that_hold_one_of_two_precisions_and_have_a_maker() -> None:
@@ -122,45 +123,45 @@ FORK = "in x 8\na = move x\nb = move a\nc = move a\nout b\nout c"
 
 def test_casts_are_one_for_each_value_and_dtype_that_is_wanted() -> None:
     held = problem(toy_dialect.read(FORK))
-    assert casts_of(held, [False] * 6) == []
-    assert casts_of(held, [False, True, False, False, False, False]) == [(0, F16), (1, HIGH)]  # a low: one for both
-    assert casts_of(held, [False, True, True, False, False, False]) == [(0, F16), (1, HIGH), (2, HIGH)]
-    assert casts_of(held, [False, False, True, True, False, False]) == [(1, F16), (2, HIGH), (3, HIGH)]
+    assert casts_of(held, [0] * 6) == []
+    assert casts_of(held, [0, 1, 0, 0, 0, 0]) == [(0, F16), (1, HIGH)]  # a low: one for both
+    assert casts_of(held, [0, 1, 1, 0, 0, 0]) == [(0, F16), (1, HIGH), (2, HIGH)]
+    assert casts_of(held, [0, 0, 1, 1, 0, 0]) == [(1, F16), (2, HIGH), (3, HIGH)]
 
 
 def test_use_that_takes_any_dtype_needs_no_cast() -> None:
     graph = toy_dialect.read("in x 8\na = move x\nb = move a\nout b")
     signature = replace(graph.nodes[2].signature, inputs=(Role.ANY,))
     nodes = (*graph.nodes[:2], graph.nodes[2]._replace(signature=signature), graph.nodes[3])
-    assert casts_of(problem(replace(graph, nodes=nodes)), [False, True, False, False]) == [(0, F16)]
+    assert casts_of(problem(replace(graph, nodes=nodes)), [0, 1, 0, 0]) == [(0, F16)]
 
 
 def test_cost_is_gains_forgone_and_casts_made() -> None:
     held = problem(toy_dialect.read(FORK))
     each, price = 32, LAUNCH + 48
-    assert cost(held, [False] * 6) == 3 * each
-    assert cost(held, [False, True, False, False, False, False]) == 2 * each + 2 * price
-    assert cost(held, [False, True, True, True, False, False]) == 3 * price
+    assert cost(held, [0] * 6) == 3 * each
+    assert cost(held, [0, 1, 0, 0, 0, 0]) == 2 * each + 2 * price
+    assert cost(held, [0, 1, 1, 1, 0, 0]) == 3 * price
 
 
 def test_cost_counts_losses_and_penalties_of_what_runs_low_alone() -> None:
     graph = toy_dialect.read(FORK)
-    measured = MeasuredCosts((0, 5, -7, 11, 0, 0), (0,) * 4)
+    measured = pair_costs((0, 5, -7, 11, 0, 0), (0,) * 4)
     held = problem(graph, measured=measured, penalties=(10**30, 100, 200, 400, 10**30, 10**30))
-    assert cost(held, [False] * 6) == 5 + 11
-    assert cost(held, [False, True, True, False, False, False]) == 11 + 7 + 100 + 200
-    assert cost(held, [False, True, True, True, False, False]) == 7 + 700
+    assert cost(held, [0] * 6) == 5 + 11
+    assert cost(held, [0, 1, 1, 0, 0, 0]) == 11 + 7 + 100 + 200
+    assert cost(held, [0, 1, 1, 1, 0, 0]) == 7 + 700
 
 
 def test_absent_nodes_cost_nothing_whatever_they_are_said_to_be() -> None:
     graph = toy_dialect.read("in x 8\nconst w 8\nh = product x w\nout h")
     held = problem(graph, penalties=(0, 10**9, 0, 0))
-    assert cost(held, [False, True, False, False]) == cost(held, [False] * 4)
+    assert cost(held, [0, 1, 0, 0]) == cost(held, [0] * 4)
 
 
 def test_choices_are_found() -> None:
     held = problem(toy_dialect.read("in x 8\nconst w 8\nh = product x w\nout h"))
-    found = {choice: held.has_choice(choice).tolist() for choice in Choice}
+    found = {choice: side_of(held).has_choice(choice).tolist() for choice in Choice}
     assert found == {
         ABSENT: [False, True, False, False], FREE: [False, False, True, False], IS_HIGH: [True, False, False, True],
         IS_LOW: [False] * 4,
@@ -187,8 +188,8 @@ def linked_graph(castable: tuple[bool, ...], role: Role = Role.GROUP) -> Graph:
     ],
 )
 def test_nodes_that_share_what_cannot_be_cast_are_linked(castable: tuple[bool, ...], linked: tuple[int, ...]) -> None:
-    assert problem(linked_graph(castable)).linked == linked
+    assert problem(linked_graph(castable)).linked == (linked,)
 
 
 def test_use_that_takes_any_dtype_links_nobody() -> None:
-    assert problem(linked_graph((True, False, True, True, True), Role.ANY)).linked == (0, 1, 2, 3, 4, 5)
+    assert problem(linked_graph((True, False, True, True, True), Role.ANY)).linked == ((0, 1, 2, 3, 4, 5),)

@@ -10,10 +10,11 @@ from mezzo.discovery import strategies
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.graph import Kind, Role
-from mezzo.planner import ErrorPrice, judge
+from mezzo.planner import judge
 from mezzo.plans import Reason
 from mezzo.policy import Category, Missing, Policy, Rule, rule
 from mezzo.selectors import ByAttribute, ByName, ByRegion
+from mezzo.wishes import ErrorPrice
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 
@@ -25,7 +26,7 @@ def test_decided_nodes_say_their_rule_and_followers_their_neighbour() -> None:
     graph = toy_dialect.read(TEXT)
     found = why(graph, wishes(), {"h", "m"})
     assert found["h"].rule == "linear" and found["h"].cause is None
-    assert found["e"].rule == judge(graph, wishes()).verdicts[4].rule
+    assert found["e"].rule == judge(graph, wishes()).verdicts()[4].rule
     assert found["input x"] == Reason("interface", "its dtype is the caller's contract")
     assert found["weight w"] == Reason("source", "is stored or cast anew in each dtype that is read")
     because = strategies()["mincut"].because
@@ -63,11 +64,11 @@ def test_node_that_the_schema_keeps_says_so() -> None:
 
 def test_price_of_an_error_is_the_reason_only_where_it_outweighs_the_gain() -> None:
     graph = toy_dialect.read(TEXT)
-    gain = int(judge(graph, wishes()).problem.gains[2])
-    dear = wishes(error_prices={"h": ErrorPrice(gain + 1, "too dear")})
+    gain = int(judge(graph, wishes()).problem.gains[1, 2])
+    dear = wishes(error_prices={F16: {"h": ErrorPrice(gain + 1, "too dear")}})
     assert why(graph, dear, set())["h"] == Reason("error-budget", "too dear")
     assert why(graph, dear, {"h"})["h"].rule == "linear"
-    even = wishes(error_prices={"h": ErrorPrice(gain, "fair")})
+    even = wishes(error_prices={F16: {"h": ErrorPrice(gain, "fair")}})
     assert why(graph, even, set())["h"].rule != "error-budget"
 
 
@@ -97,7 +98,7 @@ def test_first_rule_that_selects_a_node_decides() -> None:
 def test_all_of_a_rules_conditions_have_to_hold() -> None:
     both = rule("both", Category.DENY, "", where=[ByName("h"), ByName("m")])
     judged = judge(toy_dialect.read(TEXT), wishes(policy=of_user(both)))
-    assert "both" not in {verdict.rule for verdict in judged.verdicts}
+    assert "both" not in {verdict.rule for verdict in judged.verdicts()}
     assert notes_of(judged) == ("policy 'mine': 'both' selects no node of this model (node h, node m)",)
 
 
@@ -110,7 +111,7 @@ def test_ties_have_names_and_regions_and_no_attributes(selector: ByAttribute | B
         for node in graph.nodes
     ]
     held = of_user(rule("on", Category.DENY, "", where=[selector]))
-    verdicts = judge(replace(graph, nodes=tuple(nodes)), wishes(policy=held)).verdicts
+    verdicts = judge(replace(graph, nodes=tuple(nodes)), wishes(policy=held)).verdicts()
     assert [verdict.rule for verdict in verdicts if verdict.rule == "on"] == rules
 
 

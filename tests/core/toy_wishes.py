@@ -2,32 +2,36 @@
 
 from dataclasses import replace
 
+from pairs import F16_LINE, side_of
+
 from mezzo.discovery import policy, strategies, target
-from mezzo.dtypes import DType
 from mezzo.graph import Graph
-from mezzo.planner import Judged, Wishes, judge, reasons
+from mezzo.planner import Judged, judge
 from mezzo.plans import Reason
 from mezzo.policy import Verdict
+from mezzo.reasons import reasons
 from mezzo.strategy import Choice
+from mezzo.wishes import Wishes
 
 TEXT = "in x 8\nconst w 64\nh = product x w\nm = move h\ne = explode m\np = plus m e\nout p"
 
 
 def wishes(**changes: object) -> Wishes:
-    return replace(Wishes(DType.FLOAT16, policy("balanced"), strategies()["mincut"], target("any")), **changes)  # type: ignore[arg-type]
+    return replace(Wishes(F16_LINE, policy("balanced"), strategies()["mincut"], target("any")), **changes)  # type: ignore[arg-type]
 
 
 def told(judged: Judged, graph: Graph) -> dict[str, Verdict]:
-    return {node.name: judged.verdicts[node.id] for node in graph.nodes}
+    return {node.name: judged.verdicts()[node.id] for node in graph.nodes}
 
 
 def choices(graph: Graph, asked: Wishes) -> dict[str, Choice]:
-    return {n.name: choice for n, choice in zip(graph.nodes, judge(graph, asked).problem.choices, strict=True)}
+    found = side_of(judge(graph, asked).problem).choices
+    return {node.name: choice for node, choice in zip(graph.nodes, found, strict=True)}
 
 
 def why(graph: Graph, asked: Wishes, low: set[str]) -> dict[str, Reason]:
     judged = judge(graph, asked)
-    found = reasons(judged, [node.name in low for node in graph.nodes], asked)
+    found = reasons(judged, [int(node.name in low) for node in graph.nodes], asked)
     return {node.name: reason for node, reason in zip(graph.nodes, found, strict=True)}
 
 
@@ -42,5 +46,5 @@ def changed(graph: Graph, name: str, **signature: object) -> Graph:
 
 def notes_of(judged: Judged) -> tuple[str, ...]:
     """What the user hears, but for what estimates assume of inputs and operators."""
-    of_estimates = ("without data, ", "sizes are not followed")
+    of_estimates = ("where no data shows it, ", "sizes are not followed")
     return tuple(note for note in judged.notes if not note.startswith(of_estimates))

@@ -48,8 +48,9 @@ def times(problem: Problem, by_name: Mapping[str, float], spread: float = 0.0) -
     return Times(by_id, dict.fromkeys(by_id, spread))
 
 
-def names_of(problem: Problem, is_low: Sequence[bool]) -> set[str]:
-    return {node.name for node, low in zip(problem.graph.nodes, is_low, strict=True) if low and node.kind is Kind.OP}
+def names_of(problem: Problem, levels: Sequence[int]) -> set[str]:
+    nodes = zip(problem.graph.nodes, levels, strict=True)
+    return {node.name for node, level in nodes if level and node.kind is Kind.OP}
 
 
 # -- derivation -------------------------------------------------------------------------------------------------------
@@ -60,7 +61,7 @@ def test_gain_is_the_difference_of_times() -> None:
     high = times(problem, {"one": 1000.0, "two": 100.0, "three": 1000.0})
     low = times(problem, {"one": 400.0, "two": 150.0, "three": 1000.0})
     costs, nodes = derive_costs(problem, high, low, all_low(problem), CastLine(10.0, 0.0))
-    gains = {node.name: costs.gains[node.id] for node in problem.graph.nodes if node.kind is Kind.OP}
+    gains = {node.name: costs.gains[1][node.id] for node in problem.graph.nodes if node.kind is Kind.OP}
     assert gains == {"one": 600, "two": -50, "three": 0}
     assert {(cost.node, cost.high, cost.low) for cost in nodes} == {
         ("one", 1000.0, 400.0), ("two", 100.0, 150.0), ("three", 1000.0, 1000.0)
@@ -73,15 +74,15 @@ def test_difference_within_the_spread_is_none(spread: float, gain: int) -> None:
     _, _, problem = chain()
     high, low = times(problem, {"one": 1000.0}, spread), times(problem, {"one": 900.0}, spread)
     costs, _ = derive_costs(problem, high, low, all_low(problem), CastLine(10.0, 0.0))
-    assert costs.gains[problem.graph.by_name["one"]] == gain
+    assert costs.gains[1][problem.graph.by_name["one"]] == gain
 
 
 def test_node_that_never_ran_low_gains_as_the_others_do() -> None:
     _, _, problem = chain()
     high = times(problem, {"one": 1000.0, "three": 400.0})
-    ran_low = [node.name == "one" for node in problem.graph.nodes]
+    ran_low = [int(node.name == "one") for node in problem.graph.nodes]
     costs, _ = derive_costs(problem, high, times(problem, {"one": 250.0, "three": 400.0}), ran_low, CastLine(10.0, 0.0))
-    assert costs.gains[problem.graph.by_name["three"]] == 300
+    assert costs.gains[1][problem.graph.by_name["three"]] == 300
 
 
 def test_two_profiles_of_one_model_tell_the_noise() -> None:
@@ -109,14 +110,15 @@ def test_casts_cost_something_even_where_none_was_seen() -> None:
     _, _, problem = chain()
     high = times(problem, {"one": 1000.0})
     costs, _ = derive_costs(problem, high, high, all_low(problem), None)
-    assert min(costs.cast_prices) >= 1
-    assert len(costs.cast_prices) == len(problem.graph.values)
+    (prices,) = costs.cast_prices
+    assert min(prices) >= 1
+    assert len(prices) == len(problem.graph.values)
 
 
 def test_profile_of_nothing_gives_costs_of_nothing() -> None:
     _, _, problem = chain()
     costs, nodes = derive_costs(problem, Times({}, {}), Times({}, {}), all_low(problem), None)
-    assert set(costs.gains) == {0}
+    assert [set(gains) for gains in costs.gains] == [{0}, {0}]
     assert {cost.high for cost in nodes} == {0.0}
 
 
@@ -126,9 +128,9 @@ def test_prediction_adds_up() -> None:
     low = times(problem, {"one": 400.0, "two": 150.0, "three": 500.0})
     costs, _ = derive_costs(problem, high, low, all_low(problem), CastLine(10.0, 0.0))
     problem = replace(problem, measured=costs)
-    is_low = all_low(problem)
-    assert predict_ns(problem, [False] * len(is_low), 2100.0) == 2100.0
-    assert predict_ns(problem, is_low, 2100.0) == 400.0 + 150.0 + 500.0 + 10 * len(casts_of(problem, is_low))
+    levels = all_low(problem)
+    assert predict_ns(problem, [0] * len(levels), 2100.0) == 2100.0
+    assert predict_ns(problem, levels, 2100.0) == 400.0 + 150.0 + 500.0 + 10 * len(casts_of(problem, levels))
 
 
 def test_only_heavy_operators_run_low_in_the_mixed_profile() -> None:
@@ -183,7 +185,7 @@ def test_what_gains_runs_low(monkeypatch: pytest.MonkeyPatch) -> None:
     low, found = planned(monkeypatch, Target(1000.0, 400.0))
     assert low == {"one", "two", "three"}
     assert (found.table.unit, found.table.source) == ("ns", "measured on nothing")
-    assert found.costs.cast_prices[0] == 50  # 40 as seen, 10 for one kernel more: 30 between 3 kernels
+    assert found.costs.cast_prices[0][0] == 50  # 40 as seen, 10 for one kernel more: 30 between 3 kernels
 
 
 @pytest.mark.parametrize("low_ns", [1000.0, 999.0, 1300.0])
@@ -213,6 +215,7 @@ def test_costs_are_measured_for_every_node_and_value(to: str, target: str) -> No
         pytest.importorskip("openvino", reason="openvino is not installed")
     model, options, problem = chain(to, target)
     costs, table = measuring.measure_costs(model, options, FEEDS, Effort(runs=4, calls=2, pause_s=0.0))
-    assert (len(costs.gains), len(costs.cast_prices)) == (len(problem.graph.nodes), len(problem.graph.values))
+    assert [len(gains) for gains in costs.gains] == [len(problem.graph.nodes)] * 2
+    assert [len(prices) for prices in costs.cast_prices] == [len(problem.graph.values)]
     assert {node.node for node in table.nodes} == {"one", "two", "three"}
     assert target.removesuffix("-cpu") in table.source

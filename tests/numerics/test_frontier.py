@@ -25,19 +25,19 @@ class Solver:
 
     def __call__(self, weight: float) -> Candidate:
         self.solved += 1
-        is_low = [gain >= (weight * square if math.isfinite(weight) else math.inf) for gain, square in self.items]
-        return self.candidate(weight, is_low)
+        levels = [int(gain >= (weight * square if math.isfinite(weight) else math.inf)) for gain, square in self.items]
+        return self.candidate(weight, levels)
 
-    def candidate(self, weight: float, is_low: list[bool]) -> Candidate:
-        cost = sum(gain for (gain, _), low in zip(self.items, is_low, strict=True) if not low)
-        square = sum(square for (_, square), low in zip(self.items, is_low, strict=True) if low)
-        return Candidate(weight, float(cost), float(square), sum(is_low), str(is_low), is_low)
+    def candidate(self, weight: float, levels: list[int]) -> Candidate:
+        cost = sum(gain for (gain, _), level in zip(self.items, levels, strict=True) if not level)
+        square = sum(square for (_, square), level in zip(self.items, levels, strict=True) if level)
+        return Candidate(weight, float(cost), float(square), sum(levels), str(levels), levels)
 
     def hull(self) -> set[tuple[float, float]]:
         """Corners of the lower convex hull of all assignments, by brute force."""
         every = {
             (made.square, made.cost)
-            for bits in itertools.product([False, True], repeat=len(self.items))
+            for bits in itertools.product([0, 1], repeat=len(self.items))
             for made in [self.candidate(0.0, list(bits))]
         }
         return {

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import toy_dialect
+from pairs import pair_costs, pair_problem, with_fields
 
-from mezzo.dtypes import HIGH, DType
 from mezzo.facts import Cost
 from mezzo.graph import Kind
 from mezzo.numerics.costs import (
@@ -26,7 +26,7 @@ from mezzo.numerics.costs import (
 )
 from mezzo.numerics.measures import CostTable, NodeCost
 from mezzo.policy import Category
-from mezzo.strategy import Choice, MeasuredCosts, Problem
+from mezzo.strategy import Choice, Problem
 from mezzo.target import Costs
 
 TEXT = "in x 8\nconst w 4\nh = product x w\nm = move h\nout m"
@@ -35,14 +35,14 @@ H, M = 2, 3  # nodes; their values are 2 and 3 too
 
 def problem(**changes: object) -> Problem:
     graph = toy_dialect.read(TEXT)
-    op = [node.kind is Kind.OP for node in graph.nodes]
-    made = Problem(
-        graph, HIGH, DType.FLOAT16,
+    found = pair_problem(
+        graph,
         (Choice.HIGH, Choice.ABSENT, Choice.FREE, Choice.FREE, Choice.HIGH),
-        tuple(Category.INFER if each else None for each in op), (0,) * 5,
-        (None, None, Cost.LINEAR, Cost.MOVEMENT, None), Costs(cast_launch=100, linear_factor=10),
-    )  # fmt: skip
-    return replace(made, **changes)  # type: ignore[arg-type]  # fields by name
+        [Category.INFER if node.kind is Kind.OP else None for node in graph.nodes],
+        costs_of=(None, None, Cost.LINEAR, Cost.MOVEMENT, None),
+        prices=Costs(cast_launch=100, linear_factor=10),
+    )
+    return with_fields(found, **changes)
 
 
 def times(h: float, m: float, spread: float = 0.0) -> Times:
@@ -55,7 +55,7 @@ def test_table_weighs_the_bytes_that_an_operator_moves() -> None:
 
 def test_table_costs_halve_what_runs_low_and_count_operators_alone() -> None:
     costs, table = table_costs(problem(), "a table")
-    assert costs == MeasuredCosts((0, 0, 400, 32, 0), (148, 124, 148, 148))
+    assert costs == pair_costs((0, 0, 400, 32, 0), (148, 124, 148, 148))
     assert table == CostTable("a table", "bytes moved", (NodeCost("h", 800.0, 400.0), NodeCost("m", 64.0, 32.0)))
     absent = problem(choices=(Choice.HIGH, Choice.ABSENT, Choice.FREE, Choice.ABSENT, Choice.HIGH))
     assert [node.node for node in table_costs(absent, "")[1].nodes] == ["h"]
@@ -67,16 +67,16 @@ def test_costs_of_an_account_are_times() -> None:
 
 
 def test_all_that_may_run_low_does_and_linked_nodes_agree() -> None:
-    assert all_low(problem()) == [False, False, True, True, False]
-    assert heavy_low(problem()) == [False, False, True, False, False]
+    assert all_low(problem()) == [0, 0, 1, 1, 0]
+    assert heavy_low(problem()) == [0, 0, 1, 0, 0]
     choices = (Choice.LOW, Choice.ABSENT, Choice.FREE, Choice.LOW, Choice.HIGH)
-    assert heavy_low(problem(choices=choices)) == [True, False, True, True, False]
+    assert heavy_low(problem(choices=choices)) == [1, 0, 1, 1, 0]
     values = tuple(v._replace(is_castable=n != M) for n, v in enumerate(problem().graph.values))
     linked = problem(graph=replace(problem().graph, values=values))
-    assert all_low(linked) == [False, False, True, False, False]  # the output stays high
+    assert all_low(linked) == [0, 0, 1, 0, 0]  # the output stays high
     values = tuple(v._replace(is_castable=n != H) for n, v in enumerate(problem().graph.values))
     linked = problem(graph=replace(problem().graph, values=values))
-    assert heavy_low(linked) == [False] * 5  # the product is linked to what moves
+    assert heavy_low(linked) == [0] * 5  # the product is linked to what moves
 
 
 def test_profiles_differ_by_the_share_of_their_times() -> None:
@@ -119,17 +119,17 @@ def test_line_through_casts_takes_relative_errors(samples: list[CastSample], lin
 
 def test_costs_of_casts_are_their_line_as_often_as_the_scope_runs() -> None:
     costs, _ = derive_costs(problem(), times(1, 1), times(1, 1), all_low(problem()), CastLine(10.0, 0.5))
-    assert costs.cast_prices == (14, 12, 14, 14)
+    assert costs.cast_prices == ((14, 12, 14, 14),)
     none, _ = derive_costs(problem(), times(864, 0), times(1, 1), all_low(problem()), None)
-    assert none.cast_prices == (148, 124, 148, 148)  # 864 ns for the 864 that the table says: one ns each
+    assert none.cast_prices == ((148, 124, 148, 148),)  # 864 ns for the 864 that the table says: one ns each
     least, _ = derive_costs(problem(), times(1, 1), times(1, 1), all_low(problem()), CastLine(0.0, 0.0))
-    assert set(least.cast_prices) == {1}
+    assert least.cast_prices == ((1, 1, 1, 1),)
 
 
 def test_node_without_a_time_is_guessed_by_its_bytes() -> None:
     costs, nodes = derive_costs(problem(), Times({H: 1600.0}, {}), Times({H: 800.0}, {}), all_low(problem()), None)
     assert nodes == (NodeCost("h", 1600.0, 800.0), NodeCost("m", 128.0, 64.0))
-    assert costs.gains == (0, 0, 800, 64, 0)
+    assert costs.gains == ((0, 0, 0, 0, 0), (0, 0, 800, 64, 0))
 
 
 @pytest.mark.parametrize(("low_ns", "gain"), [(95.0, 0), (94.0, 6), (105.0, 0), (106.0, -6)])
@@ -137,15 +137,15 @@ def test_difference_up_to_both_spreads_is_none(low_ns: float, gain: int) -> None
     """3 ns and 4 ns make 5 ns."""
     high, low = Times({H: 100.0}, {H: 3.0}), Times({H: low_ns}, {H: 4.0})
     costs, _ = derive_costs(problem(), high, low, all_low(problem()), CastLine(1.0, 0.0))
-    assert costs.gains[H] == gain
-    assert {type(each) for each in costs.gains} == {int}
+    assert costs.gains[1][H] == gain
+    assert {type(each) for gains in costs.gains for each in gains} == {int}
 
 
 def test_where_nothing_gains_losses_stay() -> None:
-    assert without_gains(MeasuredCosts((5, -3, 0), (7,))) == MeasuredCosts((0, -3, 0), (7,))
+    assert without_gains(pair_costs((5, -3, 0), (7,))) == pair_costs((0, -3, 0), (7,))
 
 
 def test_prediction_takes_gains_off_and_adds_casts() -> None:
-    held = problem(measured=MeasuredCosts((0, 0, 30, -5, 0), (1, 2, 4, 8)))
-    assert predict_ns(held, [False, False, True, True, False], 100.0) == 100 - 30 + 5 + 1 + 8
-    assert predict_ns(held, [False, False, True, False, False], 100.0) == 100 - 30 + 1 + 4
+    held = problem(measured=pair_costs((0, 0, 30, -5, 0), (1, 2, 4, 8)))
+    assert predict_ns(held, [0, 0, 1, 1, 0], 100.0) == 100 - 30 + 5 + 1 + 8
+    assert predict_ns(held, [0, 0, 1, 0, 0], 100.0) == 100 - 30 + 1 + 4

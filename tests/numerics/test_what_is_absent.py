@@ -33,7 +33,7 @@ def point(cost: float, square: float, key: str = "") -> Candidate:
 
 def test_candidates_are_told_apart_by_their_figures() -> None:
     one = point(1.0, 4.0)
-    other = dataclasses.replace(one, is_low=[True])
+    other = dataclasses.replace(one, levels=[1])
     assert one == other and repr(one) == repr(other)
     assert one.error == 2.0
 

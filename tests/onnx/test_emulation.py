@@ -17,7 +17,8 @@ from mezzo.frontends.onnx.model import open_model
 from mezzo.frontends.onnx.run import JUDGING, Engine, check_fp8_survives, emulated_session, native_session
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.graph import Kind
-from mezzo.plans import Plan, uniform
+from mezzo.levels import uniform
+from mezzo.plans import Plan
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 _NUMPY = {

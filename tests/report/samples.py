@@ -7,6 +7,7 @@ from dataclasses import replace
 from rich.console import Console
 
 from mezzo.dtypes import DType
+from mezzo.levels import Precision, line_of, uniform
 from mezzo.numerics.measures import (
     Comparison,
     CostTable,
@@ -27,7 +28,7 @@ from mezzo.numerics.measures import (
     Verdict,
 )
 from mezzo.pipeline import Summary
-from mezzo.plans import Plan, PlannedNode, Precision, uniform
+from mezzo.plans import Plan, PlannedNode
 from mezzo.policy import Category
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
@@ -123,7 +124,9 @@ def make_plan(*more: PlannedNode, low: DType = F16) -> Plan:
         planned("sm", F32, "softmax", "takes exponentials of differences"),
         *more,
     )
-    return Plan(F32, low, None, SETTINGS, (), (), ("a note of the plan",), lambda: nodes, lambda: "fingerprint")
+    return Plan(
+        line_of(F32, low), None, SETTINGS, (), (), ("a note of the plan",), lambda: nodes, lambda: "fingerprint"
+    )
 
 
 PROTECTED = planned(

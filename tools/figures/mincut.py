@@ -64,11 +64,11 @@ def _problem() -> Problem:
 def _shown(problem: Problem) -> list[int]:
     """Nodes in the picture, in their order: what holds data, from inputs to outputs; weights are had in either type."""
     kinds = (Kind.INPUT, Kind.OP, Kind.OUTPUT)
-    found = [n.id for n in problem.graph.nodes if n.kind in kinds and problem.choices[n.id] is not Choice.ABSENT]
+    found = [n.id for n in problem.graph.nodes if n.kind in kinds and not problem.is_absent[n.id]]
     return sorted(found, key=lambda number: (kinds.index(problem.graph.nodes[number].kind), number))
 
 
-def _draw_panel(drawing: Drawing, problem: Problem, is_low: Sequence[bool], left: int, title: str) -> None:
+def _draw_panel(drawing: Drawing, problem: Problem, levels: Sequence[int], left: int, title: str) -> None:
     shown = _shown(problem)
     at = {number: _TOP + _STEP * row for row, number in enumerate(shown)}
     drawing.text(left + 22, 26, title, is_bold=True, size=14)
@@ -76,20 +76,21 @@ def _draw_panel(drawing: Drawing, problem: Problem, is_low: Sequence[bool], left
     drawing.text(left + _HIGH_X, 58, "f32", HIGH, 14, "middle", is_bold=True)
     bottom = _TOP + _STEP * len(shown) - 24
     drawing.line((left + _CUT_X, 44), (left + _CUT_X, bottom), CUT, 1.4, "6 5")
-    casts = {value: int(problem.cast_prices[value]) for value, _ in casts_of(problem, is_low)}
+    casts = {value: int(problem.cast_prices[0, value]) for value, _ in casts_of(problem, levels)}
     told: set[int] = set()
     for value, uses in enumerate(problem.graph.uses):
         maker = problem.graph.values[value].producer
         for use in uses:
             if maker in at and use.node in at:
-                crosses = is_low[maker] != is_low[use.node]
+                crosses = levels[maker] != levels[use.node]
                 price = casts.get(value) if crosses and value not in told else None
                 told |= {value} if price is not None else set()
-                _draw_edge(drawing, left, (is_low[maker], at[maker]), (is_low[use.node], at[use.node]), crosses, price)
+                start, end = ((levels[number] == 1, at[number]) for number in (maker, use.node))
+                _draw_edge(drawing, left, start, end, crosses, price)
     for number in shown:
-        _draw_node(drawing, problem, number, left, at[number], is_low[number])
+        _draw_node(drawing, problem, number, left, at[number], levels[number] == 1)
     total = (
-        f"{len(casts)} casts move {_spell(sum(casts.values()))}; with the work forgone {_spell(cost(problem, is_low))}"
+        f"{len(casts)} casts move {_spell(sum(casts.values()))}; with the work forgone {_spell(cost(problem, levels))}"
     )
     drawing.text(left + 22, bottom + 34, total, size=13)
 
@@ -122,9 +123,9 @@ def _draw_node(drawing: Drawing, problem: Problem, number: int, left: int, y: in
     name = node.name if is_op else node.name.replace("_", " ")
     drawing.text(x, y + 5, name, "#ffffff", 13, "middle", is_bold=True)
     if is_op and not runs_low:
-        is_denied = problem.choices[number] is Choice.HIGH
+        is_denied = problem.sides[0].choices[number] is Choice.HIGH
         lines = ["denied"] if is_denied else []
-        lines.append(f"forgoes {_spell(int(problem.gains[number]))}")
+        lines.append(f"forgoes {_spell(int(problem.gains[1, number]))}")
         for row, words in enumerate(lines):
             down = 4 + 15 * row - 7 * (len(lines) - 1)
             drawing.text(x + width / 2 + 8, y + down, words, INK if is_denied else CUT, 12)

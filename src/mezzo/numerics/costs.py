@@ -9,7 +9,7 @@ from mezzo.columns import GROUP, Ints
 from mezzo.facts import Cost
 from mezzo.graph import Kind
 from mezzo.numerics.measures import CostTable, NodeCost
-from mezzo.strategy import Choice, MeasuredCosts, Problem, casts_of
+from mezzo.strategy import Choice, MeasuredCosts, Problem, conversions
 
 _HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 
@@ -66,26 +66,27 @@ def table_weights(problem: Problem) -> Ints:
     return weights
 
 
-def all_low(problem: Problem) -> list[bool]:
-    """The assignment in which everything that may run low does."""
-    held = {problem.linked[number] for number, choice in enumerate(problem.choices) if choice is Choice.HIGH}
+def all_low(problem: Problem) -> list[int]:
+    """The assignment of two levels in which everything that may run beside the base does."""
+    ((side,), (linked,), (level,)) = problem.sides, problem.linked, problem.line.others
+    held = {linked[number] for number, choice in enumerate(side.choices) if choice is Choice.HIGH}
     return [
-        choice is Choice.LOW or (choice is Choice.FREE and problem.linked[number] not in held)
-        for number, choice in enumerate(problem.choices)
+        level if choice is Choice.LOW or (choice is Choice.FREE and linked[number] not in held) else problem.line.base
+        for number, choice in enumerate(side.choices)
     ]
 
 
-def heavy_low(problem: Problem) -> list[bool]:
+def heavy_low(problem: Problem) -> list[int]:
     """The assignment in which of the operators that may run low only the heavy ones do: the one with many casts."""
-    low = all_low(problem)
+    ((side,), (linked,)) = problem.sides, problem.linked
     light = {
-        problem.linked[number]
+        linked[number]
         for number, cost in enumerate(problem.costs_of)
-        if problem.choices[number] is Choice.FREE and cost not in _HEAVY
+        if side.choices[number] is Choice.FREE and cost not in _HEAVY
     }
     return [
-        is_low and (problem.choices[number] is Choice.LOW or problem.linked[number] not in light)
-        for number, is_low in enumerate(low)
+        level if side.choices[number] is Choice.LOW or linked[number] not in light else problem.line.base
+        for number, level in enumerate(all_low(problem))
     ]
 
 
@@ -107,17 +108,21 @@ def fit_casts(samples: Sequence[CastSample]) -> CastLine | None:
 
 
 def derive_costs(
-    problem: Problem, high: Times, low: Times, ran_low: Sequence[bool], casts: CastLine | None
+    problem: Problem, high: Times, low: Times, levels: Sequence[int], casts: CastLine | None
 ) -> tuple[MeasuredCosts, tuple[NodeCost, ...]]:
-    """Derive costs from a profile of the model as it is and one in which the nodes of `ran_low` ran low.
+    """Derive costs from a profile of the model as it is and one in which nodes ran at `levels`, of two.
 
     A difference within the spread of the two times is none. A node that did not run low is taken to gain what the
     others do, by its time. Without `casts`, casts cost what the table says by what its bytes took here.
     """
     graph, weights = problem.graph, table_weights(problem)
-    counts = graph.columns.is_kind(Kind.OP) & ~problem.has_choice(Choice.ABSENT)
+    counts = graph.columns.is_kind(Kind.OP) & ~problem.is_absent
     ids = np.flatnonzero(counts).tolist()
-    timed = [number for number in ids if ran_low[number] and number in low.times_ns and number in high.times_ns]
+    timed = [
+        number
+        for number in ids
+        if levels[number] != problem.line.base and number in low.times_ns and number in high.times_ns
+    ]
     whole_high = sum(high.times_ns[number] for number in timed)
     kept = sum(low.times_ns[number] for number in timed) / whole_high if whole_high else 1.0
     byte_ns = sum(high.times_ns.values()) / max(1, int(weights[list(high.times_ns)].sum())) if high.times_ns else 0.0
@@ -130,14 +135,22 @@ def derive_costs(
         off = float(np.hypot(high.spreads_ns.get(number, 0.0), low.spreads_ns.get(number, 0.0)))
         gains[number] = 0 if number in measured and abs(gain) <= off else round(gain)
         costs.append(NodeCost(graph.nodes[number].name, high_ns, low_ns))
-    return MeasuredCosts(tuple(gains.tolist()), _cast_prices(problem, casts, byte_ns)), tuple(costs)
+    return measured_pair(problem, gains, _cast_prices(problem, casts, byte_ns)), tuple(costs)
+
+
+def measured_pair(problem: Problem, gains: Ints, cast_prices: Sequence[int]) -> MeasuredCosts:
+    """Costs of a line of two levels: gains by node of the one beside the base, prices of casts by value."""
+    by_level = np.zeros((2, len(gains)), np.int64)
+    by_level[problem.line.others[0]] = gains
+    return MeasuredCosts(tuple(map(tuple, by_level.tolist())), (tuple(cast_prices),))
 
 
 def _cast_prices(problem: Problem, casts: CastLine | None, byte_ns: float) -> tuple[int, ...]:
     """What a cast of each value costs in ns; never nothing, so that no cast is made for no gain."""
     columns = problem.graph.columns
     if casts is None:
-        per_run = byte_ns * (problem.prices.cast_launch + 6.0 * columns.value_elements)
+        moved = problem.line.conversion_bits(0) / 8 * columns.value_elements
+        per_run = byte_ns * (problem.prices.cast_launch + moved)
     else:
         per_run = casts.launch_ns + casts.element_ns * columns.value_elements
     prices = np.maximum(np.rint(per_run * columns.value_repeats), 1.0)
@@ -153,16 +166,16 @@ def noise_of(first: Times, second: Times) -> float:
 
 def without_gains(costs: MeasuredCosts) -> MeasuredCosts:
     """The same costs where nothing gains; what costs more low still does."""
-    return MeasuredCosts(tuple(min(gain, 0) for gain in costs.gains), costs.cast_prices)
+    return MeasuredCosts(tuple(tuple(min(gain, 0) for gain in gains) for gains in costs.gains), costs.cast_prices)
 
 
-def predict_ns(problem: Problem, is_low: Sequence[bool], high_ns: float) -> float:
-    """Time of an assignment by the problem's measured costs, given the time with every node high."""
+def predict_ns(problem: Problem, levels: Sequence[int], high_ns: float) -> float:
+    """Time of an assignment by the problem's measured costs, given the time with every node at the base."""
     assert problem.measured is not None, "only measured costs are times"
-    gains: list[int] = problem.gains.tolist()
-    prices: list[int] = problem.cast_prices.tolist()
-    saved = sum(gain for gain, low in zip(gains, is_low, strict=True) if low)
-    return high_ns - saved + sum(prices[value] for value, _ in casts_of(problem, is_low))
+    gains, prices = problem.gains, problem.cast_prices
+    saved = sum(gains[np.array(levels, np.int64), np.arange(len(levels))].tolist())
+    casts = sum(int(prices[threshold, value]) for value, threshold, _ in conversions(problem, levels))
+    return float(high_ns - saved + casts)
 
 
 def cost_table(source: str, nodes: Sequence[NodeCost]) -> CostTable:
@@ -177,12 +190,12 @@ def table_costs(problem: Problem, source: str) -> tuple[MeasuredCosts, CostTable
     """
     weights, counts = (
         table_weights(problem),
-        problem.graph.columns.is_kind(Kind.OP) & ~problem.has_choice(Choice.ABSENT),
+        problem.graph.columns.is_kind(Kind.OP) & ~problem.is_absent,
     )
     gains = np.where(counts, weights // 2, 0)
     nodes = tuple(
         NodeCost(problem.graph.nodes[number].name, float(weights[number]), float(weights[number] - gains[number]))
         for number in np.flatnonzero(counts).tolist()
     )
-    measured = MeasuredCosts(tuple(gains.tolist()), tuple(problem.cast_prices.tolist()))
+    measured = measured_pair(problem, gains, problem.cast_prices[0].tolist())
     return measured, CostTable(source, "bytes moved", nodes)

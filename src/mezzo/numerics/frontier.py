@@ -21,7 +21,7 @@ class Candidate:
     square: float
     low_nodes: int
     key: str
-    is_low: Sequence[bool] = field(repr=False, compare=False)
+    levels: Sequence[int] = field(repr=False, compare=False)
 
     @property
     def error(self) -> float:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from mezzo.coloring import ColouringStrategy
 from mezzo.columns import GROUP
 from mezzo.graph import Kind
 from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem, Strategy
+from mezzo.strategy import Choice, Split
 
 if TYPE_CHECKING:
     from mezzo.columns import Bools, Ints
@@ -24,30 +25,30 @@ if TYPE_CHECKING:
     Bonds = list[tuple[Ints, Ints]]
 
 
-class Fixpoint(Strategy):
+class Fixpoint(ColouringStrategy):
     name: ClassVar[str] = "fixpoint"
     summary: ClassVar[str] = "everything low that may be; who writes one variable agrees on it (Paddle)"
     because: ClassVar[str] = "who shares a variable agrees"
 
-    def assign(self, problem: Problem) -> Sequence[bool]:
-        is_denied = np.array([category is Category.DENY for category in problem.categories], bool)
-        free = problem.has_choice(Choice.FREE)
-        is_kept = problem.has_choice(Choice.HIGH) | (free & is_denied)
-        members, linked = np.arange(len(free)), np.array(problem.linked, np.int64)
+    def colour(self, split: Split) -> Sequence[bool]:
+        is_denied = np.array([category is Category.DENY for category in split.categories], bool)
+        free = split.has_choice(Choice.FREE)
+        is_kept = split.has_choice(Choice.HIGH) | (free & is_denied)
+        members, linked = np.arange(len(free)), np.array(split.linked, np.int64)
         bonds = [(members, linked), (linked, members)]
-        bonds += _bonds_of_ties(problem, is_kept)
-        found: list[bool] = (problem.has_choice(Choice.LOW) | (free & ~_reached(is_kept, bonds))).tolist()
+        bonds += _bonds_of_ties(split, is_kept)
+        found: list[bool] = (split.has_choice(Choice.LOW) | (free & ~_reached(is_kept, bonds))).tolist()
         return found
 
 
-def _bonds_of_ties(problem: Problem, is_kept: "Bools") -> "Bonds":
+def _bonds_of_ties(split: Split, is_kept: "Bools") -> "Bonds":
     """Who demotes whom around ties. Marks ties as kept that are written in FP32 whatever their writers run in."""
-    columns, scopes = problem.graph.columns, problem.graph.scopes
+    columns, scopes = split.graph.columns, split.graph.scopes
     depths = np.zeros(len(scopes), np.int64)
     for number, scope in enumerate(scopes):  # a scope stands behind its parent
         depths[number] = 0 if scope.parent is None else depths[scope.parent] + 1
-    depth_of_node = depths[[node.scope for node in problem.graph.nodes]]
-    depth_of_value = depths[[value.scope for value in problem.graph.values]]
+    depth_of_node = depths[[node.scope for node in split.graph.nodes]]
+    depth_of_value = depths[[value.scope for value in split.graph.values]]
     values, ties = columns.use_value, columns.use_node
     writers = columns.value_producer[values]
     leads_in = columns.is_kind(Kind.TIE)
@@ -56,17 +57,17 @@ def _bonds_of_ties(problem: Problem, is_kept: "Bools") -> "Bonds":
     counts = columns.is_kind(Kind.TIE)[ties] & ((depth_of_value[values] > depth_of_node[ties]) | leads_in[ties])
     from_source = counts & columns.is_kind(Kind.SOURCE)[writers]
     counts &= ~from_source
-    hands_on_high = np.isin(writers, list(problem.hands_on_high))
+    hands_on_high = np.isin(writers, list(split.hands_on_high))
     decides = (columns.value_role[values] == GROUP) & ~hands_on_high
-    is_kept[ties[counts & ~decides & (hands_on_high | ~columns.holds(problem.low)[values])]] = True
+    is_kept[ties[counts & ~decides & (hands_on_high | ~split.holds_low[values])]] = True
     bound = counts & decides
     joined = bound & ~leads_in[ties]
-    return [(writers[bound], ties[bound]), (ties[joined], writers[joined]), _readers(problem, ties[from_source])]
+    return [(writers[bound], ties[bound]), (ties[joined], writers[joined]), _readers(split, ties[from_source])]
 
 
-def _readers(problem: Problem, ties: "Ints") -> "tuple[Ints, Ints]":
+def _readers(split: Split, ties: "Ints") -> "tuple[Ints, Ints]":
     """The bonds of ties that lead a weight into a body: it is not rounded for those who read it in FP32."""
-    columns = problem.graph.columns
+    columns = split.graph.columns
     makers = columns.value_producer[columns.use_value]
     counts = np.isin(makers, ties) & (columns.use_role == GROUP)
     return columns.use_node[counts], makers[counts]

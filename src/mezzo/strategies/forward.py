@@ -7,32 +7,32 @@ Source: TVM RFC 0001, "AMP pass"; graph inputs count as FP32 here, so gray alone
 from collections.abc import Sequence, Set
 from typing import ClassVar
 
-from mezzo.coloring import makers, makes_low, settle, start
+from mezzo.coloring import ColouringStrategy, makers, makes_low, settle, start
 from mezzo.graph import Node
 from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem, Strategy
+from mezzo.strategy import Choice, Split
 
 
-class Forward(Strategy):
+class Forward(ColouringStrategy):
     name: ClassVar[str] = "forward"
     summary: ClassVar[str] = "post-order colouring: allow converts, infer follows low inputs, deny goes back (TVM)"
     because: ClassVar[str] = "what infers goes with what it reads"
 
-    def assign(self, problem: Problem) -> Sequence[bool]:
-        given = {problem.linked[number] for number, is_low in enumerate(start(problem)) if is_low}
+    def colour(self, split: Split) -> Sequence[bool]:
+        given = {split.linked[number] for number, is_low in enumerate(start(split)) if is_low}
 
-        def colour(demoted: Set[int]) -> list[bool]:
-            is_low = start(problem)
-            for node in problem.graph.nodes:
-                if problem.choices[node.id] is Choice.FREE and node.id not in demoted:
-                    is_low[node.id] = problem.linked[node.id] in given or _follows(problem, is_low, node)
+        def walk(demoted: Set[int]) -> list[bool]:
+            is_low = start(split)
+            for node in split.graph.nodes:
+                if split.choices[node.id] is Choice.FREE and node.id not in demoted:
+                    is_low[node.id] = split.linked[node.id] in given or _follows(split, is_low, node)
             return is_low
 
-        return settle(problem, colour)
+        return settle(split, walk)
 
 
-def _follows(problem: Problem, is_low: Sequence[bool], node: Node) -> bool:
-    if problem.categories[node.id] is Category.ALLOW:
+def _follows(split: Split, is_low: Sequence[bool], node: Node) -> bool:
+    if split.categories[node.id] is Category.ALLOW:
         return True
-    made = [makes_low(problem, is_low, value) for value, maker in makers(problem, node) if maker is not None]
+    made = [makes_low(split, is_low, value) for value, maker in makers(split, node) if maker is not None]
     return bool(made) and all(made)

@@ -12,48 +12,48 @@ convert, follows like infer.
 from collections.abc import Sequence, Set
 from typing import ClassVar
 
-from mezzo.coloring import makers, makes_low, settle, start
+from mezzo.coloring import ColouringStrategy, makers, makes_low, settle, start
 from mezzo.graph import Kind, Role
 from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem, Strategy
+from mezzo.strategy import Choice, Split
 
 
-class Lists(Strategy):
+class Lists(ColouringStrategy):
     name: ClassVar[str] = "lists"
     summary: ClassVar[str] = "allow converts, clear follows one low operand, infer needs all of them low (MXNet)"
     because: ClassVar[str] = "its operands decide"
 
-    def assign(self, problem: Problem) -> Sequence[bool]:
-        def colour(demoted: Set[int]) -> list[bool]:
-            return _Spread(problem, demoted).run()
+    def colour(self, split: Split) -> Sequence[bool]:
+        def spread(demoted: Set[int]) -> list[bool]:
+            return _Spread(split, demoted).run()
 
-        return settle(problem, colour)
+        return settle(split, spread)
 
 
 class _Spread:
     """The least fixpoint: what can be had low, and who follows."""
 
-    def __init__(self, problem: Problem, demoted: Set[int]) -> None:
-        self.problem = problem
-        self.is_low = start(problem)
+    def __init__(self, split: Split, demoted: Set[int]) -> None:
+        self.split = split
+        self.is_low = start(split)
         self.missing: dict[int, int] = {}  # by undecided node: operands that cannot be had low so far
         self.available: set[int] = set()
         self.found: list[int] = []  # values that can be had low, their readers not yet told
-        for node in problem.graph.nodes:
-            if problem.choices[node.id] is not Choice.FREE or node.id in demoted:
+        for node in split.graph.nodes:
+            if split.choices[node.id] is not Choice.FREE or node.id in demoted:
                 continue
-            if problem.categories[node.id] is Category.ALLOW:
+            if split.categories[node.id] is Category.ALLOW:
                 self._take(node.id)
-                for value, maker in makers(problem, node):
+                for value, maker in makers(split, node):
                     if maker is not None:
                         self._offer(value)
-            elif problem.categories[node.id] in (Category.INFER, Category.CLEAR):
-                self.missing[node.id] = sum(maker is not None for _, maker in makers(problem, node))
+            elif split.categories[node.id] in (Category.INFER, Category.CLEAR):
+                self.missing[node.id] = sum(maker is not None for _, maker in makers(split, node))
 
     def run(self) -> list[bool]:
-        graph = self.problem.graph
+        graph = self.split.graph
         for value in range(len(graph.values)):
-            if makes_low(self.problem, self.is_low, value):
+            if makes_low(self.split, self.is_low, value):
                 self._offer(value)
         while self.found:
             value = self.found.pop()
@@ -66,11 +66,11 @@ class _Spread:
 
     def _tell(self, number: int) -> None:
         """One more operand of a node can be had low."""
-        node = self.problem.graph.nodes[number]
+        node = self.split.graph.nodes[number]
         if number not in self.missing:
             return
         self.missing[number] -= 1
-        needs_one = self.problem.categories[number] is Category.CLEAR and node.kind is not Kind.TIE
+        needs_one = self.split.categories[number] is Category.CLEAR and node.kind is not Kind.TIE
         if needs_one or self.missing[number] == 0:
             del self.missing[number]
             self._take(number)
@@ -78,8 +78,8 @@ class _Spread:
     def _take(self, number: int) -> None:
         """Run a node low: what it makes can then be had low."""
         self.is_low[number] = True
-        for value in self.problem.graph.nodes[number].outputs:
-            if value is not None and makes_low(self.problem, self.is_low, value):
+        for value in self.split.graph.nodes[number].outputs:
+            if value is not None and makes_low(self.split, self.is_low, value):
                 self._offer(value)
 
     def _offer(self, value: int) -> None:

@@ -1,18 +1,21 @@
-"""The cheapest assignment, exactly: a minimum s-t cut between low (source) and high (sink).
+"""The cheapest assignment, exactly: a minimum s-t cut.
 
-A node left high pays its gain, a node run low its penalty and its loss, if it has any; a value that is made in one
-precision and wanted in the other pays one cast, however many uses want it: an auxiliary vertex stands for "some use
-wants it low" and another for "some use wants it high". Nodes whose precision is given are contracted into the
-terminals, linked nodes into one. Among equal cuts the one with most nodes low is taken, which makes the answer
-independent of the order of nodes.
-Source: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (1975), for the construction.
+A node has a vertex per threshold of the line: on the source's side the node runs beyond the threshold, on the sink's
+before it. It pays what its level forgoes and its penalty; a value that is made on one side of a threshold and wanted on
+the other pays one conversion, however many uses want it: an auxiliary vertex stands for "some use wants it beyond" and
+another for "some use wants it before". A node beyond a threshold is beyond all that stand before it, which is an edge
+of no bound. What is given is contracted into the terminals, linked nodes into one per threshold, and the two thresholds
+around a level that a node may not have into one. Among equal cuts the one with most nodes beyond their thresholds is
+taken, which makes the answer independent of the order of nodes.
+Sources: Picard and Ratliff, "Minimum cuts and related problems", Networks 5 (1975), for two levels; Ishikawa, "Exact
+optimization for Markov random fields with convex priors", PAMI 25 (2003), for a chain of vertices per node.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from mezzo.columns import ANY, GROUP
-from mezzo.strategy import Choice, Problem, Strategy
+from mezzo.strategy import Problem, Strategy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 _SOURCE, _SINK = 0, 1
 # scipy's capacities are int32, and an edge and its reverse are added. A larger capacity makes all be scaled down.
 _LARGEST = (1 << 30) - 1
+_UNBOUNDED = 1 << 60
 
 
 class MinCut(Strategy):
@@ -31,48 +35,177 @@ class MinCut(Strategy):
     because: ClassVar[str] = "fewest bytes cast"
     leaves: ClassVar[tuple[str, str]] = ("casts-cost-more", "running it low would gain less than its casts cost")
 
-    def assign(self, problem: Problem) -> Sequence[bool]:
+    def assign(self, problem: Problem) -> Sequence[int]:
+        import numpy as np
+
         network = _Network(problem)
-        is_low = network.solve()[network.vertex]
-        found: list[bool] = (problem.has_choice(Choice.LOW) | (problem.has_choice(Choice.FREE) & is_low)).tolist()
+        is_beyond = network.solve()[network.vertex]
+        found: list[int] = np.where(problem.is_absent, problem.line.base, is_beyond.sum(axis=0)).tolist()
         return found
 
 
 class _Network:
-    """The flow network of a problem. `vertex` maps node ids; edges are arrays of (tail, head, capacity)."""
+    """The flow network of a problem. `vertex` maps thresholds and node ids; edges are arrays of (tail, head, capacity).
+    `chains` are edges without a bound: whoever is beyond the first's threshold is beyond the second's.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.vertex = self._vertices()
         self.edges: list[tuple[Integers, Integers, Integers]] = []
+        self.chains = self._chains()
 
     def _vertices(self) -> "Integers":
-        """Vertex of each node: a terminal where its precision is given, else one for all that are linked."""
+        """Vertex of each node at each threshold: a terminal where its side is given, else one for all that agree."""
         import numpy as np
 
-        problem, linked = self.problem, np.array(self.problem.linked, np.int64)
-        given = np.full(len(linked), -1, np.int64)  # per root
-        given[linked[problem.has_choice(Choice.LOW)]] = _SOURCE
-        given[linked[problem.has_choice(Choice.HIGH)]] = _SINK
-        free = problem.has_choice(Choice.FREE)
-        roots = np.unique(linked[free & (given[linked] < 0)])
-        given[roots] = 2 + np.arange(len(roots))
-        self.size = 2 + len(roots)
-        found: Integers = np.where(free, given[linked], np.where(problem.has_choice(Choice.LOW), _SOURCE, _SINK))
+        problem, count = self.problem, len(self.problem.line.thresholds)
+        allowed = problem.allowed
+        # Beyond threshold t is every level above t.
+        is_given_beyond = ~np.cumsum(allowed, axis=0)[:count].astype(bool) & ~problem.is_absent
+        is_given_before = ~np.cumsum(allowed[::-1], axis=0)[::-1][1:].astype(bool)
+        free = ~is_given_beyond & ~is_given_before
+        roots = self._roots(free).ravel()
+        given = np.full(len(roots), -1, np.int64)  # per root
+        given[roots[is_given_beyond.ravel()]] = _SOURCE
+        given[roots[is_given_before.ravel() & np.tile(~problem.is_absent, count)]] = _SINK
+        flat = free.ravel()
+        left = np.unique(roots[flat & (given[roots] < 0)])
+        given[left] = 2 + np.arange(len(left))
+        self.size = 2 + len(left)
+        found: Integers = np.where(flat, given[roots], np.where(is_given_beyond.ravel(), _SOURCE, _SINK))
+        return found.reshape(free.shape)
+
+    def _roots(self, free: "NDArray[np.bool_]") -> "Integers":
+        """By threshold and node, one number for all that agree: linked nodes, and the thresholds around a level that a
+        node may not have.
+        """
+        import numpy as np
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        linked = np.array(self.problem.linked, np.int64)
+        count, size = linked.shape
+        roots: Integers = linked + size * np.arange(count)[:, None]
+        missing = free[:-1] & free[1:] & ~self.problem.allowed[1:count]
+        if not missing.any():
+            return roots
+        own = np.arange(count * size).reshape(count, size)
+        tails = np.concatenate([own.ravel(), own[:-1][missing]])
+        heads = np.concatenate([roots.ravel(), own[1:][missing]])
+        joins = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(own.size,) * 2)
+        parts = connected_components(joins, directed=False)[1].astype(np.int64)
+        firsts = np.unique(parts, return_index=True)[1]
+        found: Integers = firsts[parts].reshape(count, size)
+        return found
+
+    def _chains(self) -> "Integers":
+        """Pairs of vertices: the first is not beyond where the second is before."""
+        import numpy as np
+
+        upper, lower = self.vertex[1:].ravel(), self.vertex[:-1].ravel()
+        counts = (upper != lower) & (upper != _SINK) & (lower != _SOURCE)
+        found: Integers = np.unique(np.stack([upper[counts], lower[counts]], axis=1), axis=0)
         return found
 
     def _build(self) -> None:
+        for threshold in self.problem.line.thresholds:
+            self._add_conversions(threshold)
+        self._add_levels()
+
+    def _add_levels(self) -> None:
+        """What nodes pay for their levels, on the way from the source through their thresholds to the sink."""
+        import numpy as np
+
+        tails, heads, prices = self._level_prices()
+        from_source, to_sink = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
+        first, last = (tails == _SOURCE) & (heads != _SINK), (heads == _SINK) & (tails != _SOURCE)
+        np.add.at(from_source, heads[first], prices[first])
+        np.add.at(to_sink, tails[last], prices[last])
+        # What both sides would pay is paid in any cut, so only the difference is an edge: a large gain against a large
+        # penalty takes no room from the small ones.
+        balance = from_source - to_sink
+        high, low = np.flatnonzero(balance > 0), np.flatnonzero(balance < 0)
+        between = (tails != _SOURCE) & (heads != _SINK)
+        tails = np.concatenate([np.full(len(high), _SOURCE), low, tails[between], self.chains[:, 0]])
+        heads = np.concatenate([high, np.full(len(low), _SINK), heads[between], self.chains[:, 1]])
+        unbounded = np.full(len(self.chains), _UNBOUNDED)
+        prices = np.concatenate([balance[high], -balance[low], prices[between], unbounded])
+        if len(self.problem.line.levels) > 2:
+            prices = np.minimum(prices, self._most_through(tails, heads, balance))
+        self._add(tails, heads, prices)
+
+    def _level_prices(self) -> "tuple[Integers, Integers, Integers]":
+        """Edges that a node cuts by its level: what the level gains less than the node's best one, and its penalty."""
+        import numpy as np
+
+        problem, gains = self.problem, self.problem.gains
+        source, sink = np.full((1, len(problem.graph.nodes)), _SOURCE), np.full((1, len(problem.graph.nodes)), _SINK)
+        tails, heads = np.concatenate([source, self.vertex]), np.concatenate([self.vertex, sink])
+        least = np.iinfo(np.int64).min
+        best = np.where(problem.allowed, gains, least).max(axis=0)
+        counts = problem.allowed & (tails != heads) & ~problem.is_absent
+        found = tails[counts], heads[counts], (best - gains)[counts]
+        if all(side.penalties is None for side in problem.sides):
+            return found
+        # All that is paid without penalties is less than `enough`. So a penalty that large is never worth paying, and
+        # how much larger it is does not matter; it may be past what an array holds.
+        enough = int((gains.max(axis=0) - gains.min(axis=0)).sum() + problem.cast_prices.sum()) + 1
+        paid: dict[tuple[int, int], int] = {}
+        for level in problem.line.others:
+            for node, penalty in enumerate(problem.side(level).penalties or ()):
+                if penalty and counts[level, node]:
+                    edge = int(tails[level, node]), int(heads[level, node])
+                    paid[edge] = min(paid.get(edge, 0) + penalty, enough)
+        edges = np.array([*paid], np.int64).reshape(-1, 2)
+        more = np.array([*paid.values()], np.int64)
+        return (
+            np.concatenate([found[0], edges[:, 0]]),
+            np.concatenate([found[1], edges[:, 1]]),
+            np.concatenate([found[2], more]),
+        )
+
+    def _most_through(self, tails: "Integers", heads: "Integers", balance: "Integers") -> "Integers":
+        """What can flow through edges of levels at most, and one unit more: so they are no bound, and take no room.
+
+        Nodes that share a vertex are a group. What flows in from the source leaves by a conversion, and what goes to
+        the sink has come by one, as the edge of a node's best level lets nothing through; only where several linked
+        nodes are one group may it go straight.
+        """
+        import numpy as np
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        inner = (tails != _SOURCE) & (heads != _SINK)
+        joins = csr_array((np.ones(inner.sum(), np.int8), (tails[inner], heads[inner])), shape=(self.size,) * 2)
+        group = connected_components(joins, directed=False)[1]
+        through = np.zeros(self.size, np.int64)  # per group
+        for starts, ends, capacities in self.edges:
+            outside = group[starts] != group[ends]
+            np.add.at(through, group[starts[outside]], capacities[outside])
+            np.add.at(through, group[ends[outside]], capacities[outside])
+        into, out = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
+        np.add.at(into, group, np.maximum(balance, 0))
+        np.add.at(out, group, np.maximum(-balance, 0))
+        through += np.minimum(np.minimum(into, out), _UNBOUNDED)
+        found: Integers = through[group[np.where(tails == _SOURCE, heads, tails)]] + 1
+        return found
+
+    def _add_conversions(self, threshold: int) -> None:
+        """What is paid where values cross a threshold."""
         import numpy as np
 
         problem, columns = self.problem, self.problem.graph.columns
-        vertex, balance = self.vertex, self._balance()
-        high, low = np.flatnonzero(balance > 0), np.flatnonzero(balance < 0)
-        self._add(np.full(len(high), _SOURCE), high, balance[high])
-        self._add(low, np.full(len(low), _SINK), -balance[low])
-        held = np.where(columns.holds(problem.low), _SOURCE, _SINK)
+        vertex = self.vertex[threshold]
+        held = np.where(problem.held > threshold, _SOURCE, _SINK)
         made = np.where(columns.value_role == GROUP, vertex[columns.value_producer], held)
-        fixed = np.where(columns.holds(problem.low)[columns.use_value] & ~columns.use_widened, _SOURCE, _SINK)
+        at_base = np.where(problem.line.base > threshold, _SOURCE, _SINK)
+        fixed = np.where(columns.use_widened, at_base, held[columns.use_value])
         reader = np.where(columns.use_role == GROUP, vertex[columns.use_node], fixed)
+        if problem.caps:
+            for at, use in enumerate(zip(columns.use_node.tolist(), columns.use_operand.tolist(), strict=True)):
+                least, most = problem.caps.get(use, (0, threshold + 1))  # type: ignore[call-overload]  # a Use is a tuple
+                reader[at] = _SOURCE if least > threshold else _SINK if most <= threshold else reader[at]
         counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (reader != made[columns.use_value])
         # One entry per value and reading vertex: many uses by one vertex are one cast.
         pairs = np.unique(np.stack([columns.use_value[counts], reader[counts]], axis=1), axis=0)
@@ -80,39 +213,17 @@ class _Network:
             return
         values, readers = pairs[:, 0], pairs[:, 1]
         alone = np.bincount(values)[values] == 1
-        prices, makers = problem.cast_prices[values], made[values]
-        self._add(readers[alone], makers[alone], prices[alone])
-        self._add(makers[alone], readers[alone], prices[alone])
-        self._add_gates(values[~alone], readers[~alone], made)
+        prices, makers = problem.cast_prices[threshold], made[values]
+        self._add(readers[alone], makers[alone], prices[values][alone])
+        self._add(makers[alone], readers[alone], prices[values][alone])
+        self._add_gates(values[~alone], readers[~alone], made, prices)
 
-    def _balance(self) -> "Integers":
-        """What each vertex pays if it is high, less what it pays if it is low.
-
-        What both sides would pay is paid in any cut, so only the difference is an edge: a large gain against a large
-        penalty takes no room from the small ones.
-        """
-        import numpy as np
-
-        problem = self.problem
-        free, gains = problem.has_choice(Choice.FREE), problem.gains
-        balance = np.zeros(2 + self.size, np.int64)
-        np.add.at(balance, self.vertex[free], gains[free])
-        if problem.penalties is not None:
-            # All high costs less than `enough`. So a penalty that large is never worth paying, and how much larger it
-            # is does not matter; it may be past what an array holds.
-            enough = int(np.maximum(gains, 0).sum() + problem.cast_prices.sum()) + 1
-            paid = [0] * len(balance)
-            for number in np.flatnonzero(free).tolist():
-                paid[self.vertex[number]] = min(paid[self.vertex[number]] + problem.penalties[number], enough)
-            balance -= np.array(paid, np.int64)
-        return balance
-
-    def _add_gates(self, values: "Integers", readers: "Integers", made: "Integers") -> None:
-        """Values with several readers: one vertex for "some want it low", one for "some want it high"."""
+    def _add_gates(self, values: "Integers", readers: "Integers", made: "Integers", prices_of: "Integers") -> None:
+        """Values with several readers: one vertex for "some want it beyond", one for "some want it before"."""
         import numpy as np
 
         shared, at = np.unique(values, return_inverse=True)
-        prices, makers = self.problem.cast_prices[shared], made[shared]
+        prices, makers = prices_of[shared], made[shared]
         narrowing = self.size + np.arange(len(shared))
         widening = narrowing + len(shared)
         self.size += 2 * len(shared)
@@ -123,12 +234,12 @@ class _Network:
         self._add(widening[at], readers, prices[at])
 
     def _add(self, tails: "Integers", heads: "Integers", capacities: "Integers") -> None:
-        """Pay a capacity if its tail is low and its head is high."""
+        """Pay a capacity if its tail is beyond and its head is before."""
         counts = (tails != heads) & (tails != _SINK) & (heads != _SOURCE) & (capacities > 0)
         self.edges.append((tails[counts], heads[counts], capacities[counts]))
 
     def solve(self) -> "NDArray[np.bool_]":
-        """Say for each vertex whether it is low, in the cut with most vertices low."""
+        """Say for each vertex whether it is beyond, in the cut with most vertices beyond."""
         import numpy as np
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import breadth_first_order, maximum_flow
@@ -142,7 +253,8 @@ class _Network:
         edges.sum_duplicates()
         tails, heads = np.repeat(np.arange(self.size), np.diff(edges.indptr)), edges.indices
         largest = int(_capped(tails, heads, edges.data).max())
-        if largest > _LARGEST:
+        is_scaled = largest > _LARGEST
+        if is_scaled:
             edges.data = np.maximum((edges.data * (_LARGEST / largest)).astype(np.int64), 1)
         capacities = np.minimum(_capped(tails, heads, edges.data), _LARGEST).astype(np.int32)
         matrix = csr_array((capacities, heads, edges.indptr), shape=edges.shape)
@@ -150,11 +262,18 @@ class _Network:
         residual = csr_array(matrix.astype(np.int64) - flow.astype(np.int64))
         residual.data = np.maximum(residual.data, 0)
         residual.eliminate_zeros()
-        # High is exactly what still reaches the sink; everything else can be low at the same cost.
+        # Before is exactly what still reaches the sink; everything else can be beyond at the same cost.
         doomed = breadth_first_order(csr_array(residual.T), _SINK, return_predecessors=False)
-        is_low = np.ones(self.size, bool)
-        is_low[doomed] = False
-        return is_low
+        is_beyond = np.ones(self.size, bool)
+        is_beyond[doomed] = False
+        self._put_in_order(is_beyond, is_scaled)
+        return is_beyond
+
+    def _put_in_order(self, is_beyond: "NDArray[np.bool_]", is_scaled: bool) -> None:
+        """Who is beyond a threshold is beyond those before it. Only rounding of scaled capacities can break it."""
+        while (wrong := is_beyond[self.chains[:, 0]] & ~is_beyond[self.chains[:, 1]]).any():
+            assert is_scaled, "edges without a bound are no bound"
+            is_beyond[self.chains[wrong, 1]] = True
 
 
 def _capped(tails: "Integers", heads: "Integers", capacities: "Integers") -> "Integers":

@@ -18,34 +18,34 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mezzo.coloring import settle
+from mezzo.coloring import ColouringStrategy, settle
 from mezzo.columns import GROUP
 from mezzo.graph import Kind
 from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem, Strategy
+from mezzo.strategy import Choice, Split
 
 if TYPE_CHECKING:
     from mezzo.columns import Bools, Ints
 
 
-class Paint(Strategy):
+class Paint(ColouringStrategy):
     name: ClassVar[str] = "paint"
     summary: ClassVar[str] = "allow and deny spread over infer and clear; between two allows all is low (TensorFlow)"
     because: ClassVar[str] = "it is painted with what is around it"
 
-    def assign(self, problem: Problem) -> Sequence[bool]:
-        board, linked = _board(problem), np.array(problem.linked, np.int64)
-        given, free = problem.has_choice(Choice.LOW), problem.has_choice(Choice.FREE)
+    def colour(self, split: Split) -> Sequence[bool]:
+        board, linked = _board(split), np.array(split.linked, np.int64)
+        given, free = split.has_choice(Choice.LOW), split.has_choice(Choice.FREE)
 
-        def colour(demoted: Set[int]) -> list[bool]:
-            stays = problem.has_choice(Choice.HIGH)
+        def paint(demoted: Set[int]) -> list[bool]:
+            stays = split.has_choice(Choice.HIGH)
             stays[list(demoted)] = True
             stays = _of_links(linked, stays)
             painted = ~stays & (_of_links(linked, given) | board.paint(stays))
             found: list[bool] = (given | (free & painted[linked])).tolist()
             return found
 
-        return settle(problem, colour)
+        return settle(split, paint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +105,16 @@ class _Board:
         return self.edges.reach(self.is_deny, leads_on)
 
 
-def _board(problem: Problem) -> _Board:
-    columns, linked = problem.graph.columns, np.array(problem.linked, np.int64)
+def _board(split: Split) -> _Board:
+    columns, linked = split.graph.columns, np.array(split.linked, np.int64)
     is_painted = columns.is_kind(Kind.OP, Kind.TIE)
     # A narrowing Cast has nothing left to do where its operand becomes low, so it parts nobody who is low.
     is_passed = is_painted | columns.is_kind(Kind.CAST)
     has = {}
     for category in Category:
-        holds = np.array([held is category for held in problem.categories], bool) & is_passed
+        holds = np.array([held is category for held in split.categories], bool) & is_passed
         if category is Category.DENY:
-            holds &= ~problem.has_choice(Choice.LOW)  # what is low in the model hands on nothing out of range
+            holds &= ~split.has_choice(Choice.LOW)  # what is low in the model hands on nothing out of range
         has[category] = _of_links(linked, holds)
     is_deny = has[Category.DENY]
     is_allow = has[Category.ALLOW] & ~is_deny
@@ -122,7 +122,7 @@ def _board(problem: Problem) -> _Board:
     is_clear = has[Category.CLEAR] & ~(is_deny | is_allow | is_infer)
     makers, readers = columns.value_producer[columns.use_value], columns.use_node
     joins = (columns.value_role[columns.use_value] == GROUP) & (columns.use_role == GROUP)
-    hands_on_high = np.isin(makers, list(problem.hands_on_high))
+    hands_on_high = np.isin(makers, list(split.hands_on_high))
 
     def edges(counts: "Bools") -> _Edges:
         found = joins & counts

@@ -10,40 +10,40 @@ wants it low, or it stays too.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from mezzo.coloring import readers
+from mezzo.coloring import ColouringStrategy, readers
 from mezzo.graph import Role
 from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem, Strategy
+from mezzo.strategy import Choice, Split
 
-# Groups of linked nodes, each by its smallest node: `Problem.linked`.
+# Groups of linked nodes, each by its smallest node: `Split.linked`.
 _Makers = dict[int, list[int]]
 
 
-class Upstream(Strategy):
+class Upstream(ColouringStrategy):
     name: ClassVar[str] = "upstream"
     summary: ClassVar[str] = "from outputs to inputs: allow converts, infer goes low if all readers do (GraphAMP)"
     because: ClassVar[str] = "its readers decide"
 
-    def assign(self, problem: Problem) -> Sequence[bool]:
-        given = _given(problem)
-        wanted_low, wanted_high, makers = _wishes(problem, given)
+    def colour(self, split: Split) -> Sequence[bool]:
+        given = _given(split)
+        wanted_low, wanted_high, makers = _wishes(split, given)
         infers = {group for group, low in given.items() if low is None}
         pulled = _upstream_of(wanted_low, makers)
         kept = _upstream_of(wanted_high | (infers - pulled), makers)
         low = {group for group, given_low in given.items() if given_low or (given_low is None and group not in kept)}
         return [
-            choice is Choice.LOW or (choice is Choice.FREE and problem.linked[number] in low)
-            for number, choice in enumerate(problem.choices)
+            choice is Choice.LOW or (choice is Choice.FREE and split.linked[number] in low)
+            for number, choice in enumerate(split.choices)
         ]
 
 
-def _given(problem: Problem) -> dict[int, bool | None]:
+def _given(split: Split) -> dict[int, bool | None]:
     """Whether a group runs low, None where its readers decide. One node that has to stay keeps all, else one that is
     low or allowed converts all.
     """
     found: dict[int, bool | None] = {}
-    for number, choice in enumerate(problem.choices):
-        group, category = problem.linked[number], problem.categories[number]
+    for number, choice in enumerate(split.choices):
+        group, category = split.linked[number], split.categories[number]
         before = found.get(group)
         if choice is Choice.ABSENT or before is False:
             continue
@@ -56,19 +56,19 @@ def _given(problem: Problem) -> dict[int, bool | None]:
     return found
 
 
-def _wishes(problem: Problem, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
+def _wishes(split: Split, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
     """For groups that infer: which of them some reader wants low, or high, and what they read from each other."""
     low: set[int] = set()
     high: set[int] = set()
     makers: _Makers = {}
-    for node in problem.graph.nodes:
-        group = problem.linked[node.id]
-        if problem.choices[node.id] is not Choice.FREE or given[group] is not None:
+    for node in split.graph.nodes:
+        group = split.linked[node.id]
+        if split.choices[node.id] is not Choice.FREE or given[group] is not None:
             continue
-        if node.id in problem.hands_on_high:
+        if node.id in split.hands_on_high:
             high.add(group)
-        for reader, role in readers(problem, node):
-            other = problem.linked[reader.id]
+        for reader, role in readers(split, node):
+            other = split.linked[reader.id]
             if role is Role.ANY or other == group:
                 continue
             if role is Role.FIXED or given[other] is False:
