@@ -79,6 +79,8 @@ def chosen_target(to: str, target: "str | os.PathLike[str] | Target | None") -> 
     if isinstance(target, Target):
         return target
     if target is None:
+        if LOW_DTYPES[to] not in _DEFAULT_TARGETS:
+            raise InputError(f"no target is the usual one for {to}; name one with --target")
         return find_target(_DEFAULT_TARGETS[LOW_DTYPES[to]])
     if isinstance(target, str) and not target.endswith(".toml"):
         return find_target(target)

@@ -32,7 +32,7 @@ def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DTyp
         return selected
     columns = graph.columns
     by_signature = [
-        [rule for rule in rules if rule.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), low)]
+        [rule for rule in rules if rule.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), low, policy.formats)]
         for s in columns.signatures
     ]
     kinds = columns.is_kind(Kind.OP, Kind.TIE) if tier > Tier.ATTRIBUTE else columns.is_kind(Kind.OP)

@@ -6,7 +6,7 @@ from typing import Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.dtypes import LOW_DTYPES
+from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.facts import OpFacts
 from mezzo.plugins import Origin
 from mezzo.policy import Policy, Rule
@@ -93,7 +93,8 @@ def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) 
     lines: list[RenderableType] = []
     for target in targets:
         newest = "any opset" if target.max_opset is None else f"opsets up to {target.max_opset}"
-        lines += [heading(target.name), indented(f"{target.summary}; {newest}")]
+        formats = ", ".join(str(dtype) for dtype in DType if target.speaks_of(dtype))
+        lines += [heading(target.name), indented(f"{target.summary}; {newest}; in {formats or 'no format'}")]
         lines += [indented(clean(str(origins[target.name])), style="dim")]
         lines += [indented(f"note: {note}", style="dim") for note in target.notes]
         if target.gains:
