@@ -21,7 +21,18 @@ _UNITING = frozenset({"options", "opset_steps", "conversion", "pipeline", "amp_l
 _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "dtypes", "graph", "columns", "packages", "places", "plugins"}),  # vocabulary
     frozenset(
-        {"facts", "policy", "target", "plans", "strategy", "selectors", "coloring", "oplists", "tomlfile"}
+        {
+            "facts",
+            "policy",
+            "policy_function",
+            "target",
+            "plans",
+            "strategy",
+            "selectors",
+            "coloring",
+            "oplists",
+            "tomlfile",
+        }
         | {"grouping", "outline", "alike"}
     ),  # contracts
     frozenset({"estimates"}),

@@ -16,6 +16,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.plugins import BUILT_IN, Entry, Origin, entries
 from mezzo.policy import Policy
+from mezzo.policy_function import policy_of
 from mezzo.policyfile import read_policy
 from mezzo.strategy import Strategy
 from mezzo.target import Target
@@ -120,8 +121,11 @@ def _built_in_strategies() -> Mapping[str, Strategy]:
 
 def _load_policy(entry: Entry, find: _Find[Policy]) -> Policy:
     loaded = _load_file(entry, read_policy, find) if entry.is_file else entry.load()
+    if not isinstance(loaded, Policy) and callable(loaded):
+        function = loaded
+        loaded = _try_out(entry, lambda: policy_of(function, find("balanced"), entry.name))
     if not isinstance(loaded, Policy):
-        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.policy.Policy")
+        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.policy.Policy or a function of a node")
     _try_out(entry, lambda: loaded.judge(("onnx", "Add"), None, DType.FLOAT16))
     return _check_texts(entry, loaded, loaded.name, loaded.summary)
 

@@ -15,7 +15,8 @@ from mezzo.errors import InputError
 from mezzo.ops import known_operators
 from mezzo.planner import Wishes
 from mezzo.plans import Plan
-from mezzo.policy import Policy
+from mezzo.policy import NodeFunction, Policy
+from mezzo.policy_function import name_function, policy_of
 from mezzo.policyfile import load_policy
 from mezzo.recording import name_content
 from mezzo.target import Target
@@ -30,6 +31,8 @@ _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
 
 # Names of inputs and outputs to a dtype's option, or one word for all of them.
 IO = str | Mapping[str, str]
+# A preset's name, the path of a policy file, a policy, or a function of each node.
+PolicyLike = str | os.PathLike[str] | Policy | NodeFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,7 @@ class Request:
     """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean."""
 
     to: str = "fp16"
-    policy: "str | os.PathLike[str] | Policy" = "balanced"
+    policy: "PolicyLike" = "balanced"
     strategy: str = "mincut"
     target: "str | os.PathLike[str] | Target | None" = None
     include: Sequence[str] = ()
@@ -151,6 +154,12 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     Raises InputError: one of them is another than the plan's, or unknown to it.
     """
     recorded = dict(plan.settings)
+    policy = given.get("policy")
+    if callable(policy) and not isinstance(policy, Policy):
+        raise InputError(
+            f"policy is the function {name_function(policy)!r} beside a plan, which tells what was decided and not by "
+            "which code; leave policy out, or plan anew without the plan"
+        )
     to = next(name for name, dtype in LOW_DTYPES.items() if dtype is plan.low)
     recorded["to"] = to
     asked = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
@@ -193,10 +202,14 @@ def _read_ends(name: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def _read_policy(given: "str | os.PathLike[str] | Policy") -> Policy:
-    """A policy itself, a preset's name, or the path of a policy file, which a name that ends in '.toml' is."""
+def _read_policy(given: PolicyLike) -> Policy:
+    """A policy itself, a function of each node, a preset's name, or the path of a policy file, which a name that ends
+    in '.toml' is.
+    """
     if isinstance(given, Policy):
         return given
     if isinstance(given, str) and not given.endswith(".toml"):
         return find_policy(given)
+    if not isinstance(given, str | os.PathLike):
+        return policy_of(given, find_policy(str(Request().policy)))
     return load_policy(given, find_policy)

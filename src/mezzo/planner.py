@@ -14,8 +14,9 @@ from mezzo.graph import Graph, Kind, Node, Signature, Use
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Evidence, NamedFinding, Policy, Verdict
+from mezzo.policy_function import is_answer
 from mezzo.promotion import UNTROUBLED, untroubled
-from mezzo.rules import apply_rules, mention_idle, mention_missing, nodes_in
+from mezzo.rules import apply_function, apply_rules, mention_idle, mention_missing, nodes_in
 from mezzo.selectors import Tier
 from mezzo.strategy import Choice, MeasuredCosts, Problem, Strategy
 from mezzo.structure import View
@@ -109,15 +110,18 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     _fix_regions(graph, verdicts, choices, wishes, notes)
     if wishes.policy.promotes_untroubled:
         for number in untroubled(graph, rows, verdicts, choices, wishes.low):
+            if is_answer(wishes.policy, verdicts[number]):
+                continue
             verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
     categories = tuple(
         v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)
     )
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     worths = tuple(v.worth for v in verdicts)
-    has_outputs = any(rule.output is HIGH for rule in wishes.policy.rules)
     hands_on_high = (
-        frozenset(n for n, v in enumerate(verdicts) if v.output is HIGH) if has_outputs else frozenset[int]()
+        frozenset(n for n, v in enumerate(verdicts) if v.output is HIGH)
+        if wishes.policy.may_hand_on_high
+        else frozenset[int]()
     )
     prices = wishes.error_prices
     penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
@@ -157,6 +161,7 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
     deny_measured(graph, verdicts, wishes.found)
     selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.REGION)
     selected |= apply_rules(graph, verdicts, wishes.policy, wishes.low, Tier.NAME)
+    apply_function(graph, verdicts, wishes.policy, wishes.low)
     notes += mention_idle(graph, wishes.policy, selected)
     deny_measured(graph, verdicts, wishes.kept)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")

@@ -2,15 +2,18 @@
 a device or a version."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from mezzo.dtypes import HALF_FORMATS, DType
+from mezzo.dtypes import HALF_FORMATS, HIGH, DType
 from mezzo.facts import Cost, OpFacts, Risk
-from mezzo.selectors import Selector, Tier
+from mezzo.selectors import Selector, Site, Tier
 
 # An operator: its dialect and its name.
 OpKey = tuple[str, str]
+# Says of a node, for a conversion to "fp16" or "bf16", what `mezzo.policy_function` reads: a category, a category with
+# dtypes, or None.
+NodeFunction = Callable[[Site, str], object]
 
 
 class Category(enum.Enum):
@@ -195,6 +198,7 @@ class Policy:
     `source`: where the rules come from, if not from here.
     `formats`: those that `otherwise`, `unlisted` and rules without formats speak of; in any other an operator is denied
     unless a rule names the format.
+    `function`: is asked of each operator and beats all rules; what it answers None of is left to them.
     """
 
     name: str
@@ -208,6 +212,12 @@ class Policy:
     missing: Missing = Missing.SILENT
     source: str = ""
     formats: frozenset[DType] = HALF_FORMATS
+    function: NodeFunction | None = None
+
+    @property
+    def may_hand_on_high(self) -> bool:
+        """Whether some verdict may say that what runs low hands on FP32."""
+        return self.function is not None or any(rule.output is HIGH for rule in self.rules)
 
     def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> Verdict:
         """Give an operator's verdict, rules about single nodes and structure apart. `lifts`: denials that ranges lift

@@ -206,6 +206,8 @@ def _decided_anew(options: Options, told: Provenance) -> str | None:
         value = given.get(name, usual[name])
         if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
             asked = asked or f"--{name.replace('_', '-')} {value} asks for something else"
+    if options.wishes.policy.function is not None:
+        asked = asked or f"the policy asks the function {options.wishes.policy.name!r}, whose code no file tells"
     if asked is None:
         return None
     made = spell_steps(told.steps)

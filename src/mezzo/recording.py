@@ -3,7 +3,6 @@
 import dataclasses
 import enum
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -70,8 +69,10 @@ def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str
     return Step(VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options))
 
 
-def name_content(given: "str | os.PathLike[str] | Policy | Target | None", read: Policy | Target) -> str:
+def name_content(given: object, read: Policy | Target) -> str:
     """Name a policy or target: a preset by its name alone, any other by its name and a digest of what it says."""
+    if isinstance(read, Policy) and read.function is not None:
+        return f"{read.name} (a function)"
     kind = "policy" if isinstance(read, Policy) else "target"
     if given is None or (isinstance(given, str) and not given.endswith(".toml") and is_built_in(kind, given)):
         return read.name

@@ -80,6 +80,18 @@ def test_policy_and_strategy_of_a_package_are_used(site: Path) -> None:
     assert {"ours"} <= {row.strategy for row in mezzo.compare_strategies(small())}
 
 
+def test_policy_of_a_package_may_be_a_function_of_a_node(site: Path) -> None:
+    code = "def colour(site):\n    return 'allow' if site.op == 'Softmax' else 'deny'\n"
+    points = {"mezzo.policies": {"soft": "acme:colour", "odd": "acme:nothing"}}
+    install(site, "acme", points, {"__init__.py": code + "def nothing(): pass\n"})
+    nodes = [node for node in mezzo.plan(small(), policy="soft").nodes if node.kind == "op"]
+    assert [(str(node.precision.compute), node.rule) for node in nodes] == [("f32", "colour"), ("f16", "colour")]
+    with pytest.raises(
+        mezzo.InputError, match=r"policy 'odd' of acme 1.0 .* cannot be used: InputError: policy function"
+    ):
+        mezzo.plan(small(), policy="odd")
+
+
 def test_metric_of_a_package_is_found_by_its_name(site: Path) -> None:
     from mezzo.numerics.custom import load_metric
 

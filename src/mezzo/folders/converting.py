@@ -20,14 +20,13 @@ from mezzo.folders.ties import Ports, TypedTie, dtypes_in, find_ties
 from mezzo.frontends.onnx.folder import low_weights, ports_of
 from mezzo.frontends.onnx.model import OnnxModel, open_model
 from mezzo.ops import op_facts
-from mezzo.options import IO, Request, read_options
+from mezzo.options import IO, PolicyLike, Request, read_options
 from mezzo.pipeline import Converted, Progress, convert_opened
 from mezzo.places import check_destination
 
 if TYPE_CHECKING:
     from mezzo.folders.data import FolderData
     from mezzo.numerics.datasets import Data
-    from mezzo.policy import Policy
     from mezzo.target import Target
 
 _LFS = b"version https://git-lfs"
@@ -68,7 +67,7 @@ def convert_folder(
     *,
     layout: str = "beside",
     to: str = "fp16",
-    policy: "str | os.PathLike[str] | Policy" = "balanced",
+    policy: PolicyLike = "balanced",
     strategy: str = "mincut",
     target: "str | os.PathLike[str] | Target | None" = None,
     include: Sequence[str] = (),
