@@ -25,6 +25,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
             "facts",
             "policy",
             "policy_function",
+            "request",
             "target",
             "plans",
             "strategy",

@@ -1,6 +1,5 @@
 """Read the options of a conversion: names become policies, targets and dtypes, and what is unknown is refused."""
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,11 @@ from mezzo.errors import InputError
 from mezzo.ops import known_operators
 from mezzo.planner import Wishes
 from mezzo.plans import Plan
-from mezzo.policy import NodeFunction, Policy
+from mezzo.policy import Policy
 from mezzo.policy_function import name_function, policy_of
 from mezzo.policyfile import load_policy
 from mezzo.recording import name_content
+from mezzo.request import PolicyLike, Request, TargetLike, settings_of
 from mezzo.target import Target
 from mezzo.targetfile import load_target
 
@@ -28,30 +28,6 @@ if TYPE_CHECKING:
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
 _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
-
-# Names of inputs and outputs to a dtype's option, or one word for all of them.
-IO = str | Mapping[str, str]
-# A preset's name, the path of a policy file, a policy, or a function of each node.
-PolicyLike = str | os.PathLike[str] | Policy | NodeFunction
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean."""
-
-    to: str = "fp16"
-    policy: "PolicyLike" = "balanced"
-    strategy: str = "mincut"
-    target: "str | os.PathLike[str] | Target | None" = None
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    keep_region: Sequence[str] = ()
-    fix_region: Mapping[str, str] = field(default_factory=dict)
-    io: IO = "keep"
-    out_of_range: str = "protect"
-    opset: str = "auto"
-    assume: Mapping[str, str] = field(default_factory=dict)
-    provenance: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +48,7 @@ class Options:
     notes: tuple[str, ...] = ()
 
 
-def chosen_target(to: str, target: "str | os.PathLike[str] | Target | None") -> Target:
+def chosen_target(to: str, target: TargetLike) -> Target:
     """The target asked for, or the default one of a dtype: a target itself, its name, or the path of a target file,
     which a name that ends in '.toml' is.
 
@@ -129,20 +105,8 @@ def read_options(request: Request) -> Options:
         tuple((name, _read_dtype(f"fix_region {name!r}", text, to)) for name, text in request.fix_region.items()),
         assumed=assumed,
     )
-    settings = (
-        ("to", to),
-        ("policy", request.policy if isinstance(request.policy, str) else policy.name),
-        ("strategy", request.strategy),
-        ("target", target.name),
-        ("include", json.dumps(list(request.include))),
-        ("exclude", json.dumps(list(request.exclude))),
-        ("keep_region", json.dumps(list(request.keep_region))),
-        ("fix_region", json.dumps(dict(request.fix_region))),
-        ("io", request.io if isinstance(request.io, str) else json.dumps(dict(request.io))),
-        ("out_of_range", request.out_of_range),
-        ("opset", request.opset),
-        ("assume", json.dumps(dict(request.assume))),
-    )
+    policy_name = request.policy if isinstance(request.policy, str) else policy.name
+    settings = settings_of(request, policy=policy_name, target=target.name)
     digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
     return Options(wishes, request.out_of_range, request.opset, settings, request.provenance, digests)
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from mezzo import planfile
 from mezzo.errors import InputError
-from mezzo.options import IO, Options, PolicyLike, Request, read_options, replay_options
+from mezzo.options import Options, read_options, replay_options
 from mezzo.places import check_destination
 from mezzo.plans import AddCast, Plan, PlannedNode
+from mezzo.request import IO, PolicyLike, Request, TargetLike
 
 if TYPE_CHECKING:
     import onnx
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
     from mezzo.outline import Outline
     from mezzo.picture import Picture
-    from mezzo.target import Target
 
 Progress = Callable[[str, int, int], None]
 
@@ -90,7 +90,7 @@ def convert(
     to: str | None = None,
     policy: "PolicyLike | None" = None,
     strategy: str | None = None,
-    target: "str | os.PathLike[str] | Target | None" = None,
+    target: TargetLike = None,
     include: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     keep_region: Sequence[str] | None = None,
@@ -211,7 +211,7 @@ class PlanOptions(TypedDict, total=False):
     to: str
     policy: PolicyLike
     strategy: str
-    target: "str | os.PathLike[str] | Target | None"
+    target: TargetLike
     include: Sequence[str]
     exclude: Sequence[str]
     keep_region: Sequence[str]

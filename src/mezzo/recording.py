@@ -27,13 +27,13 @@ from mezzo.provenance import (
     told_casts,
     told_nodes,
 )
+from mezzo.request import usual_settings
 from mezzo.strategy import Choice, Strategy
 from mezzo.target import Target
 
 # The settings of a plan that a model tells of; what has its default goes without saying.
 _DEFAULTS: Mapping[str, str | None] = {
-    "to": None, "policy": None, "strategy": None, "target": None, "include": "[]", "exclude": "[]",
-    "keep_region": "[]", "fix_region": "{}", "io": "keep", "out_of_range": "protect", "opset": "auto", "assume": "{}",
+    **usual_settings(),
     "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "", "accumulate": "", "tile": "",
 }  # fmt: skip
 
