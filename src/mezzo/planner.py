@@ -14,7 +14,6 @@ from mezzo.graph import Graph, Kind, Node, Signature, Use
 from mezzo.ops import op_facts
 from mezzo.plans import Reason
 from mezzo.policy import GRANTED, Category, Evidence, NamedFinding, Policy, Verdict
-from mezzo.policy_function import is_answer
 from mezzo.promotion import UNTROUBLED, untroubled
 from mezzo.rules import apply_function, apply_rules, mention_idle, mention_missing, nodes_in
 from mezzo.selectors import Tier
@@ -110,19 +109,14 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     _fix_regions(graph, verdicts, choices, wishes, notes)
     if wishes.policy.promotes_untroubled:
         for number in untroubled(graph, rows, verdicts, choices, wishes.low):
-            if is_answer(wishes.policy, verdicts[number]):
-                continue
             verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
     categories = tuple(
         v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)
     )
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     worths = tuple(v.worth for v in verdicts)
-    hands_on_high = (
-        frozenset(n for n, v in enumerate(verdicts) if v.output is HIGH)
-        if wishes.policy.may_hand_on_high
-        else frozenset[int]()
-    )
+    with_outputs = verdicts if wishes.policy.may_hand_on_high else ()
+    hands_on_high = frozenset(number for number, verdict in enumerate(with_outputs) if verdict.output is HIGH)
     prices = wishes.error_prices
     penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
     problem = Problem(
@@ -215,10 +209,9 @@ def _fix_regions(
                 "'mezzo plan MODEL --nodes' lists every node by its path"
             )
         because = f"the user asked so with --{option} {pattern!r}"
-        for number in held:
+        for number, node in ((number, graph.nodes[number]) for number in held):
             if choices[number] not in (Choice.FREE, Choice.HIGH):
                 continue
-            node = graph.nodes[number]
             is_refused = node.kind is Kind.OP and refusal_of(node, wishes) is not None
             is_held = is_refused or verdicts[number].category is not Category.DENY
             if dtype is not HIGH and choices[number] is Choice.HIGH and is_held:

@@ -83,13 +83,8 @@ def ask(policy: Policy, site: Site, low: DType) -> Verdict | None:
     accumulate, output = (
         _read_dtype(where, word, part, low, to) for word, part in zip(("accumulate", "output"), parts[1:], strict=True)
     )
-    worth = GRANTED if category is Category.ALLOW else 0
-    return Verdict(category, called, f"{called} gives {category.value}", None, worth, accumulate, output)
-
-
-def is_answer(policy: Policy, verdict: Verdict) -> bool:
-    """Whether a verdict is what a policy's function said."""
-    return policy.function is not None and verdict.rule == name_function(policy.function)
+    # Granted whatever it is: what was said of the node itself is not promoted with its region.
+    return Verdict(category, called, f"{called} gives {category.value}", None, GRANTED, accumulate, output)
 
 
 def _read_dtype(where: str, word: str, part: object, low: DType, to: str) -> DType | None:
