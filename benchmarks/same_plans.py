@@ -125,10 +125,15 @@ def digest_all(options: argparse.Namespace) -> dict[str, str]:
     return found
 
 
-def compare(now: dict[str, str], before: Path) -> bool:
-    """Print what differs from a file written before; says whether all is alike."""
-    lines = before.read_text(encoding="utf-8").splitlines()
-    then = dict(line.split(": ", 1) for line in lines)
+def _is_asked(key: str, options: argparse.Namespace) -> bool:
+    name, _, way = key.partition(" ")
+    return name.partition("/")[0] in options.suite and fnmatch.fnmatchcase(way, options.way)
+
+
+def compare(now: dict[str, str], options: argparse.Namespace) -> bool:
+    """Print what differs from a file written before, in what both were asked for; says whether all is alike."""
+    lines = options.against.read_text(encoding="utf-8").splitlines()
+    then = {key: value for key, value in (line.split(": ", 1) for line in lines) if _is_asked(key, options)}
     changed = [key for key in then.keys() & now.keys() if then[key] != now[key]]
     for key in sorted(changed):
         print(f"differs: {key}")
@@ -170,7 +175,7 @@ def main() -> int:
     if options.write:
         options.write.parent.mkdir(parents=True, exist_ok=True)
         options.write.write_text("".join(f"{key}: {value}\n" for key, value in now.items()), encoding="utf-8")
-    return 0 if options.against is None or compare(now, options.against) else 1
+    return 0 if options.against is None or compare(now, options) else 1
 
 
 if __name__ == "__main__":
