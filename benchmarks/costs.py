@@ -25,7 +25,8 @@ from mezzo.frontends.onnx.model import OnnxModel, open_model
 from mezzo.frontends.onnx.profile.jobs import Effort
 from mezzo.frontends.onnx.profile.nodes import time_model
 from mezzo.numerics.costs import predict_ns
-from mezzo.options import Request, read_options
+from mezzo.options import read_options
+from mezzo.request import Request
 
 TO = {"openvino-cpu": "bf16", "onnxruntime-cpu": "fp16"}
 PLANS = ("fp32", "table", "measured")

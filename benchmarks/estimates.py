@@ -28,8 +28,9 @@ from mezzo.estimates import estimate
 from mezzo.facts import Cost
 from mezzo.frontends.onnx.model import open_model
 from mezzo.graph import Kind
-from mezzo.options import Options, Request, read_options
+from mezzo.options import Options, read_options
 from mezzo.planner import Judged, rows_of
+from mezzo.request import Request
 from mezzo.structure import structure_rules
 from mezzo.structure.estimated import ESTIMATED
 

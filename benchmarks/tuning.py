@@ -47,7 +47,8 @@ from mezzo.frontends.onnx.model import open_model
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.graph import Kind
-from mezzo.options import Request, read_options
+from mezzo.options import read_options
+from mezzo.request import Request
 from mezzo.strategy import Problem, cost
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"

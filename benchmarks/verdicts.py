@@ -35,8 +35,9 @@ import mezzo
 from mezzo.data import open_model_data
 from mezzo.errors import MezzoError
 from mezzo.numerics.measures import Measured
-from mezzo.options import Request, read_options
+from mezzo.options import read_options
 from mezzo.pipeline import open_source
+from mezzo.request import Request
 from mezzo.sensing import Bench, few_samples, units_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))

@@ -12,8 +12,9 @@ from block_models import block_feeds, block_model
 import mezzo
 from mezzo.data import open_model_data
 from mezzo.numerics.sensitivity import Probing, probe_units
-from mezzo.options import Request, read_options
+from mezzo.options import read_options
 from mezzo.pipeline import open_source
+from mezzo.request import Request
 from mezzo.sensing import Bench, few_samples, places_of, units_of
 
 BLOCKS = 10

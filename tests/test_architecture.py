@@ -19,9 +19,21 @@ _UNITING = frozenset({"options", "opset_steps", "conversion", "pipeline", "amp_l
 }  # fmt: skip
 # Lowest first. A component imports itself and lower layers; those of one layer import each other only in `_UNITED`.
 _LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "dtypes", "levels", "graph", "columns", "packages", "places"}),  # vocabulary
+    frozenset({"errors", "dtypes", "levels", "graph", "columns", "packages", "places", "plugins"}),  # vocabulary
     frozenset(
-        {"facts", "policy", "target", "plans", "strategy", "selectors", "coloring", "oplists", "tomlfile"}
+        {
+            "facts",
+            "policy",
+            "policy_function",
+            "request",
+            "target",
+            "plans",
+            "strategy",
+            "selectors",
+            "coloring",
+            "oplists",
+            "tomlfile",
+        }
         | {"grouping", "outline", "alike"}
     ),  # contracts
     frozenset({"estimates"}),
@@ -36,8 +48,8 @@ _LAYERS: tuple[frozenset[str], ...] = (
         "provenance",
         "policyfile",
         "targetfile",
-        "discovery",
     },
+    frozenset({"discovery"}),
     frozenset({"frontends", "quant", "numerics"}),
     frozenset({"report"}),
     frozenset({"wishes", "planner", "choosing", "reasons", "findings", "rules"}),
@@ -45,7 +57,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({""}),  # the package itself: its public names
     frozenset({"cli", "__main__"}),
 )
-_UNITED = frozenset({0, 1, 6, 7, 9})
+_UNITED = frozenset({0, 1, 7, 8, 10})
 # Folders whose files are many of one kind: no file imports another of them.
 _PLUG_INS = ("ops", "policies", "targets", "strategies", "structure")
 # Libraries, and where they may be imported. Elsewhere their types may be named, under TYPE_CHECKING.

@@ -74,7 +74,7 @@ def test_head_costs_and_gains_are_read():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "'x' is unknown; choose of base, costs, gain, max_opset, name, notes, refuse, run, summary"),
+        ("x = 1", "'x' is unknown; choose of base, costs, formats, gain, max_opset, name, notes, refuse, run, summary"),
         ("a b", "target 'mine' is not TOML"),
         ('base = "toaster"', "target 'toaster' is unknown; choose one of any, onnx,"),
         ("refuse = 1", "'refuse' is int; write each refuse under [[refuse]]"),

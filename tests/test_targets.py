@@ -26,7 +26,6 @@ by_name = pytest.mark.parametrize("target", WITH_ROWS, ids=lambda target: target
         (19, {"reduction": "add"}, F16, False),
         (16, {"reduction": "none"}, F16, False),
         (16, {}, F16, False),
-        (16, {"reduction": "add"}, DType.FLOAT8E5M2, False),
     ],
 )
 def test_row_refuses_its_dtypes_versions_and_attributes_only(version, attributes, dtype, is_refused):

@@ -17,8 +17,9 @@ from mezzo.data import open_model_data
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.numerics.splits import cut
-from mezzo.options import Request, read_options
+from mezzo.options import read_options
 from mezzo.pipeline import open_source
+from mezzo.request import Request
 from mezzo.sensing import Bench, units_of
 from mezzo.strategy import cost
 

@@ -9,15 +9,18 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from generated import keep
 
 from mezzo import discovery, facts
 from mezzo.ops import dialects, op_facts
+from mezzo.plugins import BUILT_IN
 from mezzo.policy import Lifting, Policy, Rule
 from mezzo.structure import structure_rules
 from mezzo.target import EVERY_VERSION, Listing, Refusal, Target
 
+T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _WRITTEN = "<!-- Written by tools/tables_pages.py from the tables themselves: change those, then run the script. -->\n"
 _PRESETS = ("balanced", "conservative", "aggressive", "off")  # the rest stands for other systems
@@ -36,7 +39,7 @@ def spell_policies() -> Iterator[str]:
     yield "## Strategies\n"
     yield from _table(
         ("strategy", "how it decides"),
-        ((f"`{name}`", strategy.summary) for name, strategy in sorted(discovery.strategies().items())),
+        ((f"`{name}`", strategy.summary) for name, strategy in _built_in(discovery.strategies())),
     )
     yield "## Structure rules\n"
     yield (
@@ -50,9 +53,14 @@ def spell_policies() -> Iterator[str]:
     )
     ordered = sorted(structure_rules(), key=lambda rule: rule.name)
     yield from _table(("rule", "finds", "lifted"), ((f"`{r.name}`", r.summary, r.lifting.value) for r in ordered))
-    found = discovery.policies()
+    found = dict(_built_in(discovery.policies()))
     for name in (*_PRESETS, *(name for name in sorted(found) if name not in _PRESETS)):
         yield from _spell_policy(found[name])
+
+
+def _built_in(table: "discovery.Table[T]") -> list[tuple[str, T]]:
+    """What comes with mezzo, in the order of names; what packages of this machine add stands apart."""
+    return [(name, table[name]) for name in sorted(table) if table.origins[name] is BUILT_IN]
 
 
 def _spell_policy(policy: Policy) -> Iterator[str]:
@@ -90,7 +98,7 @@ def spell_targets() -> Iterator[str]:
         "A target says what a runtime or device runs in which type. Every row has a source. `mezzo targets` prints the "
         "same; `mezzo probe` asks the installed runtime; [a target of your own](../how-to/targets.md) is a TOML file.\n"
     )
-    for _, target in sorted(discovery.targets().items()):
+    for _, target in _built_in(discovery.targets()):
         yield from _spell_target(target)
 
 

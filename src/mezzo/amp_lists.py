@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import ListError
-from mezzo.options import Request
 from mezzo.policy import GRANTED, Category, Policy, Rule, rule
+from mezzo.request import Request
 from mezzo.selectors import ByAttribute, ByName, Tier
 
 if TYPE_CHECKING:

@@ -33,11 +33,13 @@ def fix_regions(
         for number in held:
             if choices[number] not in (Choice.FREE, Choice.HIGH):
                 continue
-            is_asked = dtype is low
-            if is_asked and choices[number] is Choice.HIGH and verdicts[number].category is not Category.DENY:
-                notes.append(f"node {graph.nodes[number].name!r} cannot run in {dtype} here, so it stays {HIGH}")
+            node, is_asked = graph.nodes[number], dtype is low
+            is_refused = node.kind is Kind.OP and refusal_of(node, wishes, low) is not None
+            is_held = is_refused or verdicts[number].category is not Category.DENY
+            if is_asked and choices[number] is Choice.HIGH and is_held:
+                notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
                 continue
-            is_low = is_asked and low in graph.nodes[number].signature.legal
+            is_low = is_asked and low in node.signature.legal
             verdicts[number] = Verdict(Category.ALLOW if is_low else Category.DENY, option, because)
             choices[number] = Choice.LOW if is_low else Choice.HIGH
 

@@ -1,5 +1,6 @@
 """All strategies side by side on one model."""
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from mezzo.strategy import Problem, conversions, cost
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,13 @@ def try_strategies(problem: Problem, progress: Progress | None = None) -> list[t
     from mezzo.discovery import strategies
 
     found: list[tuple[StrategyRow, Sequence[int]]] = []
-    for number, (name, strategy) in enumerate(sorted(strategies().items())):
+    table = strategies()
+    for line in table.broken:
+        _log.warning("%s", line)
+    for number, name in enumerate(sorted(table)):
         if progress is not None:
-            progress(f"strategy {name}", number, len(strategies()))
-        levels = strategy.assign(problem)
+            progress(f"strategy {name}", number, len(table))
+        levels = table[name].assign(problem)
         found.append((_measure(problem, name, levels), levels))
     least = min(row.cost for row, _ in found)
     related = [(_relate(row, least), levels) for row, levels in found]

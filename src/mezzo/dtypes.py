@@ -74,8 +74,19 @@ FORMATS: dict[DType, Format] = {
 }
 
 HIGH = DType.FLOAT32
+# BF16 reaches about as far as FP32, 3e38.
+_WIDE_RANGE = 1e30
 LOW_DTYPES: dict[str, DType] = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
+# What a row of a policy or a target means that names no format. Not all of LOW_DTYPES: their authors knew these, and a
+# format that mezzo learns later is for each of them to take up.
+HALF_FORMATS: frozenset[DType] = frozenset({DType.FLOAT16, DType.BFLOAT16})
 FLOATING = frozenset({DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
+
+
+def narrow_formats() -> frozenset[DType]:
+    """The formats whose range falls far short of FP32's: what a rule about overflow is about."""
+    return frozenset(dtype for dtype, held in FORMATS.items() if held.max_finite < _WIDE_RANGE)
+
 
 _BITS = {
     DType.FLOAT64: 64, DType.INT64: 64, DType.UINT64: 64, DType.COMPLEX64: 64, DType.COMPLEX128: 128,

@@ -1,6 +1,5 @@
 """Read the options of a conversion: names become policies, targets and dtypes, and what is unknown is refused."""
 
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -16,8 +15,10 @@ from mezzo.levels import line_of
 from mezzo.ops import known_operators
 from mezzo.plans import Plan
 from mezzo.policy import Policy
+from mezzo.policy_function import name_function, policy_of
 from mezzo.policyfile import load_policy
 from mezzo.recording import name_content
+from mezzo.request import PolicyLike, Request, TargetLike, settings_of
 from mezzo.target import Target
 from mezzo.targetfile import load_target
 from mezzo.wishes import Wishes
@@ -28,28 +29,6 @@ if TYPE_CHECKING:
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
 _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
-
-# Names of inputs and outputs to a dtype's option, or one word for all of them.
-IO = str | Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean."""
-
-    to: str = "fp16"
-    policy: "str | os.PathLike[str] | Policy" = "balanced"
-    strategy: str = "mincut"
-    target: "str | os.PathLike[str] | Target | None" = None
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    keep_region: Sequence[str] = ()
-    fix_region: Mapping[str, str] = field(default_factory=dict)
-    io: IO = "keep"
-    out_of_range: str = "protect"
-    opset: str = "auto"
-    assume: Mapping[str, str] = field(default_factory=dict)
-    provenance: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +49,7 @@ class Options:
     notes: tuple[str, ...] = ()
 
 
-def chosen_target(to: str, target: "str | os.PathLike[str] | Target | None") -> Target:
+def chosen_target(to: str, target: TargetLike) -> Target:
     """The target asked for, or the default one of a dtype: a target itself, its name, or the path of a target file,
     which a name that ends in '.toml' is.
 
@@ -80,6 +59,8 @@ def chosen_target(to: str, target: "str | os.PathLike[str] | Target | None") -> 
     if isinstance(target, Target):
         return target
     if target is None:
+        if LOW_DTYPES[to] not in _DEFAULT_TARGETS:
+            raise InputError(f"no target is the usual one for {to}; name one with --target")
         return find_target(_DEFAULT_TARGETS[LOW_DTYPES[to]])
     if isinstance(target, str) and not target.endswith(".toml"):
         return find_target(target)
@@ -125,20 +106,8 @@ def read_options(request: Request) -> Options:
         tuple((name, _read_dtype(f"fix_region {name!r}", text, to)) for name, text in request.fix_region.items()),
         assumed=assumed,
     )
-    settings = (
-        ("to", to),
-        ("policy", request.policy if isinstance(request.policy, str) else policy.name),
-        ("strategy", request.strategy),
-        ("target", target.name),
-        ("include", json.dumps(list(request.include))),
-        ("exclude", json.dumps(list(request.exclude))),
-        ("keep_region", json.dumps(list(request.keep_region))),
-        ("fix_region", json.dumps(dict(request.fix_region))),
-        ("io", request.io if isinstance(request.io, str) else json.dumps(dict(request.io))),
-        ("out_of_range", request.out_of_range),
-        ("opset", request.opset),
-        ("assume", json.dumps(dict(request.assume))),
-    )
+    policy_name = request.policy if isinstance(request.policy, str) else policy.name
+    settings = settings_of(request, policy=policy_name, target=target.name)
     digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
     return Options(wishes, request.out_of_range, request.opset, settings, request.provenance, digests)
 
@@ -150,6 +119,12 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     Raises InputError: one of them is another than the plan's, or unknown to it.
     """
     recorded = dict(plan.settings)
+    policy = given.get("policy")
+    if callable(policy) and not isinstance(policy, Policy):
+        raise InputError(
+            f"policy is the function {name_function(policy)!r} beside a plan, which tells what was decided and not by "
+            "which code; leave policy out, or plan anew without the plan"
+        )
     to = next(name for name, dtype in LOW_DTYPES.items() if dtype is plan.low)
     recorded["to"] = to
     asked = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
@@ -192,10 +167,14 @@ def _read_ends(name: str, text: str) -> tuple[float, float]:
     return low, high
 
 
-def _read_policy(given: "str | os.PathLike[str] | Policy") -> Policy:
-    """A policy itself, a preset's name, or the path of a policy file, which a name that ends in '.toml' is."""
+def _read_policy(given: PolicyLike) -> Policy:
+    """A policy itself, a function of each node, a preset's name, or the path of a policy file, which a name that ends
+    in '.toml' is.
+    """
     if isinstance(given, Policy):
         return given
     if isinstance(given, str) and not given.endswith(".toml"):
         return find_policy(given)
+    if not isinstance(given, str | os.PathLike):
+        return policy_of(given, find_policy(str(Request().policy)))
     return load_policy(given, find_policy)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from mezzo import planfile
 from mezzo.errors import InputError
-from mezzo.options import IO, Options, Request, read_options, replay_options
+from mezzo.options import Options, read_options, replay_options
 from mezzo.places import check_destination
 from mezzo.plans import AddCast, Plan, PlannedNode
+from mezzo.request import IO, PolicyLike, Request, TargetLike
 
 if TYPE_CHECKING:
     import onnx
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
     from mezzo.outline import Outline
     from mezzo.picture import Picture
-    from mezzo.policy import Policy
-    from mezzo.target import Target
 
 Progress = Callable[[str, int, int], None]
 
@@ -89,9 +88,9 @@ def convert(
     dst: str | os.PathLike[str] | None = None,
     *,
     to: str | None = None,
-    policy: "str | os.PathLike[str] | Policy | None" = None,
+    policy: "PolicyLike | None" = None,
     strategy: str | None = None,
-    target: "str | os.PathLike[str] | Target | None" = None,
+    target: TargetLike = None,
     include: Sequence[str] | None = None,
     exclude: Sequence[str] | None = None,
     keep_region: Sequence[str] | None = None,
@@ -113,7 +112,10 @@ def convert(
 
     Args:
         to: "fp16", the default, or "bf16".
-        policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), or a Policy.
+        policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a Policy, or a function
+            that says of each node what it wants: of a `mezzo.selectors.Site`, or of one and "fp16" or "bf16". It
+            returns "allow", "infer", "clear" or "deny", or one of these with the dtypes it sums up and hands on in, or
+            None for what "balanced" says.
         strategy: how casts are placed, "mincut" unless given.
         target: what must load the result: a name, the path of a target file (.toml), or a Target; by default ONNX
             Runtime for fp16, the ONNX schema alone for bf16.
@@ -207,9 +209,9 @@ class PlanOptions(TypedDict, total=False):
     """The options of `convert` that decide; their defaults are the same."""
 
     to: str
-    policy: "str | os.PathLike[str] | Policy"
+    policy: PolicyLike
     strategy: str
-    target: "str | os.PathLike[str] | Target | None"
+    target: TargetLike
     include: Sequence[str]
     exclude: Sequence[str]
     keep_region: Sequence[str]

@@ -16,7 +16,7 @@ from mezzo.graph import Graph, Kind, Node, Signature
 from mezzo.ops import op_facts
 from mezzo.policy import GRANTED, Category, Policy, Verdict
 from mezzo.promotion import UNTROUBLED, untroubled
-from mezzo.rules import apply_rules, mention_idle, mention_missing
+from mezzo.rules import apply_function, apply_rules, mention_idle, mention_missing
 from mezzo.selectors import Tier
 from mezzo.strategy import Choice, Problem, Side
 from mezzo.structure import View
@@ -82,7 +82,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     hands_on_base = frozenset(
         number
         for side in found
-        if any(rule.output is line.base_dtype for rule in wishes.policy.rules)
+        if wishes.policy.may_hand_on_high
         for number, verdict in enumerate(side.verdicts)
         if verdict.output is line.base_dtype
     )
@@ -153,6 +153,7 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
     deny_measured(graph, verdicts, wishes.found)
     selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.REGION)
     selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.NAME)
+    apply_function(graph, verdicts, wishes.policy, view.low.dtype)
     notes += mention_idle(graph, wishes.policy, selected)
     deny_measured(graph, verdicts, wishes.kept)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")

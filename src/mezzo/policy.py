@@ -2,15 +2,18 @@
 a device or a version."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from mezzo.dtypes import DType
+from mezzo.dtypes import HALF_FORMATS, HIGH, DType
 from mezzo.facts import Cost, OpFacts, Risk
-from mezzo.selectors import Selector, Tier
+from mezzo.selectors import Selector, Site, Tier
 
 # An operator: its dialect and its name.
 OpKey = tuple[str, str]
+# Says of a node, for a conversion to "fp16" or "bf16", what `mezzo.policy_function` reads: a category, a category with
+# dtypes, or None.
+NodeFunction = Callable[[Site, str], object]
 
 
 class Category(enum.Enum):
@@ -101,7 +104,8 @@ class Verdict:
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Fires for an operator with any of `costs` or `risks`, or named in `ops`, in any of `formats`, at a node that all
-    of `where` select. Empty means any: a rule with none of these fires everywhere.
+    of `where` select. Empty means any: a rule with none of these fires everywhere. Empty `formats` means those that its
+    policy speaks of, never one that mezzo learns later.
 
     `ops`: names of operators, "Softmax" in any dialect or "com.microsoft:Gelu" in one.
     `worth`: for how many casts, at most, an operator that the rule allows is worth running low.
@@ -127,9 +131,11 @@ class Rule:
         """How specific the rule is; the more specific decides."""
         return max((selector.tier for selector in self.where), default=Tier.TYPE if self.ops else Tier.PRESET)
 
-    def fires(self, key: OpKey, row: OpFacts | None, low: DType) -> bool:
-        """Whether the rule is about an operator, its nodes apart."""
-        if self.formats and low not in self.formats:
+    def fires(
+        self, key: OpKey, row: OpFacts | None, low: DType, known: frozenset[DType] = HALF_FORMATS
+    ) -> bool:  # fmt: skip
+        """Whether the rule is about an operator, its nodes apart. `known`: the formats that its policy speaks of."""
+        if low not in (self.formats or known):
             return False
         if not (self.costs or self.risks or self.ops):
             return True
@@ -190,6 +196,9 @@ class Policy:
     `promotes_untroubled`: a region in which nothing needs FP32 is taken low as a whole.
     `limits_masks`: a mask past the range is stored as half the range instead of keeping its softmax in FP32.
     `source`: where the rules come from, if not from here.
+    `formats`: those that `otherwise`, `unlisted` and rules without formats speak of; in any other an operator is denied
+    unless a rule names the format.
+    `function`: is asked of each operator and beats all rules; what it answers None of is left to them.
     """
 
     name: str
@@ -202,6 +211,13 @@ class Policy:
     unlisted: Category = Category.DENY
     missing: Missing = Missing.SILENT
     source: str = ""
+    formats: frozenset[DType] = HALF_FORMATS
+    function: NodeFunction | None = None
+
+    @property
+    def may_hand_on_high(self) -> bool:
+        """Whether some verdict may say that what runs low hands on FP32."""
+        return self.function is not None or any(rule.output is HIGH for rule in self.rules)
 
     def judge(self, key: OpKey, row: OpFacts | None, low: DType, *, lifts: bool = False) -> Verdict:
         """Give an operator's verdict, rules about single nodes and structure apart. `lifts`: denials that ranges lift
@@ -210,11 +226,13 @@ class Policy:
         lift: Lift | None = None
         for tier in (Tier.TYPE, Tier.PRESET):
             for candidate in self.rules:
-                if candidate.tier is not tier or not candidate.fires(key, row, low):
+                if candidate.tier is not tier or not candidate.fires(key, row, low, self.formats):
                     continue
                 if not (lifts and candidate.is_lifted_by_ranges):
                     return replace(candidate.verdict(), lift=lift)
                 lift = lift or Lift(candidate.name, "")
+        if low not in self.formats:
+            return Verdict(Category.DENY, "unknown-format", f"no rule of the policy speaks of it in {low}", lift=lift)
         if row is None:
             return Verdict(self.unlisted, "unlisted", "no facts are known of this operator")
         worth = GRANTED if self.otherwise is Category.ALLOW else 0

@@ -35,7 +35,18 @@ from mezzo.tomlfile import (
 
 _CATEGORIES = {category.value: category for category in Category}
 _DTYPES = {**LOW_DTYPES, "fp32": HIGH}
-_HEAD = {"name", "summary", "base", "findings", "otherwise", "unlisted", "missing", "promotes_untroubled", "rule"}
+_HEAD = {
+    "name",
+    "summary",
+    "base",
+    "findings",
+    "otherwise",
+    "unlisted",
+    "missing",
+    "promotes_untroubled",
+    "formats",
+    "rule",
+}
 _RULE = {
     "name", "gives", "because", "op", "node", "region", "attribute", "constant", "shape", "format", "worth",
     "accumulate", "output",
@@ -88,6 +99,9 @@ def _read_head(where: str, document: Mapping[str, object], made: Policy) -> Poli
         made = replace(made, unlisted=_category(where, "unlisted", document["unlisted"]))
     if "missing" in document:
         made = replace(made, missing=Missing(choose(where, "missing", document["missing"], [m.value for m in Missing])))
+    if "formats" in document:
+        words = read_texts(where, "formats", document["formats"])
+        made = replace(made, formats=frozenset(_dtype(where, "formats", word, LOW_DTYPES) for word in words))
     if "promotes_untroubled" in document:
         made = replace(made, promotes_untroubled=read_truth(where, document, "promotes_untroubled"))
     return made

@@ -15,12 +15,13 @@ from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.lifting import can_tell, lifts
 from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
 from mezzo.numerics.protection import protections
-from mezzo.options import Options, Request, read_options
+from mezzo.options import Options, read_options
 from mezzo.pipeline import Converted, finish
 from mezzo.planner import rows_of
 from mezzo.policy import Lifting
 from mezzo.ranging import measure_ranges
 from mezzo.recalling import recall
+from mezzo.request import Request
 from mezzo.sensing import few_samples
 from mezzo.strategy import cost
 

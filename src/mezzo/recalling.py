@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING
 from mezzo.dtypes import HIGH
 from mezzo.graph import Graph, Kind, Node
 from mezzo.levels import Line, line_of, uniform
-from mezzo.options import Options, Request, chosen_target
+from mezzo.options import Options, chosen_target
 from mezzo.plans import Plan, PlannedNode, Reason
 from mezzo.policy import NamedFinding
 from mezzo.provenance import Provenance, Row, Step, digest_names, read_text, show_name, to_text, told_nodes
 from mezzo.reasons import follow
 from mezzo.recording import Decisions, describe_step, record_decisions, record_plan
+from mezzo.request import Request, Scope, options_about, settings_of, usual_settings
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.model import OnnxModel, Reading
 
 _LONGEST_STEPS = 200
 _KEPT = "kept, as decided when this file was made"
-# Options that decide about every node: another of these decides anew. Others are about single nodes, and come on top.
-_DECIDING = ("policy", "strategy", "target", "out_of_range", "assume")
-_ON_TOP = {"include": "[]", "exclude": "[]", "keep_region": "[]", "fix_region": "{}", "io": "keep"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +192,18 @@ def _spell_step(step: Step) -> str:
 
 def _decided_anew(options: Options, told: Provenance) -> str | None:
     """Why what a model tells is not kept: another option that decides about every node was given."""
-    default = Request()
     given = dict(describe_step(options.settings, options.digests).options)
-    usual = {
-        "policy": default.policy, "strategy": default.strategy, "out_of_range": default.out_of_range,
-        "target": chosen_target(given["to"], None).name, "assume": "{}",
-    }  # fmt: skip
+    usual = dict(settings_of(Request(), target=chosen_target(given["to"], None).name))
     steps = [dict(step.options) for step in told.steps]
     asked = None
     if options.wishes.low is not told.low:
         asked = f"--to {given['to']} is another format than the {told.low} that it was made for"
-    for name in _DECIDING:
+    for name in options_about(Scope.EVERY_NODE):
         value = given.get(name, usual[name])
         if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
             asked = asked or f"--{name.replace('_', '-')} {value} asks for something else"
+    if options.wishes.policy.function is not None:
+        asked = asked or f"the policy asks the function {options.wishes.policy.name!r}, whose code no file tells"
     if asked is None:
         return None
     made = spell_steps(told.steps)
@@ -223,7 +219,8 @@ def asks_for_more(options: Options) -> bool:
     steps = [dict(step.options) for step in options.recalled.provenance.steps]
     return any(
         given.get(name, usual) != usual and not any(step.get(name, usual) == given.get(name) for step in steps)
-        for name, usual in _ON_TOP.items()
+        for name, usual in usual_settings().items()
+        if name in options_about(Scope.SINGLE_NODES)
     )
 
 

@@ -3,12 +3,13 @@
 import dataclasses
 import enum
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from mezzo.discovery import strategies
+from mezzo.discovery import is_built_in
+from mezzo.discovery import strategy as find_strategy
+from mezzo.errors import InputError
 from mezzo.graph import Graph, Node
 from mezzo.levels import Precision
 from mezzo.packages import VERSION
@@ -27,14 +28,14 @@ from mezzo.provenance import (
     told_nodes,
 )
 from mezzo.reasons import decided_reason
+from mezzo.request import usual_settings
 from mezzo.strategy import Choice, Strategy
 from mezzo.target import Target
 from mezzo.wishes import Wishes
 
 # The settings of a plan that a model tells of; what has its default goes without saying.
 _DEFAULTS: Mapping[str, str | None] = {
-    "to": None, "policy": None, "strategy": None, "target": None, "include": "[]", "exclude": "[]",
-    "keep_region": "[]", "fix_region": "{}", "io": "keep", "out_of_range": "protect", "opset": "auto", "assume": "{}",
+    **usual_settings(),
     "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "", "accumulate": "", "tile": "",
 }  # fmt: skip
 
@@ -70,9 +71,12 @@ def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str
     return Step(VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options))
 
 
-def name_content(given: "str | os.PathLike[str] | Policy | Target | None", read: Policy | Target) -> str:
+def name_content(given: object, read: Policy | Target) -> str:
     """Name a policy or target: a preset by its name alone, any other by its name and a digest of what it says."""
-    if given is None or (isinstance(given, str) and not given.endswith(".toml")):
+    if isinstance(read, Policy) and read.function is not None:
+        return f"{read.name} (a function)"
+    kind = "policy" if isinstance(read, Policy) else "target"
+    if given is None or (isinstance(given, str) and not given.endswith(".toml") and is_built_in(kind, given)):
         return read.name
     digest = hashlib.sha256(_spell(read).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{read.name} ({digest})"
@@ -124,8 +128,7 @@ def record_plan(
     """Tell what a plan says that was replayed: what the conversion told that it is from, unless edited."""
     nodes = _in_order(graph, order)
     places = {node.name: place for place, node in enumerate(nodes)}
-    name = dict(plan.settings).get("strategy")
-    strategy = strategies().get(name or "", Strategy)
+    strategy = _find_strategy(dict(plan.settings).get("strategy", ""))
     follows = getattr(strategy, "because", "as the plan says")
     rows: dict[Row, int] = {}
     codes = []
@@ -137,6 +140,14 @@ def record_plan(
         casts=tuple(node.name for node in told_casts(graph)), follows=follows, leaves=strategy.leaves,
         rows=tuple(rows), runs=count_runs(codes),
     )  # fmt: skip
+
+
+def _find_strategy(name: str) -> Strategy | type[Strategy]:
+    """The strategy of a plan; where it is not here, what every strategy says of itself."""
+    try:
+        return find_strategy(name)
+    except InputError:
+        return Strategy
 
 
 def _row_of(entry: PlannedNode, place: int, places: Mapping[str, int], leaves: tuple[str, str]) -> Row:

@@ -10,6 +10,7 @@ from mezzo.errors import InputError
 from mezzo.graph import Graph, Kind
 from mezzo.ops import known_operators, op_facts
 from mezzo.policy import Missing, Policy, Verdict
+from mezzo.policy_function import ask
 from mezzo.selectors import ByRegion, Site, Tier
 
 _NAMES_SHOWN = 3
@@ -32,7 +33,7 @@ def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DTyp
         return selected
     columns = graph.columns
     by_signature = [
-        [rule for rule in rules if rule.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), low)]
+        [rule for rule in rules if rule.fires((s.dialect, s.op), op_facts(s.dialect).get(s.op), low, policy.formats)]
         for s in columns.signatures
     ]
     kinds = columns.is_kind(Kind.OP, Kind.TIE) if tier > Tier.ATTRIBUTE else columns.is_kind(Kind.OP)
@@ -45,6 +46,20 @@ def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DTyp
                 selected.add(id(rule))
                 break
     return selected
+
+
+def apply_function(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType) -> None:
+    """Ask the policy's function of every operator that computes floats. What it answers beats all rules.
+
+    Raises InputError: it fails, or answers what is no verdict.
+    """
+    if policy.function is None:
+        return
+    for number in np.flatnonzero(graph.columns.is_kind(Kind.OP)).tolist():
+        node = graph.nodes[number]
+        verdict = None if node.signature.dtype is None else ask(policy, Site(graph, node), low)
+        if verdict is not None:
+            verdicts[number] = verdict
 
 
 def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[str]:

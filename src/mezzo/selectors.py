@@ -32,6 +32,21 @@ class Site:
     graph: Graph
     node: Node
 
+    @property
+    def name(self) -> str:
+        """The node's path of scopes and its name, as plans have it."""
+        return self.node.name
+
+    @property
+    def op(self) -> str:
+        """The operator: "Softmax"."""
+        return self.node.op
+
+    @property
+    def dialect(self) -> str:
+        """Where the operator is from: "onnx", "com.microsoft"."""
+        return self.node.signature.dialect
+
     def attribute(self, name: str) -> object:
         """The effective value: as written, else the operator's default; None where it has neither."""
         written = self.node.attributes.get(name)

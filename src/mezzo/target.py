@@ -1,15 +1,15 @@
 """What a runtime or device can run, and what things cost there. Rows are data; a target is one file.
 
-A target says what it cannot run in one of two ways, and may use both: by refusals, single rows for a runtime that runs
-nearly everything, and by a listing, all that runs in a dtype, for a runtime with a list of kernels. An operator that a
-listing does not name is refused.
+A target names the formats that it speaks of; in any other it runs nothing. In those it says what it cannot run in one
+of two ways, and may use both: by refusals, single rows for a runtime that runs nearly everything, and by a listing, all
+that runs in a dtype, for a runtime with a list of kernels. An operator that a listing does not name is refused.
 """
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from mezzo.dtypes import DType
+from mezzo.dtypes import HALF_FORMATS, DType
 
 EVERY_VERSION = (1, 1_000)
 
@@ -102,7 +102,8 @@ class Gain:
 
 @dataclass(frozen=True)
 class Target:
-    """Rows of one runtime. What is neither refused nor missing in a listing runs.
+    """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
+    `formats`, and those that have a listing.
 
     `max_opset` is the newest opset the runtime loads, None if it loads all. `notes` are for users of every dtype.
     """
@@ -115,11 +116,18 @@ class Target:
     notes: tuple[str, ...] = ()
     listings: tuple[Listing, ...] = ()
     gains: tuple[Gain, ...] = ()
+    formats: frozenset[DType] = HALF_FORMATS
+
+    def speaks_of(self, dtype: DType) -> bool:
+        """Whether the table says anything of what runs in a format."""
+        return dtype in self.formats or any(listing.dtype is dtype for listing in self.listings)
 
     def refusal(
         self, dialect: str, op: str, version: int, attributes: Mapping[str, object], dtype: DType
     ) -> Refusal | None:
         """The row that refuses an operator in a dtype; None where it runs."""
+        if not self.speaks_of(dtype):
+            return Refusal(dialect, op, f"its table says nothing of {dtype}", self.name, frozenset({dtype}))
         for row in self._refusals_of.get((dialect, op), ()):
             if row.refuses(version, attributes, dtype):
                 return row
@@ -142,7 +150,7 @@ class Target:
         is_unlisted = any(listing.dtype is dtype for listing in self.listings) and not self._lists(
             dtype, dialect, op, version
         )
-        return is_unlisted or (dialect, op) in self._refusals_of
+        return is_unlisted or (dialect, op) in self._refusals_of or not self.speaks_of(dtype)
 
     def gain(self, dtype: DType) -> Gain | None:
         """What is known of the speed of a dtype; None where nothing is."""

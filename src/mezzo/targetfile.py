@@ -30,7 +30,7 @@ from mezzo.tomlfile import (
     read_whole,
 )
 
-_HEAD = {"name", "summary", "base", "max_opset", "notes", "costs", "refuse", "run", "gain"}
+_HEAD = {"name", "summary", "base", "max_opset", "notes", "formats", "costs", "refuse", "run", "gain"}
 _REFUSE = {"op", "format", "because", "source", "versions", "attribute"}
 _RUN = {"ops", "format", "because", "source"}
 _GAIN = {"format", "faster", "because", "source"}
@@ -90,6 +90,9 @@ def _read_head(where: str, document: Mapping[str, object], made: Target) -> Targ
         made = replace(made, summary=read_text(where, document, "summary"))
     if "max_opset" in document:
         made = replace(made, max_opset=_at_least_one(where, document, "max_opset"))
+    if "formats" in document:
+        words = read_texts(where, "formats", document["formats"])
+        made = replace(made, formats=frozenset(_dtype(where, word, "formats") for word in words))
     if "notes" in document:
         made = replace(made, notes=read_texts(where, "notes", document["notes"]))
     return made
@@ -207,5 +210,5 @@ def _split_dialect(op: str) -> tuple[str, str]:
     return dialect or _ONNX, name
 
 
-def _dtype(where: str, word: str) -> DType:
-    return LOW_DTYPES[choose(where, "format", word, LOW_DTYPES)]
+def _dtype(where: str, word: str, key: str = "format") -> DType:
+    return LOW_DTYPES[choose(where, key, word, LOW_DTYPES)]

@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import re
 from dataclasses import replace
-from types import MappingProxyType
 
 import pytest
 
@@ -22,8 +21,7 @@ def table(monkeypatch):
     """Put another table in the place of onnxruntime-cpu's."""
 
     def put(target: Target) -> None:
-        tables = MappingProxyType({**discovery.targets(), target.name: target})
-        monkeypatch.setattr(discovery, "targets", lambda: tables)
+        monkeypatch.setattr(discovery, "target", {**discovery.targets(), target.name: target}.__getitem__)
 
     return put
 

@@ -26,7 +26,8 @@ from mezzo.numerics.costs import (
     predict_ns,
     table_weights,
 )
-from mezzo.options import Options, Request, read_options
+from mezzo.options import Options, read_options
+from mezzo.request import Request
 from mezzo.strategy import Problem, casts_of
 
 CHAIN = """<ir_version: 9, opset_import: ["": 17]>

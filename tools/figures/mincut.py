@@ -18,8 +18,9 @@ from svg import CUT, GREY, HIGH, INK, LOW, Drawing
 from mezzo.conversion import judge_model
 from mezzo.discovery import strategies
 from mezzo.graph import Kind
-from mezzo.options import Request, read_options
+from mezzo.options import read_options
 from mezzo.pipeline import open_source
+from mezzo.request import Request
 from mezzo.strategy import Choice, Problem, casts_of, cost
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "min-cut.svg"

@@ -12,21 +12,21 @@ RUNS = ("emulated", "native")
 
 
 def list_policies() -> list[str]:
-    from mezzo.discovery import policies
+    from mezzo.discovery import names
 
-    return sorted(policies())
+    return list(names("policy"))
 
 
 def list_strategies() -> list[str]:
-    from mezzo.discovery import strategies
+    from mezzo.discovery import names
 
-    return sorted(strategies())
+    return list(names("strategy"))
 
 
 def list_targets() -> list[str]:
-    from mezzo.discovery import targets
+    from mezzo.discovery import names
 
-    return sorted(targets())
+    return list(names("target"))
 
 
 def complete_policy(incomplete: str) -> list[str]:

@@ -21,7 +21,7 @@ def doctor(as_json: AsJson = False) -> None:
     from mezzo.packages import PACKAGES
     from mezzo.report.doctor import describe_diagnosis, report_diagnosis
 
-    targets = discovery.targets()
+    targets = discovery.built_in_targets()
     with Patience() as progress:
         diagnosis = examine(sorted(targets), progress)
     if as_json:

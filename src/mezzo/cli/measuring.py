@@ -34,7 +34,7 @@ BatchSize = Annotated[
 Metric = Annotated[
     str | None,
     typer.Option("--metric", metavar="MODULE:FUNCTION", help="Your own score, of (outputs, labels) by name; larger is "
-                 "better.", rich_help_panel=PANEL),
+                 "better. Or the name of one that a package adds.", rich_help_panel=PANEL),
 ]  # fmt: skip
 MaxDrop = Annotated[
     str | None,

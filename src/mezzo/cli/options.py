@@ -4,7 +4,7 @@ import functools
 import inspect
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -162,15 +162,21 @@ class Options:
 
     def words(self) -> list[str]:
         """The words that give these options again, shortest form: what has its default is left out."""
-        words: list[str] = []
-        for name in ("to", "policy", "strategy", "target", "out_of_range", "opset"):
-            value = getattr(self, name)
-            if value != getattr(Options(), name):
-                words += [f"--{name.replace('_', '-')}", shlex.quote(str(value))]
-        for name in ("include", "exclude", "keep_region", "fix_region", "io", "assume"):
-            for value in getattr(self, name):
-                words += [f"--{name.replace('_', '-')}", shlex.quote(value)]
-        return words + (["--trust-external-paths"] if self.trust_external_paths else [])
+        single: list[str] = []
+        repeated: list[str] = []
+        flags: list[str] = []
+        for option in fields(self):
+            value, word = getattr(self, option.name), f"--{option.name.replace('_', '-')}"
+            match value:
+                case _ if value == option.default or option.name == "named":
+                    continue
+                case bool():
+                    flags.append(word)
+                case tuple():
+                    repeated += [part for one in value for part in (word, shlex.quote(one))]
+                case _:
+                    single += [word, shlex.quote(str(value))]
+        return [*single, *repeated, *flags]
 
 
 def _read_io(words: tuple[str, ...]) -> str | dict[str, str]:

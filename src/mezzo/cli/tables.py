@@ -2,14 +2,14 @@
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from mezzo.cli.completing import complete_operator
-from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.console import output_layout, print_document, print_error, print_report
 from mezzo.cli.options import AsJson, Options, with_options
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
 from mezzo.errors import InputError
@@ -17,6 +17,9 @@ from mezzo.facts import OpFacts
 
 if TYPE_CHECKING:
     from mezzo.comparison import StrategyRow
+    from mezzo.discovery import Table
+
+T = TypeVar("T")
 
 
 def policies(as_json: AsJson = False) -> None:
@@ -25,12 +28,15 @@ def policies(as_json: AsJson = False) -> None:
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_policies
 
-    found = [policy for _, policy in sorted(discovery.policies().items())]
+    found = discovery.policies()
+    listed = [found[name] for name in sorted(found)]
     if as_json:
-        print_document(document("policies", {"policies": [spell(policy) for policy in found]}))
-        return
-    layout = output_layout()
-    print_report(report_policies(layout, found), layout)
+        rows = [spell(policy) for policy in listed]
+        print_document(document("policies", {"policies": _with_origins(found, rows), "broken": list(found.broken)}))
+    else:
+        layout = output_layout()
+        print_report(report_policies(layout, listed, found.origins), layout)
+    _tell_broken(found)
 
 
 @with_options
@@ -60,12 +66,15 @@ def strategies(
             print_report(report_strategy_rows(layout, str(model), rows), layout)
             tell_report(report)
         return
-    found = {name: strategy.summary for name, strategy in sorted(discovery.strategies().items())}
+    found = discovery.strategies()
     if as_json:
-        listed = [{"name": name, "summary": summary} for name, summary in found.items()]
-        print_document(document("strategies", {"strategies": listed}))
-        return
-    print_report(report_strategies(layout, found), layout)
+        listed = [{"name": name, "summary": found[name].summary} for name in sorted(found)]
+        content = {"strategies": _with_origins(found, listed), "broken": list(found.broken)}
+        print_document(document("strategies", content))
+    else:
+        summaries = {name: found[name].summary for name in sorted(found)}
+        print_report(report_strategies(layout, summaries, found.origins), layout)
+    _tell_broken(found)
 
 
 def _try_strategies(model: Path, options: Options, report: Path | None) -> "tuple[StrategyRow, ...]":
@@ -98,12 +107,27 @@ def targets(as_json: AsJson = False) -> None:
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_targets
 
-    found = [target for _, target in sorted(discovery.targets().items())]
+    found = discovery.targets()
+    listed = [found[name] for name in sorted(found)]
     if as_json:
-        print_document(document("targets", {"targets": [spell(target) for target in found]}))
-        return
-    layout = output_layout()
-    print_report(report_targets(layout, found), layout)
+        rows = [spell(target) for target in listed]
+        print_document(document("targets", {"targets": _with_origins(found, rows), "broken": list(found.broken)}))
+    else:
+        layout = output_layout()
+        print_report(report_targets(layout, listed, found.origins), layout)
+    _tell_broken(found)
+
+
+def _with_origins(table: "Table[T]", rows: Sequence[object]) -> list[dict[str, object]]:
+    """Spelled rows, each with where it comes from."""
+    spelled = map(_as_mapping, rows)
+    return [{**row, "origin": str(table.origins[str(row["name"])])} for row in spelled]
+
+
+def _tell_broken(table: "Table[T]") -> None:
+    """Name what a package declares and cannot be used; the rest is listed without it."""
+    for line in table.broken:
+        print_error(line)
 
 
 def ops(

@@ -20,15 +20,14 @@ from mezzo.folders.ties import Ports, TypedTie, dtypes_in, find_ties
 from mezzo.frontends.onnx.folder import low_weights, ports_of
 from mezzo.frontends.onnx.model import OnnxModel, open_model
 from mezzo.ops import op_facts
-from mezzo.options import IO, Request, read_options
+from mezzo.options import read_options
 from mezzo.pipeline import Converted, Progress, convert_opened
 from mezzo.places import check_destination
+from mezzo.request import IO, PolicyLike, Request, TargetLike
 
 if TYPE_CHECKING:
     from mezzo.folders.data import FolderData
     from mezzo.numerics.datasets import Data
-    from mezzo.policy import Policy
-    from mezzo.target import Target
 
 _LFS = b"version https://git-lfs"
 
@@ -68,9 +67,9 @@ def convert_folder(
     *,
     layout: str = "beside",
     to: str = "fp16",
-    policy: "str | os.PathLike[str] | Policy" = "balanced",
+    policy: PolicyLike = "balanced",
     strategy: str = "mincut",
-    target: "str | os.PathLike[str] | Target | None" = None,
+    target: TargetLike = None,
     include: Sequence[str] = (),
     exclude: Sequence[str] = (),
     keep_region: Sequence[str] = (),

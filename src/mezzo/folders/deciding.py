@@ -10,9 +10,10 @@ from mezzo.folders.ties import Ports, Tie, dtypes_in, find_ties, low_outputs
 from mezzo.frontends.onnx.folder import ports_of
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.graph import Graph, Kind
-from mezzo.options import IO, Request, read_options
+from mezzo.options import read_options
 from mezzo.planner import matcher
 from mezzo.recalling import recall
+from mezzo.request import IO, Request
 from mezzo.rules import nodes_in
 
 Open = Callable[[str], OnnxModel]  # by name in the folder

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from mezzo.errors import InputError
 from mezzo.numerics.measures import Interval, MetricResult
 from mezzo.numerics.statistics import weighted_mean
+from mezzo.plugins import entries
 
 Floats = npt.NDArray[np.float64]
 # Gets outputs and labels by name and returns one score per sample, or one for all; larger is better.
@@ -73,10 +74,15 @@ def name_metric(metric: str | Metric) -> str:
 
 
 def load_metric(text: str | Metric) -> Metric:
-    """Find 'module:function'; modules of the current folder count. Raises InputError: there is none, or it fails."""
+    """Find 'module:function', modules of the current folder included, or a metric that a package adds, by its name.
+
+    Raises InputError: there is none, or it fails.
+    """
     if not isinstance(text, str):
         return text
     module, _, path = text.partition(":")
+    if ":" not in text:
+        return _find_added(text)
     if not module or not path:
         raise InputError(f"metric is {text!r}; write module:function, such as scores:accuracy for scores.py")
     try:
@@ -88,6 +94,24 @@ def load_metric(text: str | Metric) -> Metric:
         raise InputError(f"metric {text!r} cannot be imported: {_say(error)}; write module:function") from error
     if not callable(found):
         raise InputError(f"metric {text!r} is a {type(found).__name__}, wanted a function of (outputs, labels)")
+    metric: Metric = found
+    return metric
+
+
+def _find_added(name: str) -> Metric:
+    """The metric of a name that an installed package adds as "mezzo.metrics"."""
+    added = [entry for entry in entries("metric") if entry.name == name]
+    if not added:
+        names = ", ".join(sorted({entry.name for entry in entries("metric")}))
+        known = f", or choose one of {names}" if names else ""
+        raise InputError(f"metric is {name!r}; write module:function, such as scores:accuracy for scores.py{known}")
+    if len(added) > 1:
+        raise InputError(
+            f"metric {name!r} is taken twice, by {added[0].origin} and by {added[1].origin}; write module:function"
+        )
+    found: Any = added[0].load()
+    if not callable(found):
+        raise added[0].fault(f"it is a {type(found).__name__}, wanted a function of (outputs, labels)")
     metric: Metric = found
     return metric
 

@@ -1,10 +1,10 @@
 """The default: work that gains goes low, what may overflow or lose its meaning stays FP32."""
 
-from mezzo.dtypes import DType
+from mezzo.dtypes import narrow_formats
 from mezzo.facts import Cost, Risk
 from mezzo.policy import GRANTED, Category, Lifting, Policy, rule
 
-_F16 = (DType.FLOAT16,)
+_NARROW = narrow_formats()
 
 POLICY = Policy(
     name="balanced",
@@ -45,7 +45,7 @@ POLICY = Policy(
             Category.DENY,
             "exp(12) passes f16's 65504",
             risks=(Risk.EXPONENTIAL,),
-            formats=_F16,
+            formats=_NARROW,
             lifting=Lifting.BY_RANGES,
         ),
         rule(
@@ -53,7 +53,7 @@ POLICY = Policy(
             Category.DENY,
             "256 squared passes f16's 65504",
             risks=(Risk.SUM_OF_SQUARES,),
-            formats=_F16,
+            formats=_NARROW,
             lifting=Lifting.BY_RANGES,
         ),
         rule(
@@ -61,7 +61,7 @@ POLICY = Policy(
             Category.DENY,
             "sums over an axis grow with its length",
             risks=(Risk.SUM,),
-            formats=_F16,
+            formats=_NARROW,
             lifting=Lifting.BY_RANGES,
         ),
         rule(
@@ -69,7 +69,7 @@ POLICY = Policy(
             Category.DENY,
             "grows without bound near zero",
             risks=(Risk.RECIPROCAL,),
-            formats=_F16,
+            formats=_NARROW,
             lifting=Lifting.BY_RANGES,
         ),
         rule(

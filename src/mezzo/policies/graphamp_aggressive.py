@@ -7,7 +7,7 @@ attention. It names no lists, and knows BF16 alone: what passes FP16's range sta
 """
 
 from mezzo import oplists
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import HIGH, DType, narrow_formats
 from mezzo.oplists import names
 from mezzo.policy import GRANTED, Category, Policy, rule
 
@@ -62,7 +62,7 @@ POLICY = Policy(
             output=HIGH,
         ),
         rule("inferset", Category.INFER, "takes the precision that its readers want", ops=_INFERSET),
-        rule("denyset", Category.DENY, "may pass f16's 65504", ops=_GROWS, formats=(DType.FLOAT16,)),
+        rule("denyset", Category.DENY, "may pass f16's 65504", ops=_GROWS, formats=narrow_formats()),
         rule("denyset", Category.DENY, _LOSES, ops=_DENYSET),
     ),
     findings=frozenset(),

@@ -6,8 +6,9 @@ from typing import Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.dtypes import LOW_DTYPES
+from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.facts import OpFacts
+from mezzo.plugins import Origin
 from mezzo.policy import Policy, Rule
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean, format_size, join_some
@@ -15,11 +16,12 @@ from mezzo.structure import structure_rules
 from mezzo.target import EVERY_VERSION, Listing, Refusal, Target
 
 Row = tuple[str, OpFacts]  # dialect and facts
+Origins = Mapping[str, Origin]  # by name
 _DETAILED = 3
 _OPS_SHOWN = 4
 
 
-def report_policies(layout: Layout, policies: Iterable[Policy]) -> list[RenderableType]:
+def report_policies(layout: Layout, policies: Iterable[Policy], origins: Origins) -> list[RenderableType]:
     """Lay out each preset with its rules in order."""
     lines: list[RenderableType] = []
     for policy in policies:
@@ -32,7 +34,8 @@ def report_policies(layout: Layout, policies: Iterable[Policy]) -> list[Renderab
         table.add_row(Text("otherwise", style="cyan"), other, "the rest", "no rule above speaks of the operator")
         names = [rule.name for rule in structure_rules()] if policy.findings is None else policy.findings
         found = ", ".join(sorted(names)) or "none"
-        lines += [heading(policy.name), indented(policy.summary), blank(), table]
+        lines += [heading(policy.name), indented(policy.summary)]
+        lines += [indented(clean(str(origins[policy.name])), style="dim"), blank(), table]
         lines += [blank(), indented(f"and keeps high what these structure rules find: {found}"), blank()]
     return lines[:-1]
 
@@ -44,11 +47,11 @@ def _spell_subject(rule: Rule) -> str:
     return ", ".join([*words, *map(str, rule.where)]) or "everything"
 
 
-def report_strategies(layout: Layout, strategies: Mapping[str, str]) -> list[RenderableType]:
+def report_strategies(layout: Layout, strategies: Mapping[str, str], origins: Origins) -> list[RenderableType]:
     """Lay out each strategy's name and summary."""
-    table = layout.make_table("strategy", "how it decides", fixed=("strategy",))
+    table = layout.make_table("strategy", "how it decides", "from", fixed=("strategy",))
     for name, summary in strategies.items():
-        table.add_row(Text(name, style="cyan"), summary)
+        table.add_row(Text(name, style="cyan"), summary, clean(str(origins[name])))
     return [table]
 
 
@@ -85,12 +88,14 @@ def report_strategy_rows(layout: Layout, model: str, rows: Iterable[StrategyRow]
     return [heading(f"strategies on {clean(model)}"), blank(), table, blank(), indented(told, style="dim")]
 
 
-def report_targets(layout: Layout, targets: Iterable[Target]) -> list[RenderableType]:
+def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) -> list[RenderableType]:
     """Lay out each target: what it refuses, all that it runs in a dtype where it has a listing, and what that gains."""
     lines: list[RenderableType] = []
     for target in targets:
         newest = "any opset" if target.max_opset is None else f"opsets up to {target.max_opset}"
-        lines += [heading(target.name), indented(f"{target.summary}; {newest}")]
+        formats = ", ".join(str(dtype) for dtype in DType if target.speaks_of(dtype))
+        lines += [heading(target.name), indented(f"{target.summary}; {newest}; in {formats or 'no format'}")]
+        lines += [indented(clean(str(origins[target.name])), style="dim")]
         lines += [indented(f"note: {note}", style="dim") for note in target.notes]
         if target.gains:
             table = layout.make_table("speed", "gains", "why", "needs", "source", fixed=("speed", "gains"))

@@ -15,6 +15,7 @@ from mezzo.report.figures import spell_count, spell_data
 from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Command, Layout, blank, heading, indented, report_unknown
 from mezzo.report.names import clean, format_size, join_some, spell_precision
+from mezzo.request import usual_settings
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
@@ -23,16 +24,7 @@ _NAMES_SHOWN = 3
 _REASONS_SHOWN = 2
 _DATA_RULES = "data-"  # how the rules start that protect nodes for what data showed
 # Settings that go without saying.
-_UNSAID = {
-    ("include", "[]"),
-    ("exclude", "[]"),
-    ("keep_region", "[]"),
-    ("fix_region", "{}"),
-    ("assume", "{}"),
-    ("io", "keep"),
-    ("out_of_range", "protect"),
-    ("opset", "auto"),
-}
+_UNSAID = {(name, usual) for name, usual in usual_settings().items() if usual is not None}
 
 
 def report_conversion(

@@ -1,5 +1,10 @@
 """No runtime in particular: what the ONNX schema allows."""
 
+from mezzo.dtypes import DType
 from mezzo.target import Target
 
-TARGET = Target("any", "what the dialect's schema allows, no runtime in particular")
+TARGET = Target(
+    "any",
+    "what the dialect's schema allows, no runtime in particular",
+    formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+)

@@ -33,6 +33,7 @@ TARGET = Target(
              reduction=frozenset({"add", "mul", "max", "min"})),
     ),
     max_opset=26,
+    formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     listings=(
         Listing(
             DType.BFLOAT16,

@@ -54,6 +54,7 @@ TARGET = Target(
     summary="what ONNX Runtime's WebGPU provider has kernels for, in a browser; tried in Node.js, not probed here",
     refusals=_FAILS,
     max_opset=26,
+    formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     notes=("On a device without the WebGPU feature shader-f16 an FP16 model does not run on WebGPU.",),
     listings=(
         Listing(

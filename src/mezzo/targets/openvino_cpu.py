@@ -41,6 +41,7 @@ TARGET = Target(
         Refusal("onnx", "RandomUniformLike", "takes FP32 bounds for FP32 results only", _SOURCE, since=_SINCE),
         Refusal("com.microsoft", "QuickGelu", "multiplies its low input with an FP32 constant", _SOURCE, since=_SINCE),
     ),
+    formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     notes=("Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all, whatever the file says.",),
     gains=(
         Gain(

@@ -41,6 +41,7 @@ TARGET = Target(
         ),
     ),
     max_opset=24,
+    formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     listings=(
         Listing(
             DType.FLOAT16,

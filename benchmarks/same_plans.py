@@ -1,0 +1,182 @@
+"""Says whether two checkouts of mezzo plan alike: a digest of the plan file per model, format, policy and strategy.
+
+    PYTHONPATH=BEFORE/src python benchmarks/same_plans.py --write out/before.txt
+    PYTHONPATH=AFTER/src python benchmarks/same_plans.py --against out/before.txt
+
+Run it from one place, so that both see the same models. Each policy is taken with min-cut and each strategy with
+`balanced`; `--every-pair` takes all of them together, `--way '* mincut'` those that a glob matches. A model that is
+refused has a digest of the message. `--files` takes a digest of the converted model too. `--against` prints what
+differs and ends with 1 if anything does; `--show golden/casts/already_low fp16 balanced mincut` prints that one plan,
+to lay beside the other checkout's.
+"""
+
+import argparse
+import fnmatch
+import hashlib
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import onnx
+import onnx.parser
+from suites import architectures, operators
+
+import mezzo
+from mezzo.discovery import policies, strategies
+from mezzo.planfile import to_json
+
+_GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"
+_FORMATS = ("fp16", "bf16")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a model is planned."""
+
+    to: str
+    policy: str
+    strategy: str
+
+    def __str__(self) -> str:
+        return f"{self.to} {self.policy} {self.strategy}"
+
+    def plan(self, model: onnx.ModelProto) -> str:
+        """The plan file, or the message of the refusal."""
+        try:
+            return to_json(mezzo.plan(model, to=self.to, policy=self.policy, strategy=self.strategy))
+        except mezzo.MezzoError as error:
+            return f"{type(error).__name__}: {error}\n"
+
+    def convert(self, model: onnx.ModelProto) -> bytes:
+        """The file that a conversion writes, or the message of the refusal."""
+        try:
+            converted = mezzo.convert(model, to=self.to, policy=self.policy, strategy=self.strategy)
+        except mezzo.MezzoError as error:
+            return f"{type(error).__name__}: {error}\n".encode()
+        return converted.model.SerializeToString(deterministic=True)
+
+
+def every_way(is_every_pair: bool, pattern: str) -> tuple[Way, ...]:
+    """The ways that are tried, in order: those whose "format policy strategy" the glob matches."""
+    names = sorted(policies()), sorted(strategies())
+    pairs = (
+        list(product(*names))
+        if is_every_pair
+        else [
+            *((policy, "mincut") for policy in names[0]),
+            *(("balanced", name) for name in names[1] if name != "mincut"),
+        ]
+    )
+    ways = (Way(to, policy, strategy) for to in _FORMATS for policy, strategy in pairs)
+    return tuple(way for way in ways if fnmatch.fnmatchcase(str(way), pattern))
+
+
+def golden() -> Iterator[tuple[str, onnx.ModelProto]]:
+    """The models of the golden cases, whatever options the cases give."""
+    for path in sorted(_GOLDEN.glob("*/*.txt")):
+        text = path.read_text(encoding="utf-8").partition("--- before\n")[2].partition("\n--- ")[0]
+        yield f"golden/{path.relative_to(_GOLDEN).with_suffix('').as_posix()}", onnx.parser.parse_model(text)
+
+
+def models_of(suites: Sequence[str], cache: Path) -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Models by name, suite by suite."""
+    for suite in suites:
+        match suite:
+            case "golden":
+                yield from golden()
+            case "operators":
+                yield from ((f"operators/{case.name}", case.model) for case in operators())
+            case _:
+                yield from ((f"architectures/{case.name}", case.model) for case in architectures(cache))
+
+
+def digest(data: bytes) -> str:
+    """A name for bytes."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def digest_model(name: str, data: bytes, ways: Sequence[Way], takes_files: bool) -> dict[str, str]:
+    """The digests of a model by "model, format, policy, strategy"."""
+    warnings.filterwarnings("ignore")
+    model = onnx.ModelProto.FromString(data)
+    found = {}
+    for way in ways:
+        plan = digest(way.plan(model).encode("utf-8", "surrogatepass"))
+        found[f"{name} {way}"] = f"{plan} {digest(way.convert(model))}" if takes_files else plan
+    return found
+
+
+def digest_all(options: argparse.Namespace) -> dict[str, str]:
+    """The digests of every model, in order; tells how far it is."""
+    ways, found = every_way(options.every_pair, options.way), dict[str, str]()
+    with ProcessPoolExecutor(options.jobs) as pool:
+        jobs = [
+            (name, pool.submit(digest_model, name, model.SerializeToString(), ways, options.files))
+            for name, model in models_of(options.suite, options.cache)
+        ]
+        for done, (name, job) in enumerate(jobs, 1):
+            found |= job.result()
+            if done % 100 == 0 or done == len(jobs):
+                print(f"{done} of {len(jobs)} models, {name}", file=sys.stderr)
+    return found
+
+
+def _is_asked(key: str, options: argparse.Namespace) -> bool:
+    name, _, way = key.partition(" ")
+    return name.partition("/")[0] in options.suite and fnmatch.fnmatchcase(way, options.way)
+
+
+def compare(now: dict[str, str], options: argparse.Namespace) -> bool:
+    """Print what differs from a file written before, in what both were asked for; says whether all is alike."""
+    lines = options.against.read_text(encoding="utf-8").splitlines()
+    then = {key: value for key, value in (line.split(": ", 1) for line in lines) if _is_asked(key, options)}
+    changed = [key for key in then.keys() & now.keys() if then[key] != now[key]]
+    for key in sorted(changed):
+        print(f"differs: {key}")
+    lost, new = sorted(then.keys() - now.keys()), sorted(now.keys() - then.keys())
+    for word, keys in (("only before", lost), ("only now", new)):
+        for key in keys[:10]:
+            print(f"{word}: {key}")
+    both = len(then.keys() & now.keys())
+    print(f"{both} plans in both, {len(changed)} differ; {len(lost)} only before, {len(new)} only now")
+    return not (changed or lost or new)
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print the plan file of one line."""
+    name, to, policy, strategy = options.show
+    model = next(model for found, model in models_of([name.partition("/")[0]], options.cache) if found == name)
+    print(Way(to, policy, strategy).plan(model), end="")
+
+
+def main() -> int:
+    """Plan everything, write or compare."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--suite", nargs="+", choices=("golden", "operators", "architectures"),
+                        default=["golden", "operators", "architectures"])  # fmt: skip
+    parser.add_argument("--cache", type=Path, default=Path("out/architectures"), help="folder of architectures.py")
+    parser.add_argument("--every-pair", action="store_true", help="every policy with every strategy")
+    parser.add_argument("--way", default="*", metavar="GLOB", help="only ways that match, such as 'fp16 * mincut'")
+    parser.add_argument("--files", action="store_true", help="take a digest of converted models too")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--write", type=Path, help="write the digests here")
+    parser.add_argument("--against", type=Path, help="compare with digests written before")
+    parser.add_argument("--show", nargs=4, metavar=("MODEL", "FORMAT", "POLICY", "STRATEGY"), help="print one plan")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    if options.show:
+        show(options)
+        return 0
+    now = digest_all(options)
+    if options.write:
+        options.write.parent.mkdir(parents=True, exist_ok=True)
+        options.write.write_text("".join(f"{key}: {value}\n" for key, value in now.items()), encoding="utf-8")
+    return 0 if options.against is None or compare(now, options) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""What ACME's NPU runs. mezzo finds it by the entry points in pyproject.toml."""

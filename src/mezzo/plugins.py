@@ -1,0 +1,142 @@
+"""What other packages add: targets, policies, strategies and metrics, by entry points. Their metadata alone is read:
+nothing of theirs is imported before somebody asks for it.
+
+An entry point leads to an object, "acme_npu:TARGET", or to a TOML file of the package, "acme_npu:npu.toml".
+"""
+
+import importlib
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from mezzo.errors import InputError
+
+# The group of entry points of each kind of plug-in.
+GROUPS = {
+    "target": "mezzo.targets",
+    "policy": "mezzo.policies",
+    "strategy": "mezzo.strategies",
+    "metric": "mezzo.metrics",
+}
+_PLACE = re.compile(r"(?P<module>[\w.]+)\s*:\s*(?P<path>[\w.\-/]+)\s*(\[.*\])?")
+_FILE = ".toml"
+_MAX_BYTES = 1 << 20
+_LONGEST_FAULT = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a plug-in comes from. `package` is None for what comes with mezzo; `place` is the object or the file."""
+
+    package: str | None = None
+    version: str = ""
+    place: str = ""
+
+    def __str__(self) -> str:
+        return "built in" if self.package is None else f"{self.package} {self.version} ({self.place})"
+
+
+BUILT_IN = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A plug-in that an installed package declares, not imported yet."""
+
+    kind: str
+    name: str
+    origin: Origin
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r} of {self.origin}"
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a TOML file of its package, not an object."""
+        return self.origin.place.endswith(_FILE)
+
+    def load(self) -> object:
+        """The object. Raises InputError: it cannot be had, and why."""
+        module, path = self._split()
+        try:
+            found: object = importlib.import_module(module)
+            for name in path.split("."):
+                found = getattr(found, name)
+        except (Exception, SystemExit) as error:  # whatever a package does when it is imported
+            raise self.fault(_say(error)) from error
+        return found
+
+    def read_text(self) -> str:
+        """The text of the file. Raises InputError: it cannot be read, and why."""
+        from importlib.resources import files
+
+        module, path = self._split()
+        try:
+            data = files(module).joinpath(path).read_bytes()
+            if len(data) > _MAX_BYTES:
+                raise ValueError(f"{path} is larger than {_MAX_BYTES} bytes")
+            return data.decode().replace("\r\n", "\n").replace("\r", "\n")
+        except (Exception, SystemExit) as error:
+            raise self.fault(_say(error)) from error
+
+    def fault(self, because: str) -> InputError:
+        """The error of a plug-in that cannot be used."""
+        return InputError(f"{self} cannot be used: {because}; mend or uninstall {self.origin.package}")
+
+    def _split(self) -> tuple[str, str]:
+        found = _PLACE.fullmatch(self.origin.place)
+        if found is None:
+            raise self.fault(f"{self.origin.place!r} is no place; write module:object, or package:file.toml")
+        return found["module"], found["path"]
+
+
+def entries(kind: str) -> tuple[Entry, ...]:
+    """What the installed packages declare of one kind, by name."""
+    return tuple(entry for entry in _read_packages(_stamp_path()) if entry.kind == kind)
+
+
+def _stamp_path() -> tuple[tuple[str, int], ...]:
+    """The places where packages are installed, and when each last changed."""
+    stamps = []
+    for place in sys.path:
+        try:
+            stamps.append((place, os.stat(place or ".").st_mtime_ns))
+        except OSError:  # no such place
+            continue
+    return tuple(stamps)
+
+
+@lru_cache(maxsize=1)
+def _read_packages(stamps: tuple[tuple[str, int], ...]) -> tuple[Entry, ...]:
+    """Read what every package declares. One that is found in two places counts where it is found first."""
+    # Late: reading metadata takes longer than everything else a command's start needs.
+    from importlib.metadata import distributions
+
+    by_package: dict[str, tuple[Entry, ...]] = {}
+    for distribution in distributions():
+        # Most packages have nothing of ours, and reading the name of one takes its whole metadata.
+        text = distribution.read_text("entry_points.txt") or ""
+        if any(group in text for group in GROUPS.values()):
+            told = {key: distribution.metadata[key] for key in distribution.metadata}
+            name, version = told.get("Name", "a package without a name"), told.get("Version", "without a version")
+            by_package.setdefault(re.sub(r"[-_.]+", "-", name).lower(), tuple(_read_entries(text, name, version)))
+    found = (entry for declared in by_package.values() for entry in declared)
+    return tuple(sorted(found, key=lambda entry: (entry.name, str(entry.origin))))
+
+
+def _read_entries(text: str, package: str, version: str) -> Iterator[Entry]:
+    """The lines "name = place" under our groups."""
+    kinds, section = {group: kind for kind, group in GROUPS.items()}, ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]").strip()
+        elif line and not line.startswith(("#", ";")) and section in kinds:
+            name, _, place = (part.strip() for part in line.partition("="))
+            yield Entry(kinds[section], name, Origin(package, version, place))
+
+
+def _say(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:_LONGEST_FAULT]

@@ -1,0 +1,170 @@
+"""Every option of a conversion is one field of a request, and no place that speaks of options forgets one."""
+
+import inspect
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+import mezzo
+from mezzo import pipeline
+from mezzo.cli import options as cli
+from mezzo.folders import converting
+from mezzo.pipeline import PlanOptions
+from mezzo.recording import describe_step
+from mezzo.report.text import settings_line
+from mezzo.request import Request, Scope, about, options_about, settings_of, usual_settings
+
+MODEL = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[2,4] x) => (float[2,2] y)
+<float[4,2] w = {1,2,3,4,5,6,7,8}>
+{
+   [mm] h = MatMul(x, w)
+   [sm] y = Softmax<axis=-1>(h)
+}
+"""
+# For each option another value than its default, as Python and as the command line spell it. A new option needs a line.
+SAMPLES: Mapping[str, tuple[object, tuple[str, ...] | str | None]] = {
+    "to": ("bf16", "bf16"),
+    "policy": ("aggressive", "aggressive"),
+    "strategy": ("forward", "forward"),
+    "target": ("any", "any"),
+    "include": (("sm",), ("sm",)),
+    "exclude": (("mm",), ("mm",)),
+    "keep_region": (("mm",), ("mm",)),
+    "fix_region": ({"mm": "fp32"}, ("mm=fp32",)),
+    "io": ({"y": "fp32"}, ("y=fp32",)),
+    "out_of_range": ("clamp", "clamp"),
+    "opset": ("keep", "keep"),
+    "assume": ({"x": "0..1"}, ("x=0..1",)),
+    "provenance": (False, None),  # the other way round there: --no-provenance
+}
+NAMES = [option.name for option in fields(Request)]
+SETTINGS = list(usual_settings())
+each_option = pytest.mark.parametrize("name", NAMES)
+each_setting = pytest.mark.parametrize("name", SETTINGS)
+
+
+class Asked(Exception):
+    """Ends a verb where it has made its request."""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], Request]:
+    """Run a verb as far as its request, and give that."""
+
+    def stop(**given: object) -> None:
+        raise Asked(Request(**given))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(pipeline, "Request", stop)
+    monkeypatch.setattr(converting, "Request", stop)
+
+    def run(verb: Callable[[], object]) -> Request:
+        with pytest.raises(Asked) as caught:
+            verb()
+        request = caught.value.args[0]
+        assert isinstance(request, Request)
+        return request
+
+    return run
+
+
+def model() -> onnx.ModelProto:
+    return onnx.parser.parse_model(MODEL)
+
+
+def test_samples_are_of_every_option_and_differ_from_the_default() -> None:
+    assert list(SAMPLES) == NAMES
+    assert all(value != getattr(Request(), name) for name, (value, _) in SAMPLES.items())
+
+
+@each_option
+def test_verbs_hand_every_option_on(
+    name: str, asked: Callable[[Callable[[], object]], Request], tmp_path: Path
+) -> None:
+    value = SAMPLES[name][0]
+    given = {name: value}
+    verbs: list[Callable[[], object]] = [
+        lambda: mezzo.convert(model(), **given),  # type: ignore[arg-type]
+        lambda: mezzo.convert_folder(tmp_path, **given),  # type: ignore[arg-type]
+    ]
+    if name != "provenance":  # of a file, which these do not write
+        verbs.append(lambda: mezzo.plan(model(), **given))  # type: ignore[arg-type]
+        verbs.append(lambda: mezzo.compare_strategies(model(), **given))  # type: ignore[arg-type]
+        assert name in PlanOptions.__annotations__
+    for verb in verbs:
+        request = asked(verb)
+        assert getattr(request, name) == value
+        assert {o for o in NAMES if getattr(request, o) != getattr(Request(), o)} == {name}
+
+
+@each_option
+def test_command_line_has_every_option_with_help_and_hands_it_on(name: str) -> None:
+    value, words = SAMPLES[name]
+    if words is None:
+        assert "provenance" in inspect.signature(mezzo.tune).parameters and cli.NoProvenance
+        return
+    parameter = inspect.signature(cli.decide).parameters[name]
+    (about_it,) = parameter.annotation.__metadata__
+    assert about_it.help
+    options = cli.decide(**{name: list(words) if isinstance(words, tuple) else words})
+    assert getattr(options, name) == words
+    assert options.to_library()[name] == value  # type: ignore[literal-required]
+    spelled = f"--{name.replace('_', '-')}"
+    assert options.words() == [spelled, shlex.quote(words if isinstance(words, str) else words[0])]
+
+
+def test_follow_up_commands_repeat_everything_in_one_order() -> None:
+    given = {name: words for name, (_, words) in SAMPLES.items() if words is not None}
+    words = cli.Options(**given, trust_external_paths=True).words()  # type: ignore[arg-type]
+    assert [word for word in words if word.startswith("--")] == [
+        "--to", "--policy", "--strategy", "--target", "--out-of-range", "--opset", "--include", "--exclude",
+        "--keep-region", "--fix-region", "--io", "--assume", "--trust-external-paths",
+    ]  # fmt: skip
+    assert cli.Options().words() == []
+
+
+@each_setting
+def test_plan_metadata_and_reports_tell_every_option(name: str) -> None:
+    plan = mezzo.plan(model(), **{name: SAMPLES[name][0]})  # type: ignore[arg-type]
+    usual = dict(mezzo.plan(model()).settings)
+    assert list(usual) == SETTINGS
+    told = dict(plan.settings)
+    assert {option for option in SETTINGS if told[option] != usual[option]} - {"target"} == {name} - {"target"}
+    assert name in dict(describe_step(plan.settings, {}).options)
+    assert f"{name.replace('_', '-')} " in settings_line(plan).plain
+
+
+@each_setting
+def test_replay_forgets_no_option(name: str, tmp_path: Path) -> None:
+    value = SAMPLES[name][0]
+    usual, other = mezzo.plan(model()), mezzo.plan(model(), **{name: value})  # type: ignore[arg-type]
+    word = name.replace("_", "-")
+    with pytest.raises(mezzo.InputError, match=rf"^--{word} .* contradicts the plan, which was made with"):
+        mezzo.convert(model(), plan=usual, **{name: value})  # type: ignore[arg-type]
+    mezzo.convert(model(), plan=other, **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", options_about(Scope.EVERY_NODE))
+def test_model_is_decided_anew_where_an_option_about_every_node_is_another(name: str) -> None:
+    converted = mezzo.convert(model()).model
+    plan = mezzo.plan(converted, **{name: SAMPLES[name][0]})  # type: ignore[arg-type]
+    assert any(f"--{name.replace('_', '-')} " in note and "asks for something else" in note for note in plan.notes)
+
+
+def test_new_option_is_one_field() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class More(Request):
+        levels: tuple[str, ...] = field(default=(), metadata=about(Scope.EVERY_NODE))
+        hurry: str = field(default="no", metadata=about(Scope.OTHER, is_said=True))
+        colour: str = field(default="red", metadata=about(Scope.OTHER, is_setting=False))
+
+    told = dict(settings_of(More(levels=("int8", "bf16"), hurry="yes", colour="blue")))
+    assert (told["levels"], told["hurry"], "colour" in told) == ('["int8", "bf16"]', "yes", False)
+    assert usual_settings(More).items() >= {"levels": "[]", "hurry": None}.items()
+    assert "levels" in options_about(Scope.EVERY_NODE, More)
