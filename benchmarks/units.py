@@ -58,7 +58,7 @@ def judge(result: Result, name: str, model: onnx.ModelProto) -> None:
     """Compare the two on one model."""
     try:
         groups = _READERS[result.target](model)
-    except Exception as error:  # any of the runtime's own
+    except Exception as error:  # noqa: BLE001  any of the runtime's own
         result.refused += 1
         print(f"{name}: {result.target} refuses it: {str(error)[:100]}", file=sys.stderr)
         return

@@ -113,7 +113,9 @@ def groups_of_openvino(model: onnx.ModelProto) -> list[Group]:
     import openvino
 
     core = openvino.Core()
-    compiled = core.compile_model(core.read_model(model.SerializeToString()), "CPU", {"EXECUTION_MODE_HINT": "ACCURACY"})
+    compiled = core.compile_model(
+        core.read_model(model.SerializeToString()), "CPU", {"EXECUTION_MODE_HINT": "ACCURACY"}
+    )
     kernels = _Kernels(model, compiled.get_runtime_model())
     return [group for group in kernels.groups() if len(group.nodes) > 1]
 

@@ -115,6 +115,7 @@ class Target:
     notes: tuple[str, ...] = ()
     listings: tuple[Listing, ...] = ()
     gains: tuple[Gain, ...] = ()
+    fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
 
     def refusal(
         self, dialect: str, op: str, version: int, attributes: Mapping[str, object], dtype: DType

@@ -113,7 +113,7 @@ def _silu(view: View, gate: Node) -> Iterator[Composite]:
 
 
 def _inner(view: View, core: Node, value: int) -> tuple[list[float], set[int]] | None:
-    """The numbers and operators between a value and an operator that reads a polynomial of it; None if it reads more."""
+    """The numbers and operators between a value and one that reads a polynomial of it; None if it reads more."""
     numbers: list[float] = []
     nodes: set[int] = set()
     pending = [(core, operand) for operand in range(len(core.inputs))]

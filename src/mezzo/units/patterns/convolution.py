@@ -77,7 +77,7 @@ PATTERNS = (
                     (_FOLD, _RESIDUAL, Stage(activations=_RELU)),
                     seeds=_is_conv,
                 ),
-                source="documentation, Graph Optimizations (Conv Activation, Conv Add, Conv Mul, Conv BatchNorm fusion)",
+                source="documentation, Graph Optimizations (Conv Activation, Add, Mul, BatchNorm fusion)",
                 since=_ORT,
             ),
             Kernel(

@@ -37,7 +37,7 @@ def _is_gemm(view: View, node: Node) -> bool:
 
 
 def _is_flat(view: View, node: Node) -> bool:
-    """A product that ONNX Runtime turns into a Gemm: rows by a matrix, of a shape known in full unless they are flat."""
+    """A product that ONNX Runtime makes a Gemm: rows by a matrix, of a shape known in full unless they are flat."""
     left, right = view.shape(node, 0), view.shape(node, 1)
     if view.op(node) != "MatMul" or left is None or right is None or len(right) != 2 or len(left) < 2:
         return False
