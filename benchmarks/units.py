@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for example in count.examples[:8]:
                 console.print(f"  {pattern}: {example}", markup=False)
     if given.json is not None:
-        document = {"environment": describe_environment(), "results": [_spell(result) for result in results]}
+        document = {"environment": describe_environment("mezzo"), "results": [_spell(result) for result in results]}
         given.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
     return 0
 

@@ -25,6 +25,8 @@ _FUSED = frozenset(
 )
 _SUM_OPERAND = 3  # of ONNX Runtime's blocked convolution
 _PASSING = frozenset({"Reorder", "Reshape", "Convert", "Transpose", "Squeeze", "Unsqueeze"})
+_NORMS = frozenset({"MVN", "NormalizeL2", "RMS"})
+_TAKES_IN_BEFORE = _NORMS | {"MatMul", "Subgraph"}
 _TAKES_IN = frozenset({"Convolution", "Deconvolution", "Eltwise", "FullyConnected", "MatMul", "MVN", "RMS", "Subgraph"})
 
 
@@ -57,7 +59,17 @@ def groups_of_onnxruntime(model: onnx.ModelProto) -> list[Group]:
             groups.append(Group("Gemm" if node.op_type == "Reshape" else node.op_type, frozenset(nodes)))
     if any(node.op_type == "Conv" for node in model.graph.node):
         groups = _with_sums(groups, _optimize(model, levels.ORT_ENABLE_ALL), model)
-    return [group for group in groups if len(group.nodes) > 1]
+    return _without_folded(groups, model)
+
+
+def _without_folded(groups: Iterable[Group], model: onnx.ModelProto) -> list[Group]:
+    """Groups of several nodes, without those that work on constants alone: those run before the model does."""
+    fixed = {tensor.name for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" or (node.input and all(name in fixed for name in node.input if name)):
+            fixed.update(node.output)
+    kept = (Group(group.kernel, group.nodes - fixed) for group in groups)
+    return [group for group in kept if len(group.nodes) > 1]
 
 
 def _optimize(model: onnx.ModelProto, level: Any) -> onnx.ModelProto:
@@ -117,7 +129,7 @@ def groups_of_openvino(model: onnx.ModelProto) -> list[Group]:
         core.read_model(model.SerializeToString()), "CPU", {"EXECUTION_MODE_HINT": "ACCURACY"}
     )
     kernels = _Kernels(model, compiled.get_runtime_model())
-    return [group for group in kernels.groups() if len(group.nodes) > 1]
+    return _without_folded(kernels.groups(), model)
 
 
 class _Kernels:
@@ -168,6 +180,10 @@ class _Kernels:
         """The kernel of a node without a name: one without a name between its neighbours, else the one before it."""
         before = [self._kernel_of[name] for name in map(self._key_of, node.input) if name in self._kernel_of]
         behind = set(self._kernels_behind(node))
+        around = sorted(behind & set(before))
+        taken_in = [kernel for kernel in sorted(behind) if self._types[kernel] in _TAKES_IN_BEFORE]
+        if around or (taken_in and (node.op_type == "Transpose" or self._types[taken_in[0]] in _NORMS)):
+            return around[0] if around else taken_in[0]
         for kernel in before:
             reached, unnamed = self._reach(kernel)
             if unnamed & self._leading_to(behind):

@@ -22,8 +22,8 @@ from mezzo.cli.tune import tune
 from mezzo.cli.version import print_versions
 
 _COMMANDS = (
-    convert, compare, tune, ranges, sensitivity, plan, explain, diff, show, partition, policies, strategies, targets, ops, probe,
-    doctor,
+    convert, compare, tune, ranges, sensitivity, plan, explain, diff, show, partition, policies, strategies, targets,
+    ops, probe, doctor,
 )  # fmt: skip
 
 

@@ -18,12 +18,16 @@ _SLOPE = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, slots=True)
 class Composite:
-    """An activation in small operators: what it is of, its nodes, and the node that gives its result."""
+    """An activation in small operators: what it is of, its nodes, and the node that gives its result.
+
+    `divides`: the input is divided by a number on the way to the Erf or Tanh, which some runtimes insist on.
+    """
 
     name: str
     value: int
     nodes: frozenset[int]
     end: Node
+    divides: bool = False
 
 
 def composites(view: View) -> tuple[Composite, ...]:
@@ -95,7 +99,9 @@ def _gelu(view: View, core: Node) -> Iterator[Composite]:
         return
     nodes |= below
     if not any(view.escapes(view.graph.nodes[node], nodes) for node in nodes - {end.id}):
-        yield Composite("gelu-erf" if view.op(core) == "Erf" else "gelu-tanh", value, frozenset(nodes), end)
+        name = "gelu-erf" if view.op(core) == "Erf" else "gelu-tanh"
+        divides = any(view.function(view.graph.nodes[node]) is Function.DIVIDE for node in below)
+        yield Composite(name, value, frozenset(nodes), end, divides)
 
 
 def _silu(view: View, gate: Node) -> Iterator[Composite]:

@@ -135,6 +135,14 @@ class View:
         value = node.inputs[operand] if operand < len(node.inputs) else None
         return None if value is None else self.graph.shapes.get(value)
 
+    @cached_property
+    def has_fixed_inputs(self) -> bool:
+        """Whether the model's inputs have shapes without unknown dimensions: runtimes then know all that follows."""
+        graph = self.graph
+        inputs = [node for node in graph.nodes if node.kind is Kind.INPUT and node.scope == 0]
+        shapes = [graph.shapes.get(value) for node in inputs for value in node.outputs if value is not None]
+        return all(shape is not None and None not in shape for shape in shapes)
+
     def integers(self, node: Node, name: str) -> tuple[int, ...]:
         """A list of integers that a node has as an attribute; empty where it has none."""
         held = node.attributes.get(name)

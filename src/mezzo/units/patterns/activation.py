@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from mezzo.facts import Function
 from mezzo.graph import Node
-from mezzo.units.composites import composites_at
+from mezzo.units.composites import Composite, composites_at
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Kernel, Pattern
 from mezzo.units.view import View
@@ -15,16 +14,28 @@ _EXTENDED = "optimized graphs at level EXTENDED ({})"
 _DOCUMENT = "documentation, Graph Optimizations ({})"
 
 
-def _composite(*names: str) -> Match:
-    """The nodes of an activation, sought from the node that gives its result."""
+_UNFUSED_ADD = 13  # the version of Add that ONNX Runtime's fusion of a bias passes over
+
+
+def _composite(*names: str, needs_division: bool = False) -> Match:
+    """The nodes of an activation, sought from the node that gives its result.
+
+    `needs_division`: GELU with erf counts only where its input is divided by the root of two, not multiplied.
+    """
 
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         found = composites_at(view).get(seed.id)
         if found is None or found.name not in names or not view.is_float(seed):
             return None
+        if needs_division and not _divides(found):
+            return None
         return [view.graph.nodes[node] for node in sorted(found.nodes)]
 
     return match
+
+
+def _divides(found: Composite) -> bool:
+    return found.divides or found.name != "gelu-erf"
 
 
 def _biased(*names: str) -> Match:
@@ -32,7 +43,7 @@ def _biased(*names: str) -> Match:
 
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         found = composites_at(view).get(seed.id)
-        if found is not None and found.name in names:
+        if found is not None and found.name in names and _divides(found):
             nodes, value = found.nodes, found.value
         elif view.op(seed) == "Gelu" and seed.inputs and seed.inputs[0] is not None:
             nodes, value = frozenset({seed.id}), view.origin(seed.inputs[0])
@@ -49,7 +60,7 @@ def _biased(*names: str) -> Match:
 
 def _adds_channels(view: View, node: Node) -> bool:
     """A sum with a vector that is constant."""
-    if view.function(node) is not Function.ADD or not view.is_float(node):
+    if view.op(node) != "Add" or not view.is_float(node) or node.signature.version == _UNFUSED_ADD:
         return False
     return any(
         view.is_constant(value) and len(view.shape(node, operand) or ()) == 1
@@ -75,7 +86,7 @@ PATTERNS = (
         name="gelu",
         summary="GELU written out, with erf or with tanh",
         kernels=(
-            *_kernels(41, _composite("gelu-erf", "gelu-tanh"), "Gelu, FastGelu", "GELU fusion"),
+            *_kernels(41, _composite("gelu-erf", "gelu-tanh", needs_division=True), "Gelu, FastGelu", "GELU fusion"),
             Kernel(
                 target="tensorrt",
                 order=40,

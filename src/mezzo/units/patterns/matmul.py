@@ -39,9 +39,11 @@ def _is_gemm(view: View, node: Node) -> bool:
 def _is_flat(view: View, node: Node) -> bool:
     """A product that ONNX Runtime makes a Gemm: rows by a matrix, of a shape known in full unless they are flat."""
     left, right = view.shape(node, 0), view.shape(node, 1)
-    if view.op(node) != "MatMul" or left is None or right is None or len(right) != 2 or len(left) < 2:
+    if view.op(node) != "MatMul" or right is None or len(right) != 2 or None in right:
         return False
-    return None not in right and (len(left) == 2 or None not in left)
+    if left is None:
+        return view.has_fixed_inputs
+    return len(left) == 2 or (len(left) > 2 and (view.has_fixed_inputs or None not in left))
 
 
 def _adds_bias(view: View, node: Node, last: Node) -> bool:

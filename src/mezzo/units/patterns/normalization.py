@@ -27,8 +27,11 @@ class Norm:
     is_centred: bool
 
 
-def _norm_of(view: View, root: Node, free: Free) -> Norm | None:
-    """The norm around a root: mean, difference, squares, their mean, epsilon, root, quotient, scale, shift."""
+def _norm_of(view: View, root: Node, free: Free, *, by_division: bool = True) -> Norm | None:
+    """The norm around a root: mean, difference, squares, their mean, epsilon, root, quotient, scale, shift.
+
+    `by_division`: the root is divided by, not its reciprocal taken.
+    """
     if view.function(root) not in (Function.SQRT, Function.RSQRT) or not view.is_float(root):
         return None
     shifted = view.maker(root, 0)
@@ -50,6 +53,8 @@ def _norm_of(view: View, root: Node, free: Free) -> Norm | None:
         nodes += [centred, mean]
     end = _quotient(view, root, base, nodes)
     if end is None:
+        return None
+    if by_division and any(view.function(node) in (Function.RECIPROCAL, Function.RSQRT) for node in nodes):
         return None
     end = _affine(view, end, nodes, free, takes_shift=is_centred)
     value = centred.inputs[0] if is_centred else base
@@ -128,9 +133,9 @@ def _affine(view: View, end: Node, nodes: list[Node], free: Free, *, takes_shift
     return end
 
 
-def _written_out(*, is_centred: bool, needs_scale: bool) -> Match:
+def _written_out(*, is_centred: bool, needs_scale: bool, by_division: bool) -> Match:
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-        norm = _norm_of(view, seed, free)
+        norm = _norm_of(view, seed, free, by_division=by_division)
         if norm is None or norm.is_centred is not is_centred:
             return None
         is_scaled = view.function(norm.end) is (Function.ADD if is_centred else Function.MULTIPLY) and any(
@@ -173,7 +178,7 @@ def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
 
 
 def _adds_rows(view: View, node: Node) -> bool:
-    """A sum of two activations of three axes and one shape, as far as it is known."""
+    """A sum of two activations of three axes and one shape, known in full."""
     if view.function(node) is not Function.ADD or not view.is_float(node):
         return False
     if any(value is None or view.is_constant(value) for value in node.inputs):
@@ -181,7 +186,8 @@ def _adds_rows(view: View, node: Node) -> bool:
     left, right = view.shape(node, 0), view.shape(node, 1)
     if left is None or right is None or not len(left) == len(right) == _RANK_OF_SKIP:
         return False
-    return all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
+    is_known = view.has_fixed_inputs or None not in (*left, *right)
+    return is_known and all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
 
 
 def _kernel(target: str, order: int, match: Match, source: str, since: str, *, least: int = 2) -> Kernel:
@@ -190,8 +196,8 @@ def _kernel(target: str, order: int, match: Match, source: str, since: str, *, l
     )
 
 
-_LAYER_NORM = _written_out(is_centred=True, needs_scale=True)
-_RMS_NORM = _written_out(is_centred=False, needs_scale=True)
+_LAYER_NORM = _written_out(is_centred=True, needs_scale=True, by_division=True)
+_RMS_NORM = _written_out(is_centred=False, needs_scale=True, by_division=True)
 _DOCUMENT = "documentation, Graph Optimizations ({})"
 _MVN = "runtime graphs: {} in place of the operators"
 
@@ -213,7 +219,7 @@ PATTERNS = (
             _kernel(
                 "openvino-cpu",
                 10,
-                _written_out(is_centred=True, needs_scale=False),
+                _written_out(is_centred=True, needs_scale=False, by_division=False),
                 _MVN.format("MVN"),
                 _OPENVINO,
             ),
@@ -225,7 +231,13 @@ PATTERNS = (
         kernels=(
             _kernel("onnxruntime-cpu", 45, _RMS_NORM, _EXTENDED.format("SimplifiedLayerNormalization"), _ORT),
             _kernel("onnxruntime-cuda", 45, _RMS_NORM, _DOCUMENT.format("Simplified Layer Normalization fusion"), _ORT),
-            _kernel("openvino-cpu", 11, _RMS_NORM, _MVN.format("RMS"), _OPENVINO),
+            _kernel(
+                "openvino-cpu",
+                11,
+                _written_out(is_centred=False, needs_scale=True, by_division=False),
+                _MVN.format("RMS"),
+                _OPENVINO,
+            ),
         ),
     ),
     Pattern(
