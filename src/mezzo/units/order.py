@@ -109,7 +109,8 @@ class Circles:
         return min(levels), max(levels)
 
     def _exits(self, inside: set[int]) -> int:
-        return sum(any(reader not in inside for reader in self._readers(node)) for node in inside)
+        """How many nodes hand something out, or lead on to no other node of the unit: with one, all lead to it."""
+        return sum(not readers or not inside.issuperset(readers) for readers in map(self._readers, inside))
 
     def _readers(self, node: int) -> Sequence[int]:
         """Nodes that read what a node makes, later ones: a tie that stands before its body ends a turn, no path."""
