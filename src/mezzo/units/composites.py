@@ -20,14 +20,15 @@ _SLOPE = math.sqrt(2 / math.pi)
 class Composite:
     """An activation in small operators: what it is of, its nodes, and the node that gives its result.
 
-    `divides`: the input is divided by a number on the way to the Erf or Tanh, which some runtimes insist on.
+    `is_usual`: in the spelling that every fusion knows: the input of an Erf is divided by a number, not multiplied, and
+    half is taken of the input or of the whole, not of the sum.
     """
 
     name: str
     value: int
     nodes: frozenset[int]
     end: Node
-    divides: bool = False
+    is_usual: bool = True
 
 
 def composites(view: View) -> tuple[Composite, ...]:
@@ -73,7 +74,7 @@ def _gelu(view: View, core: Node) -> Iterator[Composite]:
     if shifted is None or view.function(shifted) is not Function.ADD or _other_number(view, shifted, core) != 1.0:
         return
     nodes, end, value = {core.id, shifted.id}, shifted, None
-    is_halved = False
+    is_halved = halves_sum = False
     while value is None or not is_halved:
         product = view.sole_reader(end)
         if product is None or view.function(product) not in _PRODUCTS:
@@ -86,6 +87,7 @@ def _gelu(view: View, core: Node) -> Iterator[Composite]:
                 is_halved = True
         elif number is not None and math.isclose(number, 0.5, rel_tol=_CLOSE) and not is_halved:
             is_halved = True
+            halves_sum = value is None
         else:
             return
         nodes.add(product.id)
@@ -101,7 +103,8 @@ def _gelu(view: View, core: Node) -> Iterator[Composite]:
     if not any(view.escapes(view.graph.nodes[node], nodes) for node in nodes - {end.id}):
         name = "gelu-erf" if view.op(core) == "Erf" else "gelu-tanh"
         divides = any(view.function(view.graph.nodes[node]) is Function.DIVIDE for node in below)
-        yield Composite(name, value, frozenset(nodes), end, divides)
+        is_usual = view.op(core) == "Tanh" or (divides and not halves_sum)
+        yield Composite(name, value, frozenset(nodes), end, is_usual)
 
 
 def _silu(view: View, gate: Node) -> Iterator[Composite]:

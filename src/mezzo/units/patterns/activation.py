@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mezzo.graph import Node
-from mezzo.units.composites import Composite, composites_at
+from mezzo.units.composites import composites_at
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Kernel, Pattern
 from mezzo.units.view import View
@@ -17,25 +17,21 @@ _DOCUMENT = "documentation, Graph Optimizations ({})"
 _UNFUSED_ADD = 13  # the version of Add that ONNX Runtime's fusion of a bias passes over
 
 
-def _composite(*names: str, needs_division: bool = False) -> Match:
+def _composite(*names: str, must_be_usual: bool = False) -> Match:
     """The nodes of an activation, sought from the node that gives its result.
 
-    `needs_division`: GELU with erf counts only where its input is divided by the root of two, not multiplied.
+    `must_be_usual`: only the spelling that every fusion knows counts.
     """
 
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         found = composites_at(view).get(seed.id)
         if found is None or found.name not in names or not view.is_float(seed):
             return None
-        if needs_division and not _divides(found):
+        if must_be_usual and not found.is_usual:
             return None
         return [view.graph.nodes[node] for node in sorted(found.nodes)]
 
     return match
-
-
-def _divides(found: Composite) -> bool:
-    return found.divides or found.name != "gelu-erf"
 
 
 def _biased(*names: str) -> Match:
@@ -43,7 +39,7 @@ def _biased(*names: str) -> Match:
 
     def match(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         found = composites_at(view).get(seed.id)
-        if found is not None and found.name in names and _divides(found):
+        if found is not None and found.name in names and found.is_usual:
             nodes, value = found.nodes, found.value
         elif view.op(seed) == "Gelu" and seed.inputs and seed.inputs[0] is not None:
             nodes, value = frozenset({seed.id}), view.origin(seed.inputs[0])
@@ -86,7 +82,7 @@ PATTERNS = (
         name="gelu",
         summary="GELU written out, with erf or with tanh",
         kernels=(
-            *_kernels(41, _composite("gelu-erf", "gelu-tanh", needs_division=True), "Gelu, FastGelu", "GELU fusion"),
+            *_kernels(41, _composite("gelu-erf", "gelu-tanh", must_be_usual=True), "Gelu, FastGelu", "GELU fusion"),
             Kernel(
                 target="tensorrt",
                 order=40,

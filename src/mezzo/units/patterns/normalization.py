@@ -156,7 +156,7 @@ def _operator(*ops: str) -> Match:
 def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     """A LayerNormalization, in one operator or written out, and the sum of two activations that it normalizes.
 
-    The sum may have other readers: the kernel hands it on too.
+    Nothing else reads the sum: ONNX Runtime's CPU leaves a sum that goes on as a residual alone.
     """
     if view.op(seed) == "LayerNormalization" and view.is_float(seed):
         is_last = seed.attributes.get("axis", -1) in (-1, _RANK_OF_SKIP - 1)
@@ -173,6 +173,9 @@ def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
         return None
     added = view.graph.nodes[view.graph.values[view.origin(value)].producer]
     if added.scope != seed.scope or not free(added.id) or not _adds_rows(view, added):
+        return None
+    inside = {node.id for node in nodes}
+    if any(reader.id not in inside for reader, _ in view.readers(view.origin(value))):
         return None
     return [added, *nodes]
 
