@@ -25,6 +25,8 @@ _FUSED = frozenset(
 )
 _SUM_OPERAND = 3  # of ONNX Runtime's blocked convolution
 _PASSING = frozenset({"Reorder", "Reshape", "Convert", "Transpose", "Squeeze", "Unsqueeze"})
+_LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_LINEAR_KERNELS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul", "Subgraph"})
 _NORMS = frozenset({"MVN", "NormalizeL2", "RMS"})
 _TAKES_IN_BEFORE = _NORMS | {"MatMul", "Subgraph"}
 _TAKES_IN = frozenset({"Convolution", "Deconvolution", "Eltwise", "FullyConnected", "MatMul", "MVN", "RMS", "Subgraph"})
@@ -181,6 +183,9 @@ class _Kernels:
         before = [self._kernel_of[name] for name in map(self._key_of, node.input) if name in self._kernel_of]
         behind = set(self._kernels_behind(node))
         around = sorted(behind & set(before))
+        if node.op_type in _LINEAR:
+            linear = [kernel for kernel in sorted(behind) if self._types[kernel] in _LINEAR_KERNELS]
+            return (around or linear or [None])[0]
         taken_in = [kernel for kernel in sorted(behind) if self._types[kernel] in _TAKES_IN_BEFORE]
         if around or (taken_in and (node.op_type == "Transpose" or self._types[taken_in[0]] in _NORMS)):
             return around[0] if around else taken_in[0]

@@ -82,7 +82,10 @@ class Case:
     def units(self) -> str:
         """Say what the target runs as one kernel."""
         split = mezzo.partition(self.model(), target=self.options.get("target", "onnxruntime-cpu"))
-        lines = [(unit.pattern, unit.nodes) for unit in split.units] + [("alone", split.alone), ("folded", split.folded)]
+        lines = [(unit.pattern, unit.nodes) for unit in split.units] + [
+            ("alone", split.alone),
+            ("folded", split.folded),
+        ]
         return "".join(f"{name}: {' '.join(node.name for node in nodes)}\n" for name, nodes in lines if nodes)
 
     def text(self, expected: dict[str, str]) -> str:

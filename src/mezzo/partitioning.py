@@ -12,7 +12,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.graph import Graph, Kind
 from mezzo.options import chosen_target
-from mezzo.pipeline import Progress, open_source
+from mezzo.pipeline import PlanOptions, Progress, open_source
 from mezzo.places import check_destination
 
 if TYPE_CHECKING:
@@ -138,6 +138,16 @@ def extract(
     reading = model.read(DType.FLOAT16)
     nodes = _find_part(reading.graph, split_graph(reading.graph, chosen), part)
     return _write(model, reading, nodes, dst, overwrite=overwrite)
+
+
+def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> FusedUnit | None:
+    """The unit of a node on the target that a conversion with these options plans for; None where it is in none.
+
+    Errors are those of `partition`.
+    """
+    chosen = chosen_target(options.get("to", "fp16"), options.get("target"))
+    split = partition(src, target=chosen, trust_external_paths=options.get("trust_external_paths", False))
+    return split.unit_of.get(node)
 
 
 def split_graph(graph: Graph, target: "Target") -> "Partition":

@@ -40,6 +40,7 @@ def explain(
     from mezzo import pipeline
     from mezzo.cli.progress import Patience
     from mezzo.options import replay_options
+    from mezzo.partitioning import find_unit
     from mezzo.planfile import load_plan
     from mezzo.report.account import describe_chain
     from mezzo.report.chain import report_chain
@@ -59,6 +60,9 @@ def explain(
         steps = steps_after_asking_a_plan(model, chain[0])
     else:
         steps = steps_after_explanation(model, chain, made.low, options)
-    parts = report_chain(chain, made.low) + report_notes(made.origin)
+    target = dict(made.settings).get("target", "")
+    unit = None if is_saved else find_unit(model, chain[0].name, chosen)
+    precisions = {one.name: one.precision.compute for one in made.nodes}
+    parts = report_chain(chain, made.low, unit, target, precisions) + report_notes(made.origin)
     parts += report_next_steps(steps, "what would change it") if steps else []
     print_report(parts, output_layout())

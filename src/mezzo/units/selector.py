@@ -77,7 +77,10 @@ def shape(match: Match) -> Make:
 
 
 class Tree:
-    """A selector that grows from an end towards the inputs: a maker joins once all who read it are inside."""
+    """A selector that grows from an end towards the inputs: a maker joins once all who read it are inside.
+
+    What computes no floats at all is left: it is arithmetic on shapes.
+    """
 
     def __init__(self, may_join: Callable[[View, Node], bool], view: View, free: Free) -> None:
         self._may_join = may_join
@@ -98,7 +101,7 @@ class Tree:
         return False
 
     def filter(self, nodes: Sequence[Node]) -> Sequence[Node]:
-        return nodes
+        return nodes if any(map(self._view.is_float, nodes)) else ()
 
 
 def tree(may_join: Callable[[View, Node], bool]) -> Make:

@@ -10,6 +10,7 @@ from mezzo.units.view import View
 
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _MOST_BETWEEN = 6  # scales and masks between the first product and the softmax
+_HEADS_FIRST = (0, 2, 1, 3)
 _RANK = 4  # batch, heads, rows, channels
 
 
@@ -71,13 +72,17 @@ def _with_transposes(view: View, seed: Node, free: Free) -> Sequence[Node] | Non
     for product in found[-2:]:
         for operand in range(2):
             made = view.maker(product, operand)
-            is_ours = made is not None and view.op(made) == "Transpose" and view.sole_reader(made) is product
-            if made is not None and is_ours and free(made.id):
+            if made is not None and _swaps_heads(view, made) and view.sole_reader(made) is product and free(made.id):
                 nodes.append(made)
     moved = view.sole_reader(found[-1])
-    if moved is not None and view.op(moved) == "Transpose" and free(moved.id):
+    if moved is not None and _swaps_heads(view, moved) and free(moved.id):
         nodes.append(moved)
     return nodes
+
+
+def _swaps_heads(view: View, node: Node) -> bool:
+    """A transpose between rows by heads and heads by rows; one that turns keys around as well stays out."""
+    return view.op(node) == "Transpose" and view.integers(node, "perm") == _HEADS_FIRST
 
 
 def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
