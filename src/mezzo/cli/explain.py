@@ -53,15 +53,15 @@ def explain(
         chosen.pop("trust_external_paths", None)
         replay_options(chosen, made)
     chain = pipeline.explain(made, node)
+    unit = None if is_saved else find_unit(model, chain[0].name, chosen)
     if as_json:
-        print_document(describe_chain(os.fspath(model), chain))
+        print_document(describe_chain(os.fspath(model), chain, unit))
         return
     if is_saved:
         steps = steps_after_asking_a_plan(model, chain[0])
     else:
         steps = steps_after_explanation(model, chain, made.low, options)
     target = dict(made.settings).get("target", "")
-    unit = None if is_saved else find_unit(model, chain[0].name, chosen)
     precisions = {one.name: one.precision.compute for one in made.nodes}
     parts = report_chain(chain, made.low, unit, target, precisions) + report_notes(made.origin)
     parts += report_next_steps(steps, "what would change it") if steps else []

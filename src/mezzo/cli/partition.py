@@ -1,6 +1,7 @@
 """mezzo partition: how a target splits a model into kernels, and a part of it as a model of its own."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -68,7 +69,8 @@ def partition(
         return
     if part is not None and output is not None:
         if as_json:
-            content = {"model": os.fspath(model), "part": part, "extracted": spell(written)}
+            told = replace(written, path=os.fspath(written.path))  # type: ignore[arg-type]  # JSON has no paths
+            content = {"model": os.fspath(model), "part": part, "extracted": spell(told)}
             print_document(document("extracted", content))
         else:
             print_report(report_extracted(written, part), layout)

@@ -1,6 +1,6 @@
 """A part of a model as a model of its own: its nodes, the weights they read, and typed inputs and outputs."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import onnx
 import onnx.helper
@@ -10,12 +10,10 @@ from mezzo.errors import InputError, ModelError
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.model import Reading
 from mezzo.frontends.onnx.shapes import can_infer
-from mezzo.frontends.onnx.value_types import value_types
 
 _DRAWS = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
-_TENSOR = "tensor("
 
 
 def extract_nodes(reading: Reading, nodes: Collection[int]) -> onnx.ModelProto:
@@ -141,40 +139,38 @@ def _captured(body: onnx.GraphProto) -> Iterator[str]:
 
 
 class _Types:
-    """What the values of a model are: as it states, as ONNX infers, or as the schemas' type variables say."""
+    """What the values of a model are: as it states, or as ONNX infers."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._stated = {info.name: info for info in _infos(_infer(model).graph)}
-        self._model = model
-        self._spelled: Mapping[str, str] | None = None
 
     def port(self, name: str) -> onnx.ValueInfoProto:
-        """An input or output of a part. Raises ModelError: the type of the value is not known."""
+        """An input or output of a part. Raises ModelError: its type, or how many axes it has, is not known."""
         info = self._stated.get(name)
-        if info is not None and info.type.WhichOneof("value") is not None:
-            return onnx.helper.make_value_info(name, info.type)
-        if self._spelled is None:
-            has_functions = bool(self._model.functions)
-            self._spelled = {} if has_functions else value_types(self._model).types
-        word = self._spelled.get(name, "")
-        element = _ELEMENTS.get(word.removeprefix(_TENSOR).removesuffix(")")) if word.startswith(_TENSOR) else None
-        if element is None:
+        if info is None or not _is_full(info.type):
             raise ModelError(
-                f"the type of {name!r}, which the part reads or gives, is not known; take a larger part, or let the "
-                "model state its types"
+                f"the type of {name!r}, which the part reads or gives, is not known, or not how many axes it has; take "
+                "a larger part, or let the model state it"
             )
-        return onnx.helper.make_tensor_value_info(name, element, None)
+        return onnx.helper.make_value_info(name, info.type)
 
 
-# Names of element types as schemas spell them.
-_ELEMENTS = {name.lower(): number for name, number in onnx.TensorProto.DataType.items()}
+def _is_full(kind: onnx.TypeProto) -> bool:
+    """Whether a type says all that an input's has to."""
+    match kind.WhichOneof("value"):
+        case None:
+            return False
+        case "tensor_type":
+            return bool(kind.tensor_type.elem_type) and kind.tensor_type.HasField("shape")
+        case _:
+            return True
 
 
 def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
     if not can_infer(model):
         return model
     try:
-        return onnx.shape_inference.infer_shapes(model)
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except Exception:  # noqa: BLE001  a convenience that fails on models that run; what is stated is left
         return model
 
