@@ -82,7 +82,7 @@ def by_names(graph: Graph, split: Partition) -> set[tuple[str, frozenset[str]]]:
 
 
 @pytest.mark.parametrize("target", _TARGETS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(seed=_SEEDS, size=st.integers(1, 24))
 def test_laws_hold_on_random_models(target: str, seed: int, size: int) -> None:
     graph = graph_of(random_model(random.Random(seed), size), DType.FLOAT16)
@@ -90,7 +90,7 @@ def test_laws_hold_on_random_models(target: str, seed: int, size: int) -> None:
 
 
 @pytest.mark.parametrize("target", _TARGETS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=_SEEDS, size=st.integers(1, 24))
 def test_order_of_nodes_changes_no_unit(target: str, seed: int, size: int) -> None:
     rng = random.Random(seed)
