@@ -92,7 +92,8 @@ def normalizes_batch(view: View, node: Node, last: Node) -> bool:
 
 def adds_residual(view: View, node: Node, last: Node) -> bool:
     """A sum with another value of the same shape, as far as shapes are known; not with itself."""
-    if view.function(node) is not Function.ADD or len(node.inputs) != 2 or view.same(*node.inputs):
+    is_sum = view.function(node) is Function.ADD or view.op(node) == "Sum"
+    if not is_sum or len(node.inputs) != 2 or view.same(*node.inputs):
         return False
     if any(value is None or view.is_constant(value) for value in node.inputs):
         return False
