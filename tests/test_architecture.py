@@ -15,7 +15,7 @@ _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 # What unites the front end with the planner and with numerics: one verb each, and what the verbs share.
 _UNITING = frozenset({"options", "opset_steps", "conversion", "pipeline", "amp_lists", "comparison"}) | {
     "data", "ranging", "comparing", "emulating", "sensing", "goals", "searching", "protecting", "measuring", "tuning",
-    "outlining", "folders", "recording", "recalling", "standards",
+    "outlining", "partitioning", "folders", "recording", "recalling", "standards",
 }  # fmt: skip
 # Lowest first. A component imports itself and lower layers; those of one layer import each other only in `_UNITED`.
 _LAYERS: tuple[frozenset[str], ...] = (
@@ -36,7 +36,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
         }
         | {"grouping", "outline", "alike"}
     ),  # contracts
-    frozenset({"estimates"}),
+    frozenset({"estimates", "units"}),
     frozenset({"ops", "policies", "targets", "structure", "strategies"})
     | {
         "lower",
@@ -59,7 +59,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
 )
 _UNITED = frozenset({0, 1, 7, 8, 10})
 # Folders whose files are many of one kind: no file imports another of them.
-_PLUG_INS = ("ops", "policies", "targets", "strategies", "structure")
+_PLUG_INS = ("ops", "policies", "targets", "strategies", "structure", "units.patterns")
 # Libraries, and where they may be imported. Elsewhere their types may be named, under TYPE_CHECKING.
 _HOMES = {
     "onnx": ("frontends.onnx",),

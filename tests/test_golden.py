@@ -3,7 +3,8 @@
 A case is comment lines that say what rule it guards, options of the conversion as `key: value`, the model as ONNX text
 under `--- before`, and what is expected: the typed text under `--- after`, or the message under `--- error`. Under
 `--- reasons` stands one line per operator, `node: precision rule`, where the reasons are what the case is about;
-under `--- opset` the result's opset. A policy of the case's own stands as TOML under `--- policy`.
+under `--- opset` the result's opset. Under `--- units` stands one line per unit of the target, `pattern: nodes`, then
+the operators alone; such a case converts nothing. A policy of the case's own stands as TOML under `--- policy`.
 
     python tests/test_golden.py --write [PATTERN]
 
@@ -34,7 +35,7 @@ _LISTS = frozenset({"include", "exclude"})
 # ONNX text has no sparse tensors: `sparse: NAME` makes a Constant that holds that weight of the text sparse.
 _OTHERS = frozenset({"assume", "io", "sparse"})
 _KEYS = _TEXTS | _LISTS | _OTHERS
-_EXPECTATIONS = ("after", "reasons", "opset", "error")
+_EXPECTATIONS = ("after", "reasons", "opset", "units", "error")
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ class Case:
 
     def answer(self) -> dict[str, str]:
         """Convert, and give the sections that the case could expect."""
+        if "units" in self.expected:
+            return {"units": self.units()}
         try:
             result = self.convert(self.model())
         except mezzo.MezzoError as error:
@@ -75,6 +78,15 @@ class Case:
         reasons = "".join(f"{node.name}: {spell_precision(node.precision)} {node.rule}\n" for node in ops)
         opset = f"{result.summary.opset_after}\n"
         return {"after": mezzo.show(result.model), "reasons": reasons, "opset": opset}
+
+    def units(self) -> str:
+        """Say what the target runs as one kernel."""
+        split = mezzo.partition(self.model(), target=self.options.get("target", "onnxruntime-cpu"))
+        lines = [(unit.pattern, unit.nodes) for unit in split.units] + [
+            ("alone", split.alone),
+            ("folded", split.folded),
+        ]
+        return "".join(f"{name}: {' '.join(node.name for node in nodes)}\n" for name, nodes in lines if nodes)
 
     def text(self, expected: dict[str, str]) -> str:
         """Spell the file with these expectations."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mezzo.emulating import emulate
     from mezzo.folders.converting import ConvertedFolder, convert_folder
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
+    from mezzo.partitioning import Extracted, FusedUnit, Split, extract, partition
     from mezzo.pipeline import Converted, Summary, convert, explain, plan, show
     from mezzo.planfile import load_plan, save_plan
     from mezzo.plans import Plan
@@ -25,6 +26,8 @@ __all__ = [
     "ContractError",
     "Converted",
     "ConvertedFolder",
+    "Extracted",
+    "FusedUnit",
     "InputError",
     "ListError",
     "Measured",
@@ -34,6 +37,7 @@ __all__ = [
     "Ranges",
     "Ruling",
     "Sensitivity",
+    "Split",
     "Summary",
     "__version__",
     "compare",
@@ -43,7 +47,9 @@ __all__ = [
     "convert_lists",
     "emulate",
     "explain",
+    "extract",
     "load_plan",
+    "partition",
     "plan",
     "ranges",
     "save_plan",
@@ -56,11 +62,14 @@ _HOMES = {
     "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.pipeline",
     "ConvertedFolder": "mezzo.folders.converting",
+    "Extracted": "mezzo.partitioning",
+    "FusedUnit": "mezzo.partitioning",
     "Measured": "mezzo.numerics.measures",
     "Plan": "mezzo.plans",
     "Ranges": "mezzo.numerics.measures",
     "Ruling": "mezzo.numerics.measures",
     "Sensitivity": "mezzo.numerics.measures",
+    "Split": "mezzo.partitioning",
     "Summary": "mezzo.pipeline",
     "compare": "mezzo.comparing",
     "compare_strategies": "mezzo.comparison",
@@ -69,7 +78,9 @@ _HOMES = {
     "convert_lists": "mezzo.amp_lists",
     "emulate": "mezzo.emulating",
     "explain": "mezzo.pipeline",
+    "extract": "mezzo.partitioning",
     "load_plan": "mezzo.planfile",
+    "partition": "mezzo.partitioning",
     "plan": "mezzo.pipeline",
     "ranges": "mezzo.ranging",
     "save_plan": "mezzo.planfile",

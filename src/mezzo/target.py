@@ -117,6 +117,7 @@ class Target:
     listings: tuple[Listing, ...] = ()
     gains: tuple[Gain, ...] = ()
     formats: frozenset[DType] = HALF_FORMATS
+    fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
 
     def speaks_of(self, dtype: DType) -> bool:
         """Whether the table says anything of what runs in a format."""

@@ -60,7 +60,9 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
     made = Target(name, f"read from {name}")
     if "base" in document:
         base = find(read_text(where, document, "base"))
-        made = replace(base, name=name, summary=f"{base.summary}, as {name} has it")
+        made = replace(
+            base, name=name, summary=f"{base.summary}, as {name} has it", fuses_as=base.fuses_as or base.name
+        )
     refusals = tuple(
         row
         for number, entry in enumerate(read_entries(where, document, "refuse"), 1)

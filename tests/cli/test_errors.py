@@ -117,7 +117,8 @@ CASES = [
     (
         ("polices",),
         r"'polices' is no command \(did you mean 'policies'\?\); choose one of convert, compare, tune, ranges, "
-        "sensitivity, plan, explain, diff, show, policies, strategies, targets, ops, probe, doctor; see mezzo --help",
+        "sensitivity, plan, explain, diff, show, partition, policies, strategies, targets, ops, probe, doctor; "
+        "see mezzo --help",
     ),
 ]
 

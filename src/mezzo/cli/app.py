@@ -11,6 +11,7 @@ from mezzo.cli.diff import diff
 from mezzo.cli.doctor import doctor
 from mezzo.cli.examples import TOP_EXAMPLES, examples_of
 from mezzo.cli.explain import explain
+from mezzo.cli.partition import partition
 from mezzo.cli.planning import plan
 from mezzo.cli.probe import probe
 from mezzo.cli.ranges import ranges
@@ -21,8 +22,8 @@ from mezzo.cli.tune import tune
 from mezzo.cli.version import print_versions
 
 _COMMANDS = (
-    convert, compare, tune, ranges, sensitivity, plan, explain, diff, show, policies, strategies, targets, ops, probe,
-    doctor,
+    convert, compare, tune, ranges, sensitivity, plan, explain, diff, show, partition, policies, strategies, targets,
+    ops, probe, doctor,
 )  # fmt: skip
 
 

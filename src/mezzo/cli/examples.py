@@ -79,6 +79,13 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo show model.onnx --grep Softmax", "some lines of it"),
         ("mezzo show model.onnx | grep Softmax", "in a pipe it is plain"),
     ),
+    "partition": (
+        ("mezzo partition model.onnx --target openvino-cpu", "which nodes become one kernel there"),
+        ("mezzo partition model.onnx --nodes", "every operator with its unit"),
+        ("mezzo partition model.onnx --extract 1 -o part.onnx", "the first unit as a model of its own"),
+        ("mezzo partition model.onnx --extract /head/Gemm -o part.onnx", "the unit that holds a node"),
+        ("mezzo partition model.onnx --json", "the same as data"),
+    ),
     "policies": (("mezzo policies", "each preset with its rules in order"),),
     "strategies": (
         ("mezzo strategies", "how each decides"),

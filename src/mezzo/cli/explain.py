@@ -40,6 +40,7 @@ def explain(
     from mezzo import pipeline
     from mezzo.cli.progress import Patience
     from mezzo.options import replay_options
+    from mezzo.partitioning import find_unit
     from mezzo.planfile import load_plan
     from mezzo.report.account import describe_chain
     from mezzo.report.chain import report_chain
@@ -52,13 +53,16 @@ def explain(
         chosen.pop("trust_external_paths", None)
         replay_options(chosen, made)
     chain = pipeline.explain(made, node)
+    unit = None if is_saved else find_unit(model, chain[0].name, chosen)
     if as_json:
-        print_document(describe_chain(os.fspath(model), chain))
+        print_document(describe_chain(os.fspath(model), chain, unit))
         return
     if is_saved:
         steps = steps_after_asking_a_plan(model, chain[0])
     else:
         steps = steps_after_explanation(model, chain, made.low, options)
-    parts = report_chain(chain, made.low) + report_notes(made.origin)
+    target = dict(made.settings).get("target", "")
+    precisions = {one.name: one.precision.compute for one in made.nodes}
+    parts = report_chain(chain, made.low, unit, target, precisions) + report_notes(made.origin)
     parts += report_next_steps(steps, "what would change it") if steps else []
     print_report(parts, output_layout())

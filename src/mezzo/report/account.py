@@ -227,9 +227,10 @@ def _notes(measured: "Measured") -> Iterable[str]:
     return (*measured.notes, *(() if measured.comparison is None else measured.comparison.notes))
 
 
-def describe_chain(model: str, chain: Iterable[PlannedNode]) -> Document:
-    """Tell why a node has its precision: the node, the node that caused it, and so on."""
-    return document("explanation", {"model": model, "chain": [describe_node(node) for node in chain]})
+def describe_chain(model: str, chain: Iterable[PlannedNode], unit: object = None) -> Document:
+    """Tell why a node has its precision: the node, the node that caused it, and so on; and the unit it is in."""
+    content = {"model": model, "chain": [describe_node(node) for node in chain]}
+    return document("explanation", {**content, "unit": spell(unit)})
 
 
 def describe_node(node: PlannedNode) -> Document:

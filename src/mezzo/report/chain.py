@@ -1,6 +1,7 @@
 """The answer to "why does this node have its precision?", in sentences, from the node to the one that caused it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -9,8 +10,9 @@ from mezzo.dtypes import DType
 from mezzo.plans import PlannedNode
 from mezzo.policy import Category
 from mezzo.report.layout import blank, dtype_style, heading, indented
-from mezzo.report.names import clean
+from mezzo.report.names import clean, join_some
 
+_OTHERS_SHOWN = 3
 _KINDS = {
     "op": "{op}",
     "input": "an input of the model",
@@ -22,12 +24,33 @@ _KINDS = {
 _ASSUMED = " Estimated from what inputs are taken to hold, which 'mezzo plan' notes and --assume changes; not measured."
 
 
-def report_chain(chain: Sequence[PlannedNode], low: DType) -> list[RenderableType]:
-    """Lay out the answer: one sentence, then how the precision came about, from the node to the one that caused it."""
+class Unit(Protocol):
+    """What an answer asks of the unit that a node is in."""
+
+    @property
+    def pattern(self) -> str: ...
+    @property
+    def nodes(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def inside(self) -> str: ...
+
+
+def report_chain(
+    chain: Sequence[PlannedNode],
+    low: DType,
+    unit: Unit | None = None,
+    target: str = "",
+    precisions: Mapping[str, DType] | None = None,
+) -> list[RenderableType]:
+    """Lay out the answer: one sentence, then how the precision came about, from the node to the one that caused it.
+
+    `unit`: what `target` runs as one kernel with the node, if anything; `precisions` are those of the plan, by name.
+    """
     node, root = chain[0], chain[-1]
     lines: list[RenderableType] = [
         _answer(node, root),
         *_sums(node, low),
+        *_kernel(node, unit, target, precisions or {}),
         indented(_spell_rule(node, low), style="dim"),
     ]
     if len(chain) > 1:
@@ -107,6 +130,20 @@ def _sums(node: PlannedNode, low: DType) -> list[RenderableType]:
     text = f"Products in {precision.compute}, sums in {precision.accumulate}, result in {precision.output}"
     if precision.output is not low:
         text += f": ONNX gives the operator one type, so its result is rounded to {low} and then cast"
+    return [indented(f"{text}.")]
+
+
+def _kernel(node: PlannedNode, unit: Unit | None, target: str, precisions: Mapping[str, DType]) -> list[RenderableType]:
+    """What a target runs in one kernel with a node, and whether the plan leaves it one type there."""
+    others = [] if unit is None else [name for name, _ in unit.nodes if name != node.name]
+    if unit is None or not others:
+        return []
+    text = f"Inside one kernel with {join_some(others, _OTHERS_SHOWN)} on {clean(target)} (pattern {unit.pattern})"
+    differing = [name for name in others if precisions.get(name, node.precision.compute) is not node.precision.compute]
+    if unit.inside == "fp32":
+        text += ", which computes in FP32 whatever its inputs are"
+    elif differing:
+        text += f"; {join_some(differing, _OTHERS_SHOWN)} in another precision takes it apart"
     return [indented(f"{text}.")]
 
 

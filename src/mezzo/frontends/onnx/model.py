@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from mezzo.dtypes import DType
-from mezzo.errors import InputError, ModelError
+from mezzo.errors import ContractError, InputError, ModelError
 from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.apply import apply
 from mezzo.frontends.onnx.blobs import EXTERNAL
@@ -172,6 +172,12 @@ class OnnxModel:
             return found
         self.leniency = self.standing.note
         return find_fault(model, blobs, self.standing.strictness, may_crash=self._may_crash)
+
+    def check_part(self, model: onnx.ModelProto) -> None:
+        """Raise ContractError where the checker faults a part of the model as a model of its own."""
+        found = self.fault(model)
+        if found is not None:
+            raise ContractError(f"the part would be no valid model: {found}; take a larger part")
 
     def write(self, model: onnx.ModelProto, dst: str | os.PathLike[str], *, overwrite: bool) -> int:
         """Write a result, atomically. Returns its size in bytes, external data included."""

@@ -1,0 +1,1 @@
+"""Fusion patterns, one file per family, found by discovery."""

@@ -1,0 +1,132 @@
+"""Attention in small operators: product, scale, mask, softmax, product, and the transposes at its ends."""
+
+from collections.abc import Sequence
+
+from mezzo.facts import Function
+from mezzo.graph import Node
+from mezzo.units.selector import Free, shape
+from mezzo.units.unit import Kernel, Pattern
+from mezzo.units.view import View
+
+_SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
+_MOST_BETWEEN = 6  # scales and masks between the first product and the softmax
+_HEADS_FIRST = (0, 2, 1, 3)
+_RANK = 4  # batch, heads, rows, channels
+
+
+def _attention(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """All of it around a softmax along the last axis."""
+    if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
+        return None
+    nodes = [seed]
+    scores: Node | None = seed
+    for _ in range(_MOST_BETWEEN):
+        scores = _scores(view, scores, free)
+        if scores is None or view.op(scores) == "MatMul":
+            break
+        nodes.append(scores)
+    weighed = view.sole_reader(seed)
+    if scores is None or view.op(scores) != "MatMul" or weighed is None or not free(weighed.id):
+        return None
+    if view.op(weighed) != "MatMul" or not view.same(weighed.inputs[0], seed.outputs[0]):
+        return None
+    if any(view.is_constant(value) for value in (*scores.inputs, *weighed.inputs)):
+        return None
+    return [*nodes, scores, weighed]
+
+
+def _scores(view: View, reader: Node | None, free: Free) -> Node | None:
+    """What a scale, a mask or the softmax is of: the first operand that only it reads and that is scored or masked."""
+    if reader is None:
+        return None
+    operands = range(1) if view.function(reader) is Function.SOFTMAX else range(len(reader.inputs))
+    for operand in operands:
+        made = view.maker(reader, operand)
+        if made is None or not free(made.id) or view.sole_reader(made) is not reader:
+            continue
+        if view.op(made) == "MatMul" or _scales_or_masks(view, made):
+            return made
+    return None
+
+
+def _scales_or_masks(view: View, node: Node) -> bool:
+    """A product with one number, or a sum with a mask."""
+    function = view.function(node)
+    if function in _SCALING:
+        return any(view.number(node, operand) is not None for operand in range(len(node.inputs)))
+    return function is Function.ADD
+
+
+def _is_along_last(view: View, node: Node) -> bool:
+    axis = node.attributes.get("axis", -1)
+    sizes = view.shape(node, 0)
+    return axis == -1 or (sizes is not None and axis == len(sizes) - 1)
+
+
+def _with_transposes(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """The same with the transposes that bring its operands in and its result out, where nothing else reads them."""
+    found = _attention(view, seed, free)
+    if found is None or len(view.shape(seed, 0) or ()) not in (0, _RANK):
+        return None
+    nodes = list(found)
+    for product in found[-2:]:
+        for operand in range(2):
+            made = view.maker(product, operand)
+            if made is not None and _swaps_heads(view, made) and view.sole_reader(made) is product and free(made.id):
+                nodes.append(made)
+    moved = view.sole_reader(found[-1])
+    if moved is not None and _swaps_heads(view, moved) and free(moved.id):
+        nodes.append(moved)
+    return nodes
+
+
+def _swaps_heads(view: View, node: Node) -> bool:
+    """A transpose between rows by heads and heads by rows; one that turns keys around as well stays out."""
+    return view.op(node) == "Transpose" and view.integers(node, "perm") == _HEADS_FIRST
+
+
+def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """A softmax and the sum before it."""
+    if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
+        return None
+    added = view.maker(seed, 0)
+    if added is None or view.function(added) is not Function.ADD or not free(added.id):
+        return None
+    return [seed, added] if view.sole_reader(added) is seed else None
+
+
+PATTERNS = (
+    Pattern(
+        name="attention",
+        summary="product, scale, mask, softmax, product",
+        kernels=(
+            Kernel(
+                target="openvino-cpu",
+                order=5,
+                make=shape(_with_transposes),
+                source="runtime graphs: one Subgraph from Transpose and MatMul over Softmax to MatMul and Transpose",
+                since="OpenVINO 2026.4.1",
+            ),
+            Kernel(
+                target="tensorrt",
+                order=5,
+                make=shape(_attention),
+                source="documentation, Fused Attention",
+                since="TensorRT 10.15",
+            ),
+        ),
+    ),
+    Pattern(
+        name="bias-softmax",
+        summary="a sum and the softmax of it",
+        kernels=(
+            Kernel(
+                target="onnxruntime-cuda",
+                order=50,
+                make=shape(_masked_softmax),
+                source="kernel BiasSoftmax in docs/OperatorKernels.md",
+                since="ONNX Runtime 1.31.1",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,86 @@
+"""What a partition is made of: units, the patterns that find them, and what a pattern's kernel means on a target."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from mezzo.units.selector import Make
+
+
+class Inside(enum.Enum):
+    """What types the values between a unit's nodes may have at no price."""
+
+    ONE_TYPE = "one type"  # that of the unit's result; a conversion between its nodes takes the kernel apart
+    FLOAT32 = "fp32"  # the kernel computes in FP32 whatever its ports hold: its nodes may as well be kept in FP32
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """What a kernel asks of types. `output_is_free`: it can hand on another float type than it reads, at no price."""
+
+    inside: Inside = Inside.ONE_TYPE
+    output_is_free: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A pattern as one target's kernel does it.
+
+    `order`: a target's patterns are tried from low to high, and each takes nodes that none before it took.
+    `source` and `since`: the document, or the runtime graph, and the version that say so. `starts_at_end`: seeds are
+    tried from the outputs on, for selectors that grow towards the inputs. `least`: units of fewer nodes are none.
+    """
+
+    target: str
+    order: int
+    make: Make
+    source: str
+    since: str
+    constraint: Constraint = Constraint()
+    starts_at_end: bool = False
+    least: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """A fusion: its name, what it joins, and a row for each target whose kernels do it."""
+
+    name: str
+    summary: str
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """Nodes that a target runs as one kernel, by id in graph order. `number` counts from 1 in graph order.
+
+    `inputs` are the values it reads from outside, constants apart; `outputs` those that something outside reads.
+    """
+
+    number: int
+    pattern: str
+    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    constraint: Constraint
+    source: str
+    since: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """How a target splits a graph: each operator is in one unit, alone, or folded, which is worked out before it runs.
+
+    Units do not overlap; each is convex, and with every unit taken as one node the graph has no cycle.
+    """
+
+    target: str
+    units: tuple[Unit, ...]
+    alone: tuple[int, ...]
+    folded: tuple[int, ...] = field(default=())
+
+    @cached_property
+    def unit_of(self) -> Mapping[int, Unit]:
+        """The unit of each node that is in one."""
+        return {node: unit for unit in self.units for node in unit.nodes}
