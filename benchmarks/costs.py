@@ -19,14 +19,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo import measuring
-from mezzo.conversion import convert_model, judge_model
+from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.core.request import Request
+from mezzo.deciding.options import read_options
 from mezzo.frontends.onnx.model import OnnxModel, open_model
 from mezzo.frontends.onnx.profile.jobs import Effort
 from mezzo.frontends.onnx.profile.nodes import time_model
 from mezzo.numerics.costs import predict_ns
-from mezzo.options import read_options
-from mezzo.request import Request
+from mezzo.search import costs as measuring
 
 TO = {"openvino-cpu": "bf16", "onnxruntime-cpu": "fp16"}
 PLANS = ("fp32", "table", "measured")

@@ -38,15 +38,15 @@ from rich.console import Console
 from rich.table import Table
 from suites import operators
 
+from mezzo.core.facts import Cost
+from mezzo.core.graph import Kind, Role, Signature
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import MezzoError
-from mezzo.facts import Cost
 from mezzo.frontends.onnx.model import open_model
 from mezzo.frontends.onnx.run import JUDGING, Engine, Session
 from mezzo.frontends.onnx.switch import Emulator
-from mezzo.graph import Kind, Role, Signature
 from mezzo.ops import op_facts
-from mezzo.plans import Accumulation
 
 FAMILIES = {
     Cost.POINTWISE: "elementwise", Cost.MOVEMENT: "movement", Cost.REDUCTION: "reduction", Cost.LINEAR: "linear",

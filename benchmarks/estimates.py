@@ -22,15 +22,15 @@ from rich.console import Console
 from rich.table import Table
 from suites import operators
 
-from mezzo.conversion import judge_model
+from mezzo.converting.conversion import judge_model
+from mezzo.core.facts import Cost
+from mezzo.core.graph import Kind
+from mezzo.core.request import Request
+from mezzo.deciding.options import Options, read_options
+from mezzo.deciding.planner import Judged, rows_of
 from mezzo.dtypes import FORMATS, LOW_DTYPES
 from mezzo.estimates import estimate
-from mezzo.facts import Cost
 from mezzo.frontends.onnx.model import open_model
-from mezzo.graph import Kind
-from mezzo.options import Options, read_options
-from mezzo.planner import Judged, rows_of
-from mezzo.request import Request
 from mezzo.structure import structure_rules
 from mezzo.structure.estimated import ESTIMATED
 

@@ -26,8 +26,8 @@ import onnx.parser
 from suites import architectures, operators
 
 import mezzo
-from mezzo.discovery import policies, strategies
-from mezzo.planfile import to_json
+from mezzo.files.planfile import to_json
+from mezzo.plugins.discovery import policies, strategies
 
 _GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"
 _FORMATS = ("fp16", "bf16")

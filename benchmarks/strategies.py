@@ -23,8 +23,8 @@ from rich.table import Table
 from suites import Case, architectures, operators, zoo
 
 import mezzo
-from mezzo.comparison import StrategyRow
-from mezzo.plans import PlannedNode
+from mezzo.core.plans import PlannedNode
+from mezzo.verbs.strategies import StrategyRow
 
 
 @dataclass(slots=True)

@@ -41,15 +41,15 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.conversion import judge_model
+from mezzo.converting.conversion import judge_model
+from mezzo.core.graph import Kind
+from mezzo.core.request import Request
+from mezzo.core.strategy import Problem, cost
+from mezzo.deciding.options import read_options
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.model import open_model
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.frontends.onnx.switch import Emulator
-from mezzo.graph import Kind
-from mezzo.options import read_options
-from mezzo.request import Request
-from mezzo.strategy import Problem, cost
 
 DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits"
 Feeds = Mapping[str, np.ndarray]

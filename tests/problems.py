@@ -11,19 +11,19 @@ import onnx
 from hypothesis import strategies as st
 from random_models import random_model
 
-from mezzo.discovery import policies, policy, strategies, target, targets
+from mezzo.core.graph import Graph, Kind
+from mezzo.core.levels import line_of
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Problem
+from mezzo.core.target import Costs
+from mezzo.deciding.planner import Judged, judge
+from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.blobs import Blobs
 from mezzo.frontends.onnx.magnitudes import facts
 from mezzo.frontends.onnx.read import read
 from mezzo.frontends.onnx.shapes import value_sizes
-from mezzo.graph import Graph, Kind
-from mezzo.levels import line_of
-from mezzo.planner import Judged, judge
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem
-from mezzo.target import Costs
-from mezzo.wishes import Wishes
+from mezzo.plugins.discovery import policies, policy, strategies, target, targets
 
 
 @dataclass(frozen=True)

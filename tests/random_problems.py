@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import toy_dialect
 
+from mezzo.core.graph import Graph, Kind, Node, Role, Scope, Signature, Use, Value
+from mezzo.core.levels import Line, uniform
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, MeasuredCosts, Problem, Side
+from mezzo.core.target import Costs
 from mezzo.dtypes import HIGH, DType
-from mezzo.graph import Graph, Kind, Node, Role, Scope, Signature, Use, Value
-from mezzo.levels import Line, uniform
-from mezzo.policy import Category
-from mezzo.strategy import Choice, MeasuredCosts, Problem, Side
-from mezzo.target import Costs
 
 _OTHERS = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.INT8)
 _PRICES = (0, 1, 7, 50, 400, 3000)

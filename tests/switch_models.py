@@ -8,12 +8,12 @@ import onnx
 from onnx import parser
 
 import mezzo
+from mezzo.core.graph import Kind
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.frontends.onnx.model import OnnxModel, Reading, open_model
 from mezzo.frontends.onnx.run import JUDGING, emulated_session
 from mezzo.frontends.onnx.switch import Emulator
-from mezzo.graph import Kind
-from mezzo.plans import Accumulation
 
 
 def read(text: str, opset: int = 21, ir_version: int = 10) -> onnx.ModelProto:

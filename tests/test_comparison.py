@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import mezzo
-from mezzo import discovery
+from mezzo.plugins import discovery
 
 _DIGITS = Path(__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 

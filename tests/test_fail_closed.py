@@ -11,17 +11,18 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo import discovery, dtypes
+from mezzo import dtypes
+from mezzo.core.facts import OpFacts
+from mezzo.core.policy import Category, Policy, rule
+from mezzo.core.target import Listing, Target, kernels
 from mezzo.dtypes import HALF_FORMATS, DType, Format, narrow_formats
-from mezzo.facts import OpFacts
+from mezzo.files.policyfile import read_policy
+from mezzo.files.targetfile import read_target
 from mezzo.frontends.onnx.contrib import CONTRIB
 from mezzo.frontends.onnx.schema import find_schema, solve
 from mezzo.frontends.onnx.types import parse_type_string
 from mezzo.ops import dialects, op_facts
-from mezzo.policy import Category, Policy, rule
-from mezzo.policyfile import read_policy
-from mezzo.target import Listing, Target, kernels
-from mezzo.targetfile import read_target
+from mezzo.plugins import discovery
 
 FP8, INT8 = DType.FLOAT8E4M3FN, DType.INT8
 # As their rows in the table of formats would be; INT8 stands for whole numbers that are scaled.

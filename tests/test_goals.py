@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mezzo.errors import InputError
-from mezzo.goals import Goal, Memory, Score
 from mezzo.numerics.verdicts import read_drop
+from mezzo.search.goals import Goal, Memory, Score
 
 _IDENTITY = {"model": "abc", "data": "calib.npz"}
 

@@ -24,9 +24,9 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo import discovery
+from mezzo.files.policyfile import read_policy
 from mezzo.frontends.onnx.run import Engine, native_session
-from mezzo.policyfile import read_policy
+from mezzo.plugins import discovery
 from mezzo.report.names import spell_precision
 
 _FOLDER = Path(__file__).parent / "golden"

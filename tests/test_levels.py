@@ -8,13 +8,13 @@ from random_problems import can_be_kept, describe, legal_assignments, random_pro
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from mezzo.check import check
-from mezzo.discovery import strategies
+from mezzo.core.levels import Line, uniform
+from mezzo.core.plans import AddCast
+from mezzo.core.strategy import Choice, MeasuredCosts, Problem, Side, Strategy, casts_of, conversions, cost
+from mezzo.deciding.check import check
+from mezzo.deciding.lower import lower
 from mezzo.dtypes import DType
-from mezzo.levels import Line, uniform
-from mezzo.lower import lower
-from mezzo.plans import AddCast
-from mezzo.strategy import Choice, MeasuredCosts, Problem, Side, Strategy, casts_of, conversions, cost
+from mezzo.plugins.discovery import strategies
 
 MINCUT = strategies()["mincut"]
 COUNTS = pytest.mark.parametrize("count", [2, 3, 4])

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pairs import pair_costs, side_of, with_fields
 from problems import Case, assignments, cases, perturbed, with_most_free
 
-from mezzo.discovery import strategies
-from mezzo.graph import Kind
-from mezzo.strategy import Choice, Problem, cost
+from mezzo.core.graph import Kind
+from mezzo.core.strategy import Choice, Problem, cost
+from mezzo.plugins.discovery import strategies
 
 MINCUT = strategies()["mincut"]
 NEVER = 10**12

@@ -11,7 +11,7 @@ import onnx.defs
 import pytest
 
 import mezzo.ops
-from mezzo.facts import Cost, Function, OpFacts, Risk
+from mezzo.core.facts import Cost, Function, OpFacts, Risk
 from mezzo.ops import dialects, op_facts
 
 # The default domain's dialect has a name of its own; every other dialect is its domain.

@@ -11,11 +11,11 @@ import pytest
 from toy_dialect import DIALECT
 
 import mezzo
-from mezzo import discovery
+from mezzo.core.policy import Category, Policy
+from mezzo.core.policy_function import policy_of
+from mezzo.core.selectors import Site
 from mezzo.dtypes import DType
-from mezzo.policy import Category, Policy
-from mezzo.policy_function import policy_of
-from mezzo.selectors import Site
+from mezzo.plugins import discovery
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>

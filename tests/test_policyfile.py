@@ -7,9 +7,9 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo import discovery
-from mezzo.policy import Category, Policy
-from mezzo.policyfile import load_policy, read_policy
+from mezzo.core.policy import Category, Policy
+from mezzo.files.policyfile import load_policy, read_policy
+from mezzo.plugins import discovery
 
 _TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>

@@ -19,14 +19,14 @@ from problems import (
     with_unique_names,
 )
 
-from mezzo.check import check
-from mezzo.discovery import strategies
+from mezzo.core.graph import Kind, Role
+from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Problem, Strategy, casts_of, cost
+from mezzo.deciding.check import check
+from mezzo.deciding.lower import lower
 from mezzo.dtypes import HIGH
-from mezzo.graph import Kind, Role
-from mezzo.lower import lower
-from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem, Strategy, casts_of, cost
+from mezzo.plugins.discovery import strategies
 
 EVERY_STRATEGY = pytest.mark.parametrize("strategy", list(strategies().values()), ids=list(strategies()))
 

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from problems import Case, cases
 
 import mezzo
-from mezzo import planfile
+from mezzo.core.levels import Precision
+from mezzo.core.policy import Category, Evidence
+from mezzo.deciding.planner import judge
 from mezzo.dtypes import DType
-from mezzo.levels import Precision
-from mezzo.planner import judge
-from mezzo.policy import Category, Evidence
+from mezzo.files import planfile
 
 _F16 = Precision(DType.FLOAT16, DType.FLOAT16, DType.FLOAT16)
 

@@ -16,12 +16,12 @@ from random_models import random_model
 from test_conversion_laws import Case, cases, law
 
 import mezzo
+from mezzo.converting.recalling import read_record
 from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.files.provenance import MAX_BYTES, read_text, to_text
 from mezzo.frontends.onnx.model import open_model
 from mezzo.frontends.onnx.run import Engine, native_session
-from mezzo.pipeline import decided_nodes, tell_origin
-from mezzo.provenance import MAX_BYTES, read_text, to_text
-from mezzo.recalling import read_record
+from mezzo.verbs.convert import decided_nodes, tell_origin
 
 _KEY = "mezzo.provenance"
 _MODEL = """
@@ -278,7 +278,7 @@ def _stripped(model: onnx.ModelProto) -> onnx.ModelProto:
     return bare
 
 
-def _ops(plan: mezzo.Plan) -> list[mezzo.plans.PlannedNode]:
+def _ops(plan: mezzo.Plan) -> list[mezzo.core.plans.PlannedNode]:
     return [node for node in plan.nodes if node.kind == "op"]
 
 

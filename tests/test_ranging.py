@@ -12,7 +12,7 @@ import pytest
 from random_models import random_feeds, random_model
 
 from mezzo.frontends.onnx.value_types import value_types
-from mezzo.ranging import ranges
+from mezzo.verbs.ranges import ranges
 
 
 def evaluate(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:

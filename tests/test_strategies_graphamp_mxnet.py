@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from pairs import side_of, split_of, with_fields
 from problems import Case, cases, perturbed
 
-from mezzo.coloring import makers, makes_low, readers
-from mezzo.discovery import strategies
-from mezzo.graph import Kind, Node, Role
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem
+from mezzo.core.coloring import makers, makes_low, readers
+from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Problem
+from mezzo.plugins.discovery import strategies
 
 _RANKS = [Category.DENY, Category.INFER, Category.CLEAR, Category.ALLOW]
 

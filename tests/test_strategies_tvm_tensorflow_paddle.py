@@ -7,10 +7,10 @@ import pytest
 from pairs import side_of, with_fields
 from problems import Case, perturbed
 
-from mezzo.discovery import strategies
-from mezzo.graph import Kind, Role
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem
+from mezzo.core.graph import Kind, Role
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Problem
+from mezzo.plugins.discovery import strategies
 
 _SEEDS = range(60)
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from random_models import random_feeds, random_model
 from switch_models import differing, is_same, open_and_read, operators, read
 
-from mezzo.discovery import policies, strategies
+from mezzo.core.graph import Kind
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.run import JUDGING, native_session
 from mezzo.frontends.onnx.switch import Emulator
-from mezzo.graph import Kind
-from mezzo.plans import Accumulation
+from mezzo.plugins.discovery import policies, strategies
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 _LAW = settings(

@@ -3,12 +3,12 @@
 import pytest
 
 import mezzo
-from mezzo import discovery
+from mezzo.core.target import Costs, Kernel, Listing, Target
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
+from mezzo.files.targetfile import load_target, read_target
 from mezzo.ops import known_operators
-from mezzo.target import Costs, Kernel, Listing, Target
-from mezzo.targetfile import load_target, read_target
+from mezzo.plugins import discovery
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 MODEL = "examples/digits/digits.onnx"

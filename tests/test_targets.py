@@ -4,10 +4,10 @@ import itertools
 
 import pytest
 
-from mezzo import discovery
+from mezzo.core.target import Gain, Kernel, Listing, Refusal, Target, kernels
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.ops import op_facts
-from mezzo.target import Gain, Kernel, Listing, Refusal, Target, kernels
+from mezzo.plugins import discovery
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 ROW = Refusal("onnx", "ScatterND", "no sums", "a book", frozenset({F16}), (16, 18), {"reduction": frozenset({"add"})})

@@ -4,17 +4,17 @@ import pytest
 import toy_dialect
 from pairs import F16_LINE
 
-import mezzo.planner
-from mezzo.check import check
-from mezzo.discovery import policy, strategies, target
+import mezzo.deciding.planner
+from mezzo.core.graph import Graph
+from mezzo.core.plans import AddCast, AddCopy, Edit, Retype
+from mezzo.deciding.check import check
+from mezzo.deciding.lower import lower
+from mezzo.deciding.planner import Judged, judge
+from mezzo.deciding.reasons import reasons
+from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import HIGH, DType
-from mezzo.graph import Graph
-from mezzo.lower import lower
 from mezzo.ops import op_facts
-from mezzo.planner import Judged, judge
-from mezzo.plans import AddCast, AddCopy, Edit, Retype
-from mezzo.reasons import reasons
-from mezzo.wishes import Wishes
+from mezzo.plugins.discovery import policy, strategies, target
 
 PROGRAM = """
 in x 8
@@ -30,7 +30,7 @@ out p
 @pytest.fixture(autouse=True)
 def _toy_facts(monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {toy_dialect.DIALECT: toy_dialect.FACTS}
-    monkeypatch.setattr(mezzo.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
+    monkeypatch.setattr(mezzo.deciding.planner, "op_facts", lambda dialect: tables.get(dialect) or op_facts(dialect))
 
 
 def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, int], tuple[Edit, ...], Wishes]:

@@ -3,9 +3,9 @@
 A program is lines such as `in x 8`, `const w 64`, `h = product x w`, `out h`; the number is the value's elements.
 """
 
+from mezzo.core.facts import Cost, Function, Risk, facts
+from mezzo.core.graph import ConstantFacts, Graph, Kind, Node, Role, Scope, Signature, Value
 from mezzo.dtypes import HIGH, DType
-from mezzo.facts import Cost, Function, Risk, facts
-from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role, Scope, Signature, Value
 
 DIALECT = "toy"
 FACTS = {

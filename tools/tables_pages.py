@@ -13,12 +13,13 @@ from typing import TypeVar
 
 from generated import keep
 
-from mezzo import discovery, facts
+from mezzo.core import facts
+from mezzo.core.policy import Lifting, Policy, Rule
+from mezzo.core.target import EVERY_VERSION, Listing, Refusal, Target
 from mezzo.ops import dialects, op_facts
-from mezzo.plugins import BUILT_IN
-from mezzo.policy import Lifting, Policy, Rule
+from mezzo.plugins import discovery
+from mezzo.plugins.entries import BUILT_IN
 from mezzo.structure import structure_rules
-from mezzo.target import EVERY_VERSION, Listing, Refusal, Target
 
 T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"

@@ -18,7 +18,6 @@ import mezzo
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.frontends.onnx.probe.machine import find_machine
 from mezzo.frontends.onnx.run import native_session
-from mezzo.pipeline import Converted
 from mezzo.report.account import describe_tuning, with_graph
 from mezzo.report.frontier import plot_frontier, scale_of
 from mezzo.report.html import render
@@ -27,6 +26,7 @@ from mezzo.report.names import format_size
 from mezzo.report.picture import report_picture
 from mezzo.report.text import report_next_steps
 from mezzo.report.tuning import report_outcome
+from mezzo.verbs.convert import Converted
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "digits.onnx"

@@ -7,19 +7,19 @@ from mezzo.errors import ContractError, InputError, ListError, MezzoError, Model
 from mezzo.packages import VERSION as __version__
 
 if TYPE_CHECKING:
-    from mezzo.amp_lists import convert_lists
-    from mezzo.comparing import compare
-    from mezzo.comparison import compare_strategies
-    from mezzo.emulating import emulate
+    from mezzo.core.plans import Plan
+    from mezzo.files.planfile import load_plan, save_plan
     from mezzo.folders.converting import ConvertedFolder, convert_folder
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
-    from mezzo.partitioning import Extracted, FusedUnit, Split, extract, partition
-    from mezzo.pipeline import Converted, Summary, convert, explain, plan, show
-    from mezzo.planfile import load_plan, save_plan
-    from mezzo.plans import Plan
-    from mezzo.ranging import ranges
-    from mezzo.sensing import sensitivity
-    from mezzo.tuning import tune
+    from mezzo.verbs.compare import compare
+    from mezzo.verbs.convert import Converted, Summary, convert, explain, plan, show
+    from mezzo.verbs.emulate import emulate
+    from mezzo.verbs.lists import convert_lists
+    from mezzo.verbs.partition import Extracted, FusedUnit, Split, extract, partition
+    from mezzo.verbs.ranges import ranges
+    from mezzo.verbs.sensitivity import sensitivity
+    from mezzo.verbs.strategies import compare_strategies
+    from mezzo.verbs.tune import tune
 
 __all__ = [
     "Comparison",
@@ -60,33 +60,33 @@ __all__ = [
 
 _HOMES = {
     "Comparison": "mezzo.numerics.measures",
-    "Converted": "mezzo.pipeline",
+    "Converted": "mezzo.verbs.convert",
     "ConvertedFolder": "mezzo.folders.converting",
-    "Extracted": "mezzo.partitioning",
-    "FusedUnit": "mezzo.partitioning",
+    "Extracted": "mezzo.verbs.partition",
+    "FusedUnit": "mezzo.verbs.partition",
     "Measured": "mezzo.numerics.measures",
-    "Plan": "mezzo.plans",
+    "Plan": "mezzo.core.plans",
     "Ranges": "mezzo.numerics.measures",
     "Ruling": "mezzo.numerics.measures",
     "Sensitivity": "mezzo.numerics.measures",
-    "Split": "mezzo.partitioning",
-    "Summary": "mezzo.pipeline",
-    "compare": "mezzo.comparing",
-    "compare_strategies": "mezzo.comparison",
-    "convert": "mezzo.pipeline",
+    "Split": "mezzo.verbs.partition",
+    "Summary": "mezzo.verbs.convert",
+    "compare": "mezzo.verbs.compare",
+    "compare_strategies": "mezzo.verbs.strategies",
+    "convert": "mezzo.verbs.convert",
     "convert_folder": "mezzo.folders.converting",
-    "convert_lists": "mezzo.amp_lists",
-    "emulate": "mezzo.emulating",
-    "explain": "mezzo.pipeline",
-    "extract": "mezzo.partitioning",
-    "load_plan": "mezzo.planfile",
-    "partition": "mezzo.partitioning",
-    "plan": "mezzo.pipeline",
-    "ranges": "mezzo.ranging",
-    "save_plan": "mezzo.planfile",
-    "sensitivity": "mezzo.sensing",
-    "show": "mezzo.pipeline",
-    "tune": "mezzo.tuning",
+    "convert_lists": "mezzo.verbs.lists",
+    "emulate": "mezzo.verbs.emulate",
+    "explain": "mezzo.verbs.convert",
+    "extract": "mezzo.verbs.partition",
+    "load_plan": "mezzo.files.planfile",
+    "partition": "mezzo.verbs.partition",
+    "plan": "mezzo.verbs.convert",
+    "ranges": "mezzo.verbs.ranges",
+    "save_plan": "mezzo.files.planfile",
+    "sensitivity": "mezzo.verbs.sensitivity",
+    "show": "mezzo.verbs.convert",
+    "tune": "mezzo.verbs.tune",
 }
 
 

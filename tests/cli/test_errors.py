@@ -11,9 +11,9 @@ import sys
 import onnx
 import pytest
 
-from mezzo import pipeline
-from mezzo.discovery import policies, strategies
 from mezzo.errors import ContractError, ModelError
+from mezzo.plugins.discovery import policies, strategies
+from mezzo.verbs import convert as pipeline
 
 CONVERT = ("convert", "small.onnx", "out.onnx")
 CASES = [
@@ -219,8 +219,8 @@ def test_tune_and_sensitivity_take_the_policy_that_is_given(run, folder, monkeyp
         seen.append(options["policy"])
         raise ModelError("enough")
 
-    monkeypatch.setattr("mezzo.tuning.tune", note)
-    monkeypatch.setattr("mezzo.sensing.sensitivity", note)
+    monkeypatch.setattr("mezzo.verbs.tune.tune", note)
+    monkeypatch.setattr("mezzo.verbs.sensitivity.sensitivity", note)
     for words in ((), ("--policy", "balanced")):
         run("tune", "small.onnx", "out.onnx", "--data", "x.npz", "--max-error", "1e-3", *words)
         run("sensitivity", "small.onnx", "--data", "x.npz", *words)

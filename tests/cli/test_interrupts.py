@@ -198,7 +198,7 @@ def test_what_an_interrupt_makes_of_an_import_is_an_interrupt(
         except KeyboardInterrupt as error:
             raise ImportError("numpy failed to import", name="numpy") from error
 
-    monkeypatch.setattr("mezzo.pipeline.convert", fail)
+    monkeypatch.setattr("mezzo.verbs.convert.convert", fail)
     ran = run("convert", "small.onnx", "out.onnx")
     assert (ran.code, ran.err) == (130, _TOLD)
 

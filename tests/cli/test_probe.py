@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from mezzo import discovery
+from mezzo.core.target import Refusal, Target
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.probe import runtimes
-from mezzo.target import Refusal, Target
+from mezzo.plugins import discovery
 
 CPU = discovery.targets()["onnxruntime-cpu"]
 FALSE_ROW = Refusal("onnx", "ScatterND", "not so", "a guess", frozenset({DType.FLOAT16}), since="0.1")

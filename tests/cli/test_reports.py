@@ -8,8 +8,8 @@ from pathlib import Path
 import onnx.parser
 import pytest
 
-from mezzo import discovery
 from mezzo.ops import dialects, op_facts
+from mezzo.plugins import discovery
 
 CONVERSION = """\
 layernorm.onnx -> out.onnx

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 
-from mezzo import discovery
+from mezzo.plugins import discovery
 
 
 def lines_of(out: str, name: str) -> str:

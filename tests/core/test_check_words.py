@@ -7,12 +7,12 @@ import pytest
 import toy_dialect
 from pairs import pair_problem, side_of, with_fields
 
-from mezzo.check import check
+from mezzo.core.graph import Graph, Kind, Role, Use
+from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.core.strategy import Choice, Problem
+from mezzo.deciding.check import check
+from mezzo.deciding.lower import lower
 from mezzo.dtypes import HIGH, DType
-from mezzo.graph import Graph, Kind, Role, Use
-from mezzo.lower import lower
-from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.strategy import Choice, Problem
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 TEXT = "in x 8\nconst w 8\nh = product x w\ne = explode h\nout e"

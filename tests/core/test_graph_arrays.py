@@ -7,9 +7,9 @@ import pytest
 import toy_dialect
 from pairs import F16_LINE
 
-from mezzo.columns import ANY, FIXED, GROUP
+from mezzo.core.columns import ANY, FIXED, GROUP
+from mezzo.core.graph import Graph, Kind, Node, Role, Scope, Use
 from mezzo.dtypes import HIGH, DType
-from mezzo.graph import Graph, Kind, Node, Role, Scope, Use
 
 F16 = DType.FLOAT16
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import toy_dialect
 
-from mezzo.graph import Graph, Kind, Scope
-from mezzo.grouping import Group, find_repeats, group_nodes
+from mezzo.core.graph import Graph, Kind, Scope
+from mezzo.views.grouping import Group, find_repeats, group_nodes
 
 
 def named(*names: str, modules: dict[int, str] | None = None, text: str | None = None) -> Graph:

@@ -8,17 +8,17 @@ import toy_dialect
 from pairs import BF16_LINE, F16_LINE, pair_costs, side_of
 from toy_wishes import TEXT, changed, choices, notes_of, told, why, wishes
 
-from mezzo.choosing import refusal_of
-from mezzo.discovery import policy, target
+from mezzo.core.graph import Graph, Kind, Use
+from mezzo.core.plans import Reason
+from mezzo.core.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
+from mezzo.core.strategy import Choice
+from mezzo.core.target import Refusal, Target
+from mezzo.deciding.choosing import refusal_of
+from mezzo.deciding.planner import judge, matcher, rows_of
+from mezzo.deciding.wishes import ErrorPrice
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
-from mezzo.graph import Graph, Kind, Use
-from mezzo.planner import judge, matcher, rows_of
-from mezzo.plans import Reason
-from mezzo.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
-from mezzo.strategy import Choice
-from mezzo.target import Refusal, Target
-from mezzo.wishes import ErrorPrice
+from mezzo.plugins.discovery import policy, target
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 

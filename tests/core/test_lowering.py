@@ -6,11 +6,11 @@ from dataclasses import replace
 import toy_dialect
 from pairs import pair_problem
 
+from mezzo.core.graph import Graph, Kind, Role, Use
+from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.core.strategy import Choice
+from mezzo.deciding.lower import lower
 from mezzo.dtypes import HIGH, DType
-from mezzo.graph import Graph, Kind, Role, Use
-from mezzo.lower import lower
-from mezzo.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.strategy import Choice
 
 F16 = DType.FLOAT16
 

@@ -6,12 +6,12 @@ import pytest
 import toy_dialect
 from pairs import pair_costs, pair_problem, side_of, with_fields
 
+from mezzo.core.facts import Cost
+from mezzo.core.graph import Graph, Kind, Role, Scope
+from mezzo.core.policy import GRANTED, Category
+from mezzo.core.strategy import Choice, Problem, casts_of, cost
+from mezzo.core.target import Costs
 from mezzo.dtypes import HIGH, DType
-from mezzo.facts import Cost
-from mezzo.graph import Graph, Kind, Role, Scope
-from mezzo.policy import GRANTED, Category
-from mezzo.strategy import Choice, Problem, casts_of, cost
-from mezzo.target import Costs
 
 F16 = DType.FLOAT16
 LAUNCH, FACTOR = 1000, 10

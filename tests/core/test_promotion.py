@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
+from mezzo.core.graph import Graph, Kind, Role
+from mezzo.core.policy import GRANTED, Category, Verdict
+from mezzo.core.strategy import Choice
+from mezzo.deciding.planner import rows_of
+from mezzo.deciding.promotion import UNTROUBLED, untroubled
 from mezzo.dtypes import HIGH, DType
-from mezzo.graph import Graph, Kind, Role
-from mezzo.planner import rows_of
-from mezzo.policy import GRANTED, Category, Verdict
-from mezzo.promotion import UNTROUBLED, untroubled
-from mezzo.strategy import Choice
 
 F16 = DType.FLOAT16
 CHAIN = "in x 8\na = plus x x\nb = plus a a\nc = move b\nout c"

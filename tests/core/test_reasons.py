@@ -6,15 +6,15 @@ import pytest
 import toy_dialect
 from toy_wishes import TEXT, changed, notes_of, told, why, wishes
 
-from mezzo.discovery import strategies
+from mezzo.core.graph import Kind, Role
+from mezzo.core.plans import Reason
+from mezzo.core.policy import Category, Missing, Policy, Rule, rule
+from mezzo.core.selectors import ByAttribute, ByName, ByRegion
+from mezzo.deciding.planner import judge
+from mezzo.deciding.wishes import ErrorPrice
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
-from mezzo.graph import Kind, Role
-from mezzo.planner import judge
-from mezzo.plans import Reason
-from mezzo.policy import Category, Missing, Policy, Rule, rule
-from mezzo.selectors import ByAttribute, ByName, ByRegion
-from mezzo.wishes import ErrorPrice
+from mezzo.plugins.discovery import strategies
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
 

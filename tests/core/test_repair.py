@@ -8,9 +8,9 @@ import onnx.parser
 import pytest
 
 import mezzo
+from mezzo.core.plans import Plan
 from mezzo.frontends.onnx.checking import Standing
 from mezzo.frontends.onnx.model import OnnxModel, open_model, suspects
-from mezzo.plans import Plan
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,2] x) => (float[N,2] y) <float[2,2] u = {1,2,3,4}, float[2,2] v = {1,2,3,4}, float[2,2] w = {1,2,3,4}> {

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
-from mezzo.graph import ConstantFacts, Graph
-from mezzo.selectors import (
+from mezzo.core.graph import ConstantFacts, Graph
+from mezzo.core.selectors import (
     ByAttribute,
     ByConstant,
     ByFunction,

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, facts
+from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.policy import Finding
 from mezzo.dtypes import FORMATS, DType
-from mezzo.facts import Cost, Function, OpFacts, Risk, facts
-from mezzo.graph import Kind, Node, Role
-from mezzo.policy import Finding
 from mezzo.structure import View, structure_rules
 from mezzo.structure.masks import mask_limits
 

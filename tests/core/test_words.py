@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import toy_dialect
 
-from mezzo.facts import Cost, Function, Risk
-from mezzo.graph import Kind, Role, Signature
-from mezzo.policy import Category, Missing
-from mezzo.strategy import Choice
+from mezzo.core.facts import Cost, Function, Risk
+from mezzo.core.graph import Kind, Role, Signature
+from mezzo.core.policy import Category, Missing
+from mezzo.core.strategy import Choice
 
 WORDS = {
     Category: "allow infer clear deny",

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from pairs import F16_LINE, side_of
 
-from mezzo.discovery import policy, strategies, target
-from mezzo.graph import Graph
-from mezzo.planner import Judged, judge
-from mezzo.plans import Reason
-from mezzo.policy import Verdict
-from mezzo.reasons import reasons
-from mezzo.strategy import Choice
-from mezzo.wishes import Wishes
+from mezzo.core.graph import Graph
+from mezzo.core.plans import Reason
+from mezzo.core.policy import Verdict
+from mezzo.core.strategy import Choice
+from mezzo.deciding.planner import Judged, judge
+from mezzo.deciding.reasons import reasons
+from mezzo.deciding.wishes import Wishes
+from mezzo.plugins.discovery import policy, strategies, target
 
 TEXT = "in x 8\nconst w 64\nh = product x w\nm = move h\ne = explode m\np = plus m e\nout p"
 

@@ -5,6 +5,7 @@ import onnx
 import onnx.parser
 import pytest
 
+from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, HIGH, DType, integer_span
 from mezzo.estimates import LAWS, estimate
 from mezzo.estimates.forward import Forward
@@ -14,7 +15,6 @@ from mezzo.estimates.moments import UNKNOWN
 from mezzo.estimates.site import Site
 from mezzo.frontends.onnx.model import open_model
 from mezzo.frontends.onnx.run import native_session
-from mezzo.planner import rows_of
 
 _HEAD = (
     '<ir_version: 10, opset_import: ["" : 21]> g (float[2,3,4,8] x) => (float[N] y) <int64[1] one = {1}, '

@@ -7,13 +7,15 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from mezzo import measuring
-from mezzo.conversion import judge_model
+from mezzo.converting.conversion import judge_model
+from mezzo.core.graph import Kind
+from mezzo.core.request import Request
+from mezzo.core.strategy import Problem, casts_of
+from mezzo.deciding.options import Options, read_options
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.model import OnnxModel, open_model
 from mezzo.frontends.onnx.profile.jobs import Effort
 from mezzo.frontends.onnx.profile.nodes import CastTime, NodeTimes
-from mezzo.graph import Kind
 from mezzo.numerics.costs import (
     CastLine,
     CastSample,
@@ -26,9 +28,7 @@ from mezzo.numerics.costs import (
     predict_ns,
     table_weights,
 )
-from mezzo.options import Options, read_options
-from mezzo.request import Request
-from mezzo.strategy import Problem, casts_of
+from mezzo.search import costs as measuring
 
 CHAIN = """<ir_version: 9, opset_import: ["": 17]>
     g (float[64,256] x, float[256,256] w) => (float[64,256] y) {

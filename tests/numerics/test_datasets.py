@@ -10,8 +10,8 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from mezzo.data import open_model_data
 from mezzo.errors import InputError
+from mezzo.judging.data import open_model_data
 from mezzo.numerics import npz
 from mezzo.numerics.datasets import open_data
 from mezzo.numerics.npz import NpzFile

@@ -6,11 +6,11 @@ from dataclasses import replace
 import onnx.parser
 import pytest
 
+from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.model import open_model
 from mezzo.numerics.lifting import lifts
 from mezzo.numerics.measures import FormatRange, ValueRange
-from mezzo.planner import rows_of
 
 _CHAIN = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[4,4] x, float[4,4] b) => (float[4,4] y) {

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import onnx.parser
 import pytest
 
+from mezzo.core.graph import Graph
+from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.model import open_model
-from mezzo.graph import Graph
 from mezzo.numerics.measures import FormatRange, ValueRange
 from mezzo.numerics.protection import protections
-from mezzo.planner import rows_of
 
 _CHAIN = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[4,4] x, float[4,4] b) => (float[4,4] y) {

@@ -13,13 +13,13 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo import ranging
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.numerics.formats import beyond_from, smallest_normal, vanishing_up_to
 from mezzo.numerics.measures import ValueRange
 from mezzo.numerics.ranges import Accumulator, ValueName
-from mezzo.ranging import ranges
+from mezzo.verbs import ranges as ranging
+from mezzo.verbs.ranges import ranges
 
 _TYPES = {
     DType.FLOAT16: np.float16,

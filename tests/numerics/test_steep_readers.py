@@ -3,11 +3,11 @@
 import onnx.parser
 import pytest
 
+from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.model import open_model
 from mezzo.numerics.measures import FormatRange, ValueRange
 from mezzo.numerics.protection import protections
-from mezzo.planner import rows_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ import pytest
 import toy_dialect
 from pairs import pair_costs, pair_problem, with_fields
 
-from mezzo.facts import Cost
-from mezzo.graph import Kind
+from mezzo.core.facts import Cost
+from mezzo.core.graph import Kind
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Problem
+from mezzo.core.target import Costs
 from mezzo.numerics.costs import (
     CastLine,
     CastSample,
@@ -25,9 +28,6 @@ from mezzo.numerics.costs import (
     without_gains,
 )
 from mezzo.numerics.measures import CostTable, NodeCost
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Problem
-from mezzo.target import Costs
 
 TEXT = "in x 8\nconst w 4\nh = product x w\nm = move h\nout m"
 H, M = 2, 3  # nodes; their values are 2 and 3 too

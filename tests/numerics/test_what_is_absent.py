@@ -6,6 +6,7 @@ import math
 import onnx.parser
 import pytest
 
+from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.model import open_model
 from mezzo.numerics import measures
@@ -13,7 +14,6 @@ from mezzo.numerics.frontier import Candidate, trace
 from mezzo.numerics.measures import FormatRange, ValueRange
 from mezzo.numerics.protection import protections
 from mezzo.numerics.search import Outcome, search
-from mezzo.planner import rows_of
 
 RECORDS = [held for held in vars(measures).values() if dataclasses.is_dataclass(held) and isinstance(held, type)]
 

@@ -9,16 +9,16 @@ import pytest
 from onnx import parser
 
 import mezzo
-from mezzo import planfile
+from mezzo.core.graph import Kind
+from mezzo.core.levels import uniform
+from mezzo.core.plans import Plan
 from mezzo.dtypes import HIGH, DType
-from mezzo.emulating import emulate
 from mezzo.errors import ContractError, InputError
+from mezzo.files import planfile
 from mezzo.frontends.onnx.model import open_model
 from mezzo.frontends.onnx.run import JUDGING, Engine, check_fp8_survives, emulated_session, native_session
 from mezzo.frontends.onnx.switch import Emulator
-from mezzo.graph import Kind
-from mezzo.levels import uniform
-from mezzo.plans import Plan
+from mezzo.verbs.emulate import emulate
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 _NUMPY = {

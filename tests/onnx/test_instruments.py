@@ -9,7 +9,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx import instruments
 from mezzo.numerics.measures import Ranges, ValueRange
-from mezzo.ranging import ranges
+from mezzo.verbs.ranges import ranges
 
 
 def one(result: Ranges, value: str) -> ValueRange:

@@ -13,8 +13,8 @@ from cli.conftest import SMALL
 from plugins.distributions import install
 
 import mezzo
-from mezzo import discovery
 from mezzo.cli import main
+from mezzo.plugins import discovery
 
 NPU = """
     summary = "our NPU"
@@ -25,7 +25,7 @@ NPU = """
     because = "no kernel"
 """
 TABLE = """
-    from mezzo.target import Target
+    from mezzo.core.target import Target
 
     TARGET = Target("{}", "made in Python")
 """
@@ -141,11 +141,11 @@ BROKEN = {
     "no module": ("nowhere_at_all:TARGET", {}, "No module named 'nowhere_at_all'"),
     "no object": ("acme:TARGET", {"__init__.py": ""}, "has no attribute 'TARGET'"),
     "no place": ("acme", {"__init__.py": ""}, "'acme' is no place; write module:object"),
-    "another type": ("acme:TARGET", {"__init__.py": "TARGET = 3"}, "it is a int, wanted a mezzo.target.Target"),
+    "another type": ("acme:TARGET", {"__init__.py": "TARGET = 3"}, "it is a int, wanted a mezzo.core.target.Target"),
     "another name": ("acme:TARGET", {"__init__.py": TABLE.format("other")}, "it calls itself 'other'"),
     "wrong inside": (
         "acme:TARGET",
-        {"__init__.py": "from mezzo.target import Target\nTARGET = Target('npu', 's', refusals=3)"},
+        {"__init__.py": "from mezzo.core.target import Target\nTARGET = Target('npu', 's', refusals=3)"},
         "TypeError",
     ),
     "no file": ("acme:npu.toml", {"__init__.py": ""}, "FileNotFoundError"),
@@ -251,7 +251,7 @@ def test_what_a_package_says_is_told_in_the_result_by_its_content(site: Path) ->
 
 def test_import_of_the_package_reads_no_metadata_and_runs_nothing(site: Path) -> None:
     install(site, "loud", {"mezzo.targets": {"loud": "loud:T"}}, {"__init__.py": "raise SystemExit('imported')"})
-    code = "import sys, mezzo; print('importlib.metadata' in sys.modules, 'mezzo.plugins' in sys.modules)"
+    code = "import sys, mezzo; print('importlib.metadata' in sys.modules, 'mezzo.plugins.entries' in sys.modules)"
     ran = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

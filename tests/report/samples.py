@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from mezzo.core.levels import Precision, line_of, uniform
+from mezzo.core.plans import Plan, PlannedNode
+from mezzo.core.policy import Category
 from mezzo.dtypes import DType
-from mezzo.levels import Precision, line_of, uniform
 from mezzo.numerics.measures import (
     Comparison,
     CostTable,
@@ -27,9 +29,7 @@ from mezzo.numerics.measures import (
     ValueRange,
     Verdict,
 )
-from mezzo.pipeline import Summary
-from mezzo.plans import Plan, PlannedNode
-from mezzo.policy import Category
+from mezzo.verbs.convert import Summary
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
 DATA = DataSource("calib.npz", 4, 128)

@@ -18,9 +18,9 @@ from samples import (
     make_plan,
 )
 
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import DType
 from mezzo.numerics import measures
-from mezzo.plans import Accumulation
 from mezzo.report.account import (
     describe_comparison,
     describe_conversion,

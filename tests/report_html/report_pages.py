@@ -3,8 +3,8 @@
 import onnx
 import onnx.parser
 
-from mezzo import pipeline
 from mezzo.report.account import describe_conversion, with_graph
+from mezzo.verbs import convert as pipeline
 
 HOSTILE = (
     "<script>alert(1)</script>",

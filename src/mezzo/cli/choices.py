@@ -12,19 +12,19 @@ RUNS = ("emulated", "native")
 
 
 def list_policies() -> list[str]:
-    from mezzo.discovery import names
+    from mezzo.plugins.discovery import names
 
     return list(names("policy"))
 
 
 def list_strategies() -> list[str]:
-    from mezzo.discovery import names
+    from mezzo.plugins.discovery import names
 
     return list(names("strategy"))
 
 
 def list_targets() -> list[str]:
-    from mezzo.discovery import names
+    from mezzo.plugins.discovery import names
 
     return list(names("target"))
 

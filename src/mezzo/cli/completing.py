@@ -105,7 +105,7 @@ def _model_among_words() -> str | None:
 
 def names_in(path: Path) -> Names:
     """The names of a model or a saved plan, from the cache where the file has not changed. Errors are those of both."""
-    from mezzo.planfile import load_plan
+    from mezzo.files.planfile import load_plan
 
     if path.suffix.lower() == ".json":
         return Names(tuple(node.name for node in load_plan(path).nodes), (), ())
@@ -121,9 +121,9 @@ def names_in(path: Path) -> Names:
 
 
 def _read_model(path: Path) -> Names:
+    from mezzo.core.graph import Kind
     from mezzo.dtypes import DType
-    from mezzo.graph import Kind
-    from mezzo.pipeline import open_source
+    from mezzo.verbs.convert import open_source
 
     graph = open_source(path, trust=False, progress=None).read(DType.FLOAT16).graph
     nodes = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and n.signature.dtype is not None]

@@ -15,7 +15,7 @@ from mezzo.cli.verdicts import end_with_worst
 from mezzo.places import check_destination
 
 if TYPE_CHECKING:
-    from mezzo.pipeline import Converted
+    from mezzo.verbs.convert import Converted
 
 
 @given.with_options
@@ -64,9 +64,9 @@ def convert(
     check_report(report, source, result, save_plan=save_plan)
     chosen = options.to_library() if plan_file is None else options.to_replay()
 
-    from mezzo import pipeline
     from mezzo.cli.progress import Patience
-    from mezzo.planfile import save_plan as write_plan
+    from mezzo.files.planfile import save_plan as write_plan
+    from mezzo.verbs import convert as pipeline
 
     if plan_file is None and not quiet:
         say_what_gains_nothing(options)
@@ -129,8 +129,8 @@ def _tell(
 
 def say_what_gains_nothing(options: given.Options) -> None:
     """Tell someone at a terminal, before the work starts, that the target is no faster in the precision asked for."""
+    from mezzo.deciding.options import chosen_target
     from mezzo.dtypes import LOW_DTYPES
-    from mezzo.options import chosen_target
 
     target = chosen_target(options.to, options.target)
     gain = target.gain(LOW_DTYPES[options.to])

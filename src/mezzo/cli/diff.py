@@ -31,10 +31,10 @@ def diff(
     check_top(top)
 
     from mezzo.cli.progress import Patience
-    from mezzo.pipeline import casts_of_plan
-    from mezzo.plandiff import compare_plans
-    from mezzo.planfile import load_plan
+    from mezzo.files.planfile import load_plan
     from mezzo.report.plandiff import describe_difference, report_difference
+    from mezzo.verbs.convert import casts_of_plan
+    from mezzo.views.plandiff import compare_plans
 
     plans = load_plan(first), load_plan(second)
     casts = None

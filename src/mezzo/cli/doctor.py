@@ -15,10 +15,10 @@ def doctor(as_json: AsJson = False) -> None:
     Each package is tried in a process of its own, so a broken one cannot break the report. Exit code 0: mezzo has all
     it needs; 1: something that it needs is broken, and the report says what to do.
     """
-    from mezzo import discovery
     from mezzo.cli.progress import Patience
     from mezzo.frontends.onnx.doctor.examine import examine
     from mezzo.packages import PACKAGES
+    from mezzo.plugins import discovery
     from mezzo.report.doctor import describe_diagnosis, report_diagnosis
 
     targets = discovery.built_in_targets()

@@ -37,15 +37,15 @@ def explain(
     is_saved = model.suffix.lower() == ".json"
     chosen = options.to_replay() if is_saved else options.to_library()
 
-    from mezzo import pipeline
     from mezzo.cli.progress import Patience
-    from mezzo.options import replay_options
-    from mezzo.partitioning import find_unit
-    from mezzo.planfile import load_plan
+    from mezzo.deciding.options import replay_options
+    from mezzo.files.planfile import load_plan
     from mezzo.report.account import describe_chain
     from mezzo.report.chain import report_chain
     from mezzo.report.comparison import report_notes
     from mezzo.report.text import report_next_steps
+    from mezzo.verbs import convert as pipeline
+    from mezzo.verbs.partition import find_unit
 
     with Patience() as progress:
         made = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)

@@ -15,7 +15,7 @@ from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
 
 if TYPE_CHECKING:
-    from mezzo.pipeline import PlanOptions
+    from mezzo.verbs.convert import PlanOptions
 
 _WHAT = "What to decide"
 _WHERE = "Exceptions"

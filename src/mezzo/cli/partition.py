@@ -52,10 +52,10 @@ def partition(
         check_destinations({"--output": output}, (model,))
 
     from mezzo.cli.progress import Patience
-    from mezzo.partitioning import extract
-    from mezzo.partitioning import partition as split_model
     from mezzo.report.account import document, spell
     from mezzo.report.partition import report_extracted, report_nodes, report_partition
+    from mezzo.verbs.partition import extract
+    from mezzo.verbs.partition import partition as split_model
 
     layout = output_layout()
     with Patience() as progress:

@@ -32,10 +32,10 @@ def plan(
     check_destinations({"--save": save}, (source,))
     chosen = options.to_library()
 
-    from mezzo import pipeline
     from mezzo.cli.progress import Patience
-    from mezzo.planfile import save_plan, to_json
+    from mezzo.files.planfile import save_plan, to_json
     from mezzo.report.text import report_next_steps, report_nodes, report_plan
+    from mezzo.verbs import convert as pipeline
 
     with Patience() as progress:
         made = pipeline.plan(source, **chosen, progress=progress)

@@ -41,8 +41,8 @@ def probe(
 
     Exit code 0: the table agrees; 1: it is out of date; 2: the runtime is not installed.
     """
-    from mezzo import discovery
     from mezzo.frontends.onnx.probe.runtimes import RUNTIMES
+    from mezzo.plugins import discovery
 
     table = discovery.target(target)
     if target not in RUNTIMES:
@@ -90,7 +90,7 @@ def _choose(pattern: str, max_opset: int | None) -> "Sequence[Question]":
 
 def _lower(model: "Model", op: str, dtype: DType) -> "Model | None":
     """Convert a model so that its node of `op` runs in `dtype`; None where mezzo would not run it there."""
-    from mezzo import pipeline
+    from mezzo.verbs import convert as pipeline
 
     to = next(word for word, low in LOW_DTYPES.items() if low is dtype)
     try:

@@ -56,9 +56,9 @@ def ranges(
 
     from mezzo.cli.progress import Patience
     from mezzo.frontends.onnx.probe.machine import find_machine
-    from mezzo.ranging import ranges as measure
     from mezzo.report.account import describe_ranges
     from mezzo.report.ranges import report_ranges
+    from mezzo.verbs.ranges import ranges as measure
 
     with Patience() as progress:
         found = measure(

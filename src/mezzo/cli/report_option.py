@@ -16,7 +16,7 @@ from mezzo.report.names import format_size, quote
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison
-    from mezzo.outline import Outline
+    from mezzo.views.outline import Outline
 
 Document = dict[str, object]
 Report = Annotated[

@@ -44,7 +44,7 @@ def sensitivity(
     from mezzo.frontends.onnx.probe.machine import find_machine
     from mezzo.report.account import describe_sensitivity
     from mezzo.report.sensitivity import report_sensitivity
-    from mezzo.sensing import sensitivity as find
+    from mezzo.verbs.sensitivity import sensitivity as find
 
     with Patience() as progress:
         found = find(

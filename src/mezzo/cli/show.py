@@ -27,8 +27,8 @@ def show(
     """
     wanted = None if grep is None else _read_pattern(grep)
 
-    from mezzo import pipeline
     from mezzo.report.listing import colour
+    from mezzo.verbs import convert as pipeline
 
     text = pipeline.show(model, trust_external_paths=trust_external_paths)
     origin = pipeline.tell_origin(model, trust_external_paths=trust_external_paths)

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzo.cli.options import Options
+from mezzo.core.plans import Plan, PlannedNode
 from mezzo.dtypes import DType
-from mezzo.picture import Picture
-from mezzo.plans import Plan, PlannedNode
 from mezzo.report.chain import suggest_change
 from mezzo.report.freeing import free
 from mezzo.report.groups import choose_example, group_high_nodes
 from mezzo.report.names import clean, quote
 from mezzo.report.picture import Remedy, shown_islands
+from mezzo.views.picture import Picture
 
 Steps = list[tuple[str, str]]
 

@@ -12,19 +12,19 @@ from mezzo.cli.completing import complete_operator
 from mezzo.cli.console import output_layout, print_document, print_error, print_report
 from mezzo.cli.options import AsJson, Options, with_options
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
+from mezzo.core.facts import OpFacts
 from mezzo.errors import InputError
-from mezzo.facts import OpFacts
 
 if TYPE_CHECKING:
-    from mezzo.comparison import StrategyRow
-    from mezzo.discovery import Table
+    from mezzo.plugins.discovery import Table
+    from mezzo.verbs.strategies import StrategyRow
 
 T = TypeVar("T")
 
 
 def policies(as_json: AsJson = False) -> None:
     """List the policies: what is wanted, rule by rule."""
-    from mezzo import discovery
+    from mezzo.plugins import discovery
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_policies
 
@@ -50,7 +50,7 @@ def strategies(
     as_json: AsJson = False,
 ) -> None:
     """List the strategies: how casts are placed. With a model, what each makes of it, the cheapest first."""
-    from mezzo import discovery
+    from mezzo.plugins import discovery
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_strategies, report_strategy_rows
 
@@ -82,14 +82,14 @@ def _try_strategies(model: Path, options: Options, report: Path | None) -> "tupl
     chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
-    from mezzo.comparison import compare_strategies
+    from mezzo.verbs.strategies import compare_strategies
 
     with Patience() as progress:
         if report is None:
             return compare_strategies(model, **chosen, progress=progress)
 
-        from mezzo.outlining import outline_strategies
         from mezzo.report.account import describe_strategies
+        from mezzo.verbs.outlines import outline_strategies
 
         rows, outline = outline_strategies(model, **chosen, progress=progress)
         draw_report(report, describe_strategies(str(model), settings=sorted(_spell(chosen))), lambda: outline)
@@ -103,7 +103,7 @@ def _spell(chosen: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 def targets(as_json: AsJson = False) -> None:
     """List the targets: what each runtime or device cannot run."""
-    from mezzo import discovery
+    from mezzo.plugins import discovery
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_targets
 
@@ -143,7 +143,7 @@ def ops(
     as_json: AsJson = False,
 ) -> None:
     """List what is true of each operator in any model: its cost, its numeric risks."""
-    from mezzo import discovery
+    from mezzo.plugins import discovery
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_operators
 

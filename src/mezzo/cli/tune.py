@@ -85,13 +85,13 @@ def tune(
     limit_s = None if time_limit is None else _read_duration(time_limit)
 
     from mezzo.cli.progress import Patience
-    from mezzo.comparing import read_accumulation
+    from mezzo.files.planfile import save_plan as write_plan
     from mezzo.frontends.onnx.probe.machine import find_machine
-    from mezzo.planfile import save_plan as write_plan
     from mezzo.report.account import describe_tuning
     from mezzo.report.text import report_next_steps
     from mezzo.report.tuning import report_tuning
-    from mezzo.tuning import tune as find
+    from mezzo.verbs.compare import read_accumulation
+    from mezzo.verbs.tune import tune as find
 
     with Patience() as progress:
         found = find(

@@ -5,12 +5,14 @@ from each operator's law. Backward, each value gets the error that its readers t
 outputs are worth. A value is found where it may pass the format's range, or where rounding it errs by more than that:
 whatever its operators are called.
 
-A law is one member of `mezzo.facts.Transfer`; an operator names its law in its facts. Linear in the graph.
+A law is one member of `mezzo.core.facts.Transfer`; an operator names its law in its facts. Linear in the graph.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from mezzo.core.facts import OpFacts
+from mezzo.core.graph import Graph
 from mezzo.dtypes import HIGH, Format
 from mezzo.estimates import arithmetic, contractions, curves, integers, movement, norms, reductions, sums
 from mezzo.estimates.backward import Backward, Coarse
@@ -20,8 +22,6 @@ from mezzo.estimates.laws import Laws
 from mezzo.estimates.loops import find_loops
 from mezzo.estimates.moments import LOST, UNKNOWN, Moments, largest
 from mezzo.estimates.site import Site
-from mezzo.facts import OpFacts
-from mezzo.graph import Graph
 
 LAWS: Laws = {
     **arithmetic.LAWS, **contractions.LAWS, **curves.LAWS, **integers.LAWS, **movement.LAWS, **norms.LAWS,

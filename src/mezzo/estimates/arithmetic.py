@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node
 from mezzo.estimates.laws import Demand, Law, Laws, passed, share, tolerated
 from mezzo.estimates.moments import (
     BELIEVABLE,
@@ -27,8 +29,6 @@ from mezzo.estimates.moments import (
     scaled,
 )
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
-from mezzo.graph import Node
 
 # Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
 _RARELY = 1e-3

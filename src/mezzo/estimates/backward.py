@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Kind, Node, Role
 from mezzo.dtypes import HIGH, Format
 from mezzo.estimates.laws import FINEST, Demand, Law, absolute_of
 from mezzo.estimates.loops import Loops
 from mezzo.estimates.moments import INTEGER, LOST, MASKED, Moments, crosses_zero, largest, rms
 from mezzo.estimates.picking import is_only_picked
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
-from mezzo.graph import Kind, Node, Role
 
 # Rounding to nearest errs by a quarter of eps on the whole, relative to each number.
 _ROUNDING = 0.25

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, share, tolerated
 from mezzo.estimates.moments import (
     LOST,
@@ -17,8 +19,6 @@ from mezzo.estimates.moments import (
 )
 from mezzo.estimates.reductions import sum_of_squares, summed
 from mezzo.estimates.site import OPEN_LENGTH, Site
-from mezzo.facts import Transfer
-from mezzo.graph import Node
 
 
 def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments:

@@ -7,10 +7,10 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
+from mezzo.core.graph import Node
 from mezzo.dtypes import DType
 from mezzo.estimates.moments import CONSTANT, INTEGER, POSITIVE, Moments, moments
 from mezzo.estimates.site import Entries, Site
-from mezzo.graph import Node
 
 # Values that hold counts; nothing else is asked.
 COUNTING = frozenset({DType.INT64, DType.INT32, DType.BOOL})

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node
 from mezzo.estimates.laws import Demand, Law, Laws, passed, tolerated
 from mezzo.estimates.moments import (
     HARD,
@@ -21,8 +23,6 @@ from mezzo.estimates.moments import (
     slope,
 )
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
-from mezzo.graph import Node
 
 Curve = Callable[[float], float]
 # The largest finite number stands for "no bound".

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import ConstantFacts, Kind, Node
 from mezzo.dtypes import integer_span
 from mezzo.estimates.counts import COUNTING, note_entries, of_integers
 from mezzo.estimates.inputs import Assumption, assume
@@ -24,8 +26,6 @@ from mezzo.estimates.moments import (
 )
 from mezzo.estimates.shapes import derive_shape
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
-from mezzo.graph import ConstantFacts, Kind, Node
 
 # Reductions whose results others are recognised by.
 _REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Kind, Node
 from mezzo.dtypes import DType, integer_span
 from mezzo.estimates.moments import HARD, INTEGER, POSITIVE, RAW, SIGMA, TOUCHING, UNIT, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
-from mezzo.graph import Kind, Node
 
 # Whole numbers that come in from outside: ids, lengths, positions.
 LARGEST_INTEGER = 1e5

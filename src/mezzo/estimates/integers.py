@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node
 from mezzo.dtypes import integer_span
 from mezzo.estimates.curves import threshold_demands
 from mezzo.estimates.laws import Demand, Law, Laws, nothing, tolerated
 from mezzo.estimates.moments import INTEGER, LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, moments, rms, scaled
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
-from mezzo.graph import Node
 
 # Eight-bit integers that hold data: half of their range is the size of most.
 _QUANTIZED = Moments(0.0, 48.0, -128.0, 127.0, INTEGER)

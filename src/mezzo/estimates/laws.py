@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node
 from mezzo.estimates.moments import Moments, rms
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
-from mezzo.graph import Node
 
 # What FP32 itself does not keep is never asked for.
 FINEST = 3e-8

@@ -7,11 +7,11 @@ Each is as large as the other, what they leave is not, and moments that take the
 import math
 from dataclasses import dataclass
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Kind, Node
 from mezzo.estimates.moments import LOST, Moments, rms
 from mezzo.estimates.site import Site
 from mezzo.estimates.tangents import distance
-from mezzo.facts import Transfer
-from mezzo.graph import Kind, Node
 
 # So many pairs of values are looked at for one difference, and a difference counts where less than half is left.
 _MOST_PAIRS = 24

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass, field
 
+from mezzo.core.graph import Graph, Kind, Node
 from mezzo.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Axis, Site
-from mezzo.graph import Graph, Kind, Node
 
 # A trip count that is data.
 OPEN_TRIPS = 10_000

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node, Role
 from mezzo.dtypes import FLOATING
 from mezzo.estimates.laws import Demand, Law, Laws, nothing, passed
 from mezzo.estimates.moments import (
@@ -17,8 +19,6 @@ from mezzo.estimates.moments import (
     moments,
 )
 from mezzo.estimates.site import OPEN_POSITIONS, Site
-from mezzo.facts import Transfer
-from mezzo.graph import Node, Role
 
 # A number this far below zero that takes the place of others is a mask.
 _MASK = -1e3

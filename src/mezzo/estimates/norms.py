@@ -3,11 +3,11 @@
 import math
 from collections.abc import Sequence
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node
 from mezzo.estimates.laws import Demand, Law, Laws, tolerated
 from mezzo.estimates.moments import LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, largest, moments, rms
 from mezzo.estimates.site import OPEN_LENGTH, Site
-from mezzo.facts import Transfer
-from mezzo.graph import Node
 
 # Logits further apart than this are ramps, whose neighbours are not.
 _WIDEST = 30.0

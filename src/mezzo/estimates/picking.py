@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Kind, Node
 from mezzo.dtypes import FLOATING
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
-from mezzo.graph import Kind, Node
 
 # A state that more operators than this read is not looked into.
 _MOST = 256

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, passed, tolerated
 from mezzo.estimates.moments import (
     INTEGER,
@@ -25,8 +27,6 @@ from mezzo.estimates.moments import (
     scaled,
 )
 from mezzo.estimates.site import OPEN_POSITIONS, Site
-from mezzo.facts import Transfer
-from mezzo.graph import Node
 
 
 def summed(x: Moments, terms: float) -> Moments:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Kind, Node
 from mezzo.estimates.site import Shape, Site
-from mezzo.facts import Transfer
-from mezzo.graph import Kind, Node
 
 Rule = Callable[[Site, Node, Sequence[Shape | None]], Shape | None]
 

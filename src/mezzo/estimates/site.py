@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from mezzo.core.facts import OpFacts, Transfer
+from mezzo.core.graph import ConstantFacts, Graph, Node
 from mezzo.estimates.moments import LOST, MASKED, UNKNOWN, Moments
-from mezzo.facts import OpFacts, Transfer
-from mezzo.graph import ConstantFacts, Graph, Node
 
 # Open dimensions count as this long where numbers are summed along them.
 OPEN_LENGTH = 256

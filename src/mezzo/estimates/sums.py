@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from itertools import product
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Node
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, tolerated
 from mezzo.estimates.likeness import apart
 from mezzo.estimates.moments import (
@@ -26,8 +28,6 @@ from mezzo.estimates.moments import (
 )
 from mezzo.estimates.site import Site
 from mezzo.estimates.tangents import cancelled, is_complement
-from mezzo.facts import Transfer
-from mezzo.graph import Node
 
 # A constant this small beside a value that may vanish is there for the case that it does.
 _GUARD = 1e-3

@@ -7,9 +7,9 @@ take the terms for independent do not see it.
 import math
 from collections.abc import Mapping
 
+from mezzo.core.facts import Transfer
 from mezzo.estimates.moments import LOST, SIGMA, Moments, moments
 from mezzo.estimates.site import Site
-from mezzo.facts import Transfer
 
 # So many steps back a value is followed, to so many others, and only where less than half of what independence says is
 # left. A value follows others if they explain most of its variance.

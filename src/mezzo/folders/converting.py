@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mezzo.core.facts import Risk
+from mezzo.core.request import IO, PolicyLike, Request, TargetLike
+from mezzo.deciding.options import read_options
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
-from mezzo.facts import Risk
 from mezzo.folders.configs import find_config, update_config
 from mezzo.folders.data import find_data
 from mezzo.folders.deciding import fit_requests, in_file, split_ties
@@ -20,10 +22,8 @@ from mezzo.folders.ties import Ports, TypedTie, dtypes_in, find_ties
 from mezzo.frontends.onnx.folder import low_weights, ports_of
 from mezzo.frontends.onnx.model import OnnxModel, open_model
 from mezzo.ops import op_facts
-from mezzo.options import read_options
-from mezzo.pipeline import Converted, Progress, convert_opened
 from mezzo.places import check_destination
-from mezzo.request import IO, PolicyLike, Request, TargetLike
+from mezzo.verbs.convert import Converted, Progress, convert_opened
 
 if TYPE_CHECKING:
     from mezzo.folders.data import FolderData
@@ -329,7 +329,7 @@ def _convert_one(
 ) -> Converted:
     if data is None:
         return convert_opened(model, path, request)
-    from mezzo.protecting import convert_on_data
+    from mezzo.search.protecting import convert_on_data
 
     return convert_on_data(model, path, request, data, labels=labels, batch_size=batch_size)
 

@@ -3,18 +3,18 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from mezzo.conversion import convert_model
+from mezzo.converting.conversion import convert_model
+from mezzo.converting.recalling import recall
+from mezzo.core.graph import Graph, Kind
+from mezzo.core.request import IO, Request
+from mezzo.deciding.options import read_options
+from mezzo.deciding.planner import matcher
+from mezzo.deciding.rules import nodes_in
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError, MezzoError
 from mezzo.folders.ties import Ports, Tie, dtypes_in, find_ties, low_outputs
 from mezzo.frontends.onnx.folder import ports_of
 from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.graph import Graph, Kind
-from mezzo.options import read_options
-from mezzo.planner import matcher
-from mezzo.recalling import recall
-from mezzo.request import IO, Request
-from mezzo.rules import nodes_in
 
 Open = Callable[[str], OnnxModel]  # by name in the folder
 Requests = dict[str, Request]

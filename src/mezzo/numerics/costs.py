@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mezzo.columns import GROUP, Ints
-from mezzo.facts import Cost
-from mezzo.graph import Kind
+from mezzo.core.columns import GROUP, Ints
+from mezzo.core.facts import Cost
+from mezzo.core.graph import Kind
+from mezzo.core.strategy import Choice, MeasuredCosts, Problem, conversions
 from mezzo.numerics.measures import CostTable, NodeCost
-from mezzo.strategy import Choice, MeasuredCosts, Problem, conversions
 
 _HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 

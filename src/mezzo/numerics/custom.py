@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mezzo.errors import InputError
 from mezzo.numerics.measures import Interval, MetricResult
 from mezzo.numerics.statistics import weighted_mean
-from mezzo.plugins import entries
+from mezzo.plugins.entries import entries
 
 Floats = npt.NDArray[np.float64]
 # Gets outputs and labels by name and returns one score per sample, or one for all; larger is better.

@@ -7,12 +7,12 @@ speaks for a node whose values were not measured, held nothing but zeros, NaN or
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from mezzo.core.facts import OpFacts, Risk
+from mezzo.core.graph import Graph, Kind, Node, Role
+from mezzo.core.policy import Evidence
 from mezzo.dtypes import Format
-from mezzo.facts import OpFacts, Risk
-from mezzo.graph import Graph, Kind, Node, Role
 from mezzo.numerics.measures import ValueRange
 from mezzo.numerics.protection import ROUNDING_LIMIT, ranges_by_value, reached_by
-from mezzo.policy import Evidence
 
 # Other data may hold values so many times larger; powers and their sums grow faster than what they are of.
 _HEADROOM, _HEADROOM_OF_POWERS = 2.0, 8.0

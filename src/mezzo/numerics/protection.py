@@ -7,11 +7,11 @@ shown, a value inside a body that never ran, protects nobody.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from mezzo.core.facts import Function, OpFacts, Risk
+from mezzo.core.graph import Graph, Kind, Node, Role
+from mezzo.core.policy import Lifting, NamedFinding
 from mezzo.dtypes import Format
-from mezzo.facts import Function, OpFacts, Risk
-from mezzo.graph import Graph, Kind, Node, Role
 from mezzo.numerics.measures import ValueRange
-from mezzo.policy import Lifting, NamedFinding
 
 # A value whose one rounding costs more than this many eps has most of its weight among subnormals or beyond.
 ROUNDING_LIMIT = 16

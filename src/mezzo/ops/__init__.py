@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
-from mezzo.facts import OpFacts
+from mezzo.core.facts import OpFacts
 
 
 def dialects() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Everything that has a chance goes low; only what is wrong whatever the data stays FP32."""
 
-from mezzo.facts import Cost, Risk
-from mezzo.policy import Category, Policy, rule
+from mezzo.core.facts import Cost, Risk
+from mezzo.core.policy import Category, Policy, rule
 
 POLICY = Policy(
     name="aggressive",

@@ -1,8 +1,8 @@
 """The default: work that gains goes low, what may overflow or lose its meaning stays FP32."""
 
+from mezzo.core.facts import Cost, Risk
+from mezzo.core.policy import GRANTED, Category, Lifting, Policy, rule
 from mezzo.dtypes import narrow_formats
-from mezzo.facts import Cost, Risk
-from mezzo.policy import GRANTED, Category, Lifting, Policy, rule
 
 _NARROW = narrow_formats()
 

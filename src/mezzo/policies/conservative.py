@@ -1,7 +1,7 @@
 """Only linear work goes low; every operator with any risk stays FP32."""
 
-from mezzo.facts import Cost, Risk
-from mezzo.policy import GRANTED, Category, Policy, rule
+from mezzo.core.facts import Cost, Risk
+from mezzo.core.policy import GRANTED, Category, Policy, rule
 
 POLICY = Policy(
     name="conservative",

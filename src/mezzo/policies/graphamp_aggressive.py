@@ -6,10 +6,10 @@ attention. It names no lists, and knows BF16 alone: what passes FP16's range sta
 `upstream`.
 """
 
-from mezzo import oplists
+from mezzo.core import oplists
+from mezzo.core.oplists import names
+from mezzo.core.policy import GRANTED, Category, Policy, rule
 from mezzo.dtypes import HIGH, DType, narrow_formats
-from mezzo.oplists import names
-from mezzo.policy import GRANTED, Category, Policy, rule
 
 _ALLOWSET = (
     oplists.ARITHMETIC

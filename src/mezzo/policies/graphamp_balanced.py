@@ -5,9 +5,9 @@ Source: SambaNova, "Using Mixed Precision on RDUs" (SambaFlow 1.18), for the thr
 names no lists. Its strategy: `upstream`.
 """
 
-from mezzo import oplists
+from mezzo.core import oplists
+from mezzo.core.policy import GRANTED, Category, Policy, rule
 from mezzo.dtypes import HIGH
-from mezzo.policy import GRANTED, Category, Policy, rule
 
 _ALLOWSET = oplists.ATTENTION | oplists.FUSED_LINEAR | oplists.LINEAR | oplists.RECURRENT
 _INFERSET = (

@@ -5,10 +5,10 @@ is: low operands, sums and results in FP32. It names no lists; these keep most o
 `upstream`.
 """
 
-from mezzo import oplists
+from mezzo.core import oplists
+from mezzo.core.oplists import names
+from mezzo.core.policy import GRANTED, Category, Policy, rule
 from mezzo.dtypes import HIGH
-from mezzo.oplists import names
-from mezzo.policy import GRANTED, Category, Policy, rule
 
 _ALLOWSET = oplists.FUSED_LINEAR | (oplists.LINEAR - names("DeformConv"))
 _INFERSET = oplists.CASTS | oplists.CONSTANTS | oplists.CONTROL | oplists.LOGICAL | oplists.MOVEMENT | oplists.SEQUENCES

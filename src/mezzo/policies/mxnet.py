@@ -14,11 +14,11 @@ with oneDNN's fused attention in BF16. Draws and ranges have no operand to follo
 parts.
 """
 
-from mezzo import oplists
+from mezzo.core import oplists
+from mezzo.core.oplists import names
+from mezzo.core.policy import GRANTED, Category, Policy, rule
+from mezzo.core.selectors import ByAttribute, ByConstant
 from mezzo.dtypes import DType
-from mezzo.oplists import names
-from mezzo.policy import GRANTED, Category, Policy, rule
-from mezzo.selectors import ByAttribute, ByConstant
 
 _F16, _BF16 = (DType.FLOAT16,), (DType.BFLOAT16,)
 

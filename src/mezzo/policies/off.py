@@ -1,6 +1,6 @@
 """All operators denied: the pass changes nothing. A base for policies that allow single nodes or regions."""
 
-from mezzo.policy import Category, Policy, rule
+from mezzo.core.policy import Category, Policy, rule
 
 POLICY = Policy(
     name="off",

@@ -12,11 +12,11 @@ with its nearest relative: LinearAttention with rnn, ReduceLogSum with log, RMSN
 parts are left alone.
 """
 
-from mezzo import oplists
+from mezzo.core import oplists
+from mezzo.core.oplists import names
+from mezzo.core.policy import GRANTED, Category, Policy, Rule, rule
+from mezzo.core.selectors import ByConstant, ByShape
 from mezzo.dtypes import FORMATS, DType
-from mezzo.oplists import names
-from mezzo.policy import GRANTED, Category, Policy, Rule, rule
-from mezzo.selectors import ByConstant, ByShape
 
 _BF16 = (DType.BFLOAT16,)
 

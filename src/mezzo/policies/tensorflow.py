@@ -12,11 +12,11 @@ ReduceSumSquare L2Loss. Resize is ResizeNearestNeighbor or ResizeBilinear, by it
 Sum to infer, hold ScatterNd, and lack recurrent cells, fused attention and OneHot.
 """
 
-from mezzo import oplists
+from mezzo.core import oplists
+from mezzo.core.oplists import names
+from mezzo.core.policy import GRANTED, Category, Policy, rule
+from mezzo.core.selectors import ByAttribute
 from mezzo.dtypes import DType
-from mezzo.oplists import names
-from mezzo.policy import GRANTED, Category, Policy, rule
-from mezzo.selectors import ByAttribute
 
 _F16, _BF16 = (DType.FLOAT16,), (DType.BFLOAT16,)
 

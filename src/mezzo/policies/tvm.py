@@ -11,11 +11,11 @@ there: Attention is allowed (Relax, src/relax/op/nn/attention.cc). RMSNormalizat
 arange. Clip is denied where a bound passes the format's range. Quantized parts are left alone.
 """
 
-from mezzo import oplists
+from mezzo.core import oplists
+from mezzo.core.oplists import names
+from mezzo.core.policy import GRANTED, Category, Missing, Policy, rule
+from mezzo.core.selectors import ByAttribute, ByFunction, Site
 from mezzo.dtypes import FORMATS, DType
-from mezzo.oplists import names
-from mezzo.policy import GRANTED, Category, Missing, Policy, rule
-from mezzo.selectors import ByAttribute, ByFunction, Site
 
 _ALWAYS = oplists.FUSED_LINEAR | names("Attention CausalConvWithState Conv ConvTranspose GRU Gemm LSTM MatMul RNN")
 _NEVER = (

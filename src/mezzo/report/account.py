@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mezzo.core.plans import Accumulation, Plan, PlannedNode
 from mezzo.dtypes import DType
-from mezzo.plans import Accumulation, Plan, PlannedNode
 from mezzo.report import sections
 from mezzo.report.documents import Document as Document
 from mezzo.report.documents import document as document
@@ -21,7 +21,7 @@ from mezzo.report.groups import count_precisions, group_high_nodes
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Sensitivity
-    from mezzo.outline import Outline
+    from mezzo.views.outline import Outline
 
 Settings = Iterable[tuple[str, str]]
 

@@ -6,14 +6,14 @@ from typing import Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.core.facts import OpFacts
+from mezzo.core.policy import Policy, Rule
+from mezzo.core.target import EVERY_VERSION, Listing, Refusal, Target
 from mezzo.dtypes import LOW_DTYPES, DType
-from mezzo.facts import OpFacts
-from mezzo.plugins import Origin
-from mezzo.policy import Policy, Rule
+from mezzo.plugins.entries import Origin
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean, format_size, join_some
 from mezzo.structure import structure_rules
-from mezzo.target import EVERY_VERSION, Listing, Refusal, Target
 
 Row = tuple[str, OpFacts]  # dialect and facts
 Origins = Mapping[str, Origin]  # by name

@@ -6,9 +6,9 @@ from typing import Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.core.plans import PlannedNode
+from mezzo.core.policy import Category
 from mezzo.dtypes import DType
-from mezzo.plans import PlannedNode
-from mezzo.policy import Category
 from mezzo.report.layout import blank, dtype_style, heading, indented
 from mezzo.report.names import clean, join_some
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.core.target import Target
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.report.documents import Document, document
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean, format_size
 from mezzo.report.probe import spell_gain
-from mezzo.target import Target
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.doctor.findings import Check, Diagnosis, Found

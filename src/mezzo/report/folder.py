@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import RenderableType
 
+from mezzo.core.plans import Plan
 from mezzo.dtypes import DType
-from mezzo.plans import Plan
 from mezzo.report import sections
 from mezzo.report.account import Document, Summary, describe_conversion, document
 from mezzo.report.account import schema as account_schema

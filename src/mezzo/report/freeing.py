@@ -5,11 +5,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mezzo.picture import Island
-from mezzo.plans import Plan, PlannedNode
+from mezzo.core.plans import Plan, PlannedNode
 from mezzo.report.figures import spell_count
 from mezzo.report.groups import is_operator
 from mezzo.report.names import clean
+from mezzo.views.picture import Island
 
 _MOST_NAMES, _MOST_OPS = 3, 4
 _SHORTEST_PREFIX = 3

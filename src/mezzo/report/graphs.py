@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
-    from mezzo.outline import Counts, Outline, OutlinedPlan
+    from mezzo.views.outline import Counts, Outline, OutlinedPlan
 
 Document = dict[str, object]
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mezzo.core.plans import AddCast, Plan, PlannedNode
 from mezzo.dtypes import DType
-from mezzo.plans import AddCast, Plan, PlannedNode
 
 
 @dataclass(frozen=True, slots=True)

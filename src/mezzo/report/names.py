@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mezzo.levels import Precision
+    from mezzo.core.levels import Precision
 
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 _CUT = "..."

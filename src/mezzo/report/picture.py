@@ -8,12 +8,12 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
+from mezzo.core.plans import Plan
 from mezzo.dtypes import DType
-from mezzo.picture import NOMINAL_DIM, Island, Picture, Share
-from mezzo.plans import Plan
 from mezzo.report.figures import spell_count
 from mezzo.report.layout import Command, Layout, blank, dtype_style, heading, indented
 from mezzo.report.names import clean, format_size
+from mezzo.views.picture import NOMINAL_DIM, Island, Picture, Share
 
 _ISLANDS_SHOWN = 3
 _OPS_SHOWN = 3

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.plandiff import CastsDifference, Change, NamedCast, NodeDifference, PlanDifference, SettingDifference
-from mezzo.plans import Plan, PlannedNode
+from mezzo.core.plans import Plan, PlannedNode
 from mezzo.report.account import Document, describe_node, document
 from mezzo.report.figures import spell_count
 from mezzo.report.groups import count_precisions
 from mezzo.report.layout import Layout, blank, dtype_style, heading, indented
 from mezzo.report.names import clean, spell_precision
+from mezzo.views.plandiff import CastsDifference, Change, NamedCast, NodeDifference, PlanDifference, SettingDifference
 
 _NONE = "-"
 

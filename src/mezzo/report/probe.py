@@ -6,10 +6,10 @@ from typing import Protocol
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.core.target import Gain, Refusal, Target
 from mezzo.dtypes import DType
 from mezzo.report.documents import Document, document
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.target import Gain, Refusal, Target
 
 
 class Answer(Protocol):

@@ -12,6 +12,7 @@ from mezzo.dtypes import DType
 from mezzo.packages import find_version
 
 if TYPE_CHECKING:
+    from mezzo.core.plans import Accumulation
     from mezzo.numerics.measures import (
         Comparison,
         CostTable,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
         Sensitivity,
         ValueRange,
     )
-    from mezzo.plans import Accumulation
 
 Document = dict[str, object]
 _PACKAGES = ("onnx", "onnxruntime", "numpy")

@@ -8,14 +8,14 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.plans import Plan
+from mezzo.core.plans import Plan
+from mezzo.core.request import usual_settings
 from mezzo.report.account import Summary
 from mezzo.report.comparison import report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data
 from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Command, Layout, blank, heading, indented, report_unknown
 from mezzo.report.names import clean, format_size, join_some, spell_precision
-from mezzo.request import usual_settings
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.plans import Plan
+from mezzo.core.plans import Plan
 from mezzo.report.account import Summary
 from mezzo.report.comparison import bounds_errors, report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_time

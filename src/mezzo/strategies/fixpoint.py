@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mezzo.coloring import ColouringStrategy
-from mezzo.columns import GROUP
-from mezzo.graph import Kind
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Split
+from mezzo.core.coloring import ColouringStrategy
+from mezzo.core.columns import GROUP
+from mezzo.core.graph import Kind
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Split
 
 if TYPE_CHECKING:
-    from mezzo.columns import Bools, Ints
+    from mezzo.core.columns import Bools, Ints
 
     # Pairs of nodes: where the first is not low, the second is not.
     Bonds = list[tuple[Ints, Ints]]

@@ -7,10 +7,10 @@ Source: TVM RFC 0001, "AMP pass"; graph inputs count as FP32 here, so gray alone
 from collections.abc import Sequence, Set
 from typing import ClassVar
 
-from mezzo.coloring import ColouringStrategy, makers, makes_low, settle, start
-from mezzo.graph import Node
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Split
+from mezzo.core.coloring import ColouringStrategy, makers, makes_low, settle, start
+from mezzo.core.graph import Node
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Split
 
 
 class Forward(ColouringStrategy):

@@ -12,10 +12,10 @@ convert, follows like infer.
 from collections.abc import Sequence, Set
 from typing import ClassVar
 
-from mezzo.coloring import ColouringStrategy, makers, makes_low, settle, start
-from mezzo.graph import Kind, Role
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Split
+from mezzo.core.coloring import ColouringStrategy, makers, makes_low, settle, start
+from mezzo.core.graph import Kind, Role
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Split
 
 
 class Lists(ColouringStrategy):

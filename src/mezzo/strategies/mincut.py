@@ -14,8 +14,8 @@ optimization for Markov random fields with convex priors", PAMI 25 (2003), for a
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from mezzo.columns import ANY, GROUP
-from mezzo.strategy import Problem, Strategy
+from mezzo.core.columns import ANY, GROUP
+from mezzo.core.strategy import Problem, Strategy
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,10 +10,10 @@ wants it low, or it stays too.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from mezzo.coloring import ColouringStrategy, readers
-from mezzo.graph import Role
-from mezzo.policy import Category
-from mezzo.strategy import Choice, Split
+from mezzo.core.coloring import ColouringStrategy, readers
+from mezzo.core.graph import Role
+from mezzo.core.policy import Category
+from mezzo.core.strategy import Choice, Split
 
 # Groups of linked nodes, each by its smallest node: `Split.linked`.
 _Makers = dict[int, list[int]]

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TypeVar, cast
 
+from mezzo.core.facts import Function, OpFacts
+from mezzo.core.graph import ConstantFacts, Graph, Kind, Node, Role
+from mezzo.core.policy import Finding, Lifting
 from mezzo.dtypes import Format
-from mezzo.facts import Function, OpFacts
-from mezzo.graph import ConstantFacts, Graph, Kind, Node, Role
-from mezzo.policy import Finding, Lifting
 
 Found = TypeVar("Found")
 

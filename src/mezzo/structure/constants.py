@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.facts import Cost, Function
-from mezzo.graph import ConstantFacts, Kind, Node, Role
-from mezzo.policy import Finding, Lifting
+from mezzo.core.facts import Cost, Function
+from mezzo.core.graph import ConstantFacts, Kind, Node, Role
+from mezzo.core.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 
 # A constant that loses more than this share of itself by rounding is not the constant that was meant.

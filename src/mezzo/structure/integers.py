@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator
 
+from mezzo.core.facts import Cost, Function, OpFacts, Risk
+from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.policy import Finding
 from mezzo.dtypes import HIGH, DType
-from mezzo.facts import Cost, Function, OpFacts, Risk
-from mezzo.graph import Kind, Node, Role
-from mezzo.policy import Finding
 from mezzo.structure import StructureRule, View
 
 _ARITHMETIC = frozenset({Cost.POINTWISE, Cost.MOVEMENT, Cost.GENERATOR})
@@ -65,7 +65,7 @@ def exact_operand(view: View) -> Iterable[Finding]:
     """Arithmetic that feeds an operand which keeps FP32: scales, ratios, grids, thresholds."""
     import numpy as np
 
-    from mezzo.columns import FIXED
+    from mezzo.core.columns import FIXED
 
     graph, columns = view.graph, view.graph.columns
     exact = (columns.use_role == FIXED) & columns.holds(HIGH)[columns.use_value]

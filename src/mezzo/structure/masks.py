@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from mezzo.facts import Cost, Function
-from mezzo.graph import Kind, Node, Role
+from mezzo.core.facts import Cost, Function
+from mezzo.core.graph import Kind, Node, Role
 from mezzo.structure import StructureRule, View
 
 _COMBINES = frozenset(

@@ -6,9 +6,9 @@ power.
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.facts import Function
-from mezzo.graph import Node
-from mezzo.policy import Finding, Lifting
+from mezzo.core.facts import Function
+from mezzo.core.graph import Node
+from mezzo.core.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 
 _ROOTS = (Function.SQRT, Function.RSQRT, Function.POWER)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.facts import Cost
-from mezzo.graph import Node
-from mezzo.policy import Finding
+from mezzo.core.facts import Cost
+from mezzo.core.graph import Node
+from mezzo.core.policy import Finding
 from mezzo.structure import StructureRule, View
 
 

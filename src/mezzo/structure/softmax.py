@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from mezzo.facts import Function
-from mezzo.graph import Node
-from mezzo.policy import Finding, Lifting
+from mezzo.core.facts import Function
+from mezzo.core.graph import Node
+from mezzo.core.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 
 

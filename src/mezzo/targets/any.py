@@ -1,7 +1,7 @@
 """No runtime in particular: what the ONNX schema allows."""
 
+from mezzo.core.target import Target
 from mezzo.dtypes import DType
-from mezzo.target import Target
 
 TARGET = Target(
     "any",

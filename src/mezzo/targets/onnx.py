@@ -1,7 +1,7 @@
 """The ONNX schema, at opsets that today's runtimes load: the default where no runtime's own table applies."""
 
+from mezzo.core.target import Target
 from mezzo.dtypes import DType
-from mezzo.target import Target
 
 TARGET = Target(
     "onnx",

@@ -2,8 +2,8 @@
 all: its few BF16 kernels move values.
 """
 
+from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
 from mezzo.dtypes import DType
-from mezzo.target import Gain, Listing, Refusal, Target, kernels
 
 _SINCE = "ONNX Runtime 1.31.1"
 _SOURCE = f"mezzo probe, {_SINCE}"

@@ -6,8 +6,8 @@ before the first version whose schema allows the type, so that a step of the ops
 is not: it would gain a few BF16 kernels (Conv, AveragePool) and take many operators, MaxPool among them, off the GPU.
 """
 
+from mezzo.core.target import Gain, Listing, Target, kernels
 from mezzo.dtypes import DType
-from mezzo.target import Gain, Listing, Target, kernels
 
 _SOURCE = "docs/OperatorKernels.md, microsoft/onnxruntime at 001d12d2"
 _SINCE = "ONNX Runtime, main at 001d12d2"

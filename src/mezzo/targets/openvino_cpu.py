@@ -2,8 +2,8 @@
 it mind the types in the file. What it runs in neither type nor in FP32 has no row.
 """
 
+from mezzo.core.target import EVERY_VERSION, Gain, Refusal, Target
 from mezzo.dtypes import DType
-from mezzo.target import EVERY_VERSION, Gain, Refusal, Target
 
 _SINCE = "OpenVINO 2026.4.1"
 _SOURCE = f"mezzo probe, {_SINCE}"

@@ -1,7 +1,7 @@
 """TensorRT, strongly typed: the operators that its ONNX parser imports in each type."""
 
+from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
 from mezzo.dtypes import DType
-from mezzo.target import Gain, Listing, Refusal, Target, kernels
 
 _SOURCE = "docs/operators.md, onnx/onnx-tensorrt"
 _SINCE = "TensorRT 10.15"

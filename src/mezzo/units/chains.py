@@ -7,8 +7,8 @@ readers as far as that goes. A reader that somebody else reads beside it ends th
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mezzo.facts import Function
-from mezzo.graph import Node
+from mezzo.core.facts import Function
+from mezzo.core.graph import Node
 from mezzo.units.composites import composites_of
 from mezzo.units.selector import Free, Make, shape
 from mezzo.units.view import View

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from mezzo.facts import Function
-from mezzo.graph import Node
+from mezzo.core.facts import Function
+from mezzo.core.graph import Node
 from mezzo.units.view import View
 
 _MOST_INSIDE = 8  # operators between an activation's input and its Erf or Tanh, in any spelling

@@ -4,7 +4,7 @@ circle.
 
 from collections.abc import Collection, Sequence
 
-from mezzo.graph import Graph
+from mezzo.core.graph import Graph
 
 
 def rank_nodes(graph: Graph) -> list[int]:

@@ -5,8 +5,8 @@ Pure functions over a graph and its partition, for whoever prices conversions.
 
 import numpy as np
 
-from mezzo.columns import Bools, Ints
-from mezzo.graph import Graph
+from mezzo.core.columns import Bools, Ints
+from mezzo.core.graph import Graph
 from mezzo.units.unit import Constraint, Inside, Partition
 
 NO_UNIT = 0

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar, cast
 
+from mezzo.core.facts import Cost, Function, OpFacts
+from mezzo.core.graph import ConstantFacts, Graph, Kind, Node
 from mezzo.dtypes import DType
-from mezzo.facts import Cost, Function, OpFacts
-from mezzo.graph import ConstantFacts, Graph, Kind, Node
 
 Found = TypeVar("Found")
 

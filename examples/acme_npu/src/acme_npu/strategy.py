@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from mezzo.coloring import ColouringStrategy
-from mezzo.strategy import Choice, Split
+from mezzo.core.coloring import ColouringStrategy
+from mezzo.core.strategy import Choice, Split
 
 
 class Everything(ColouringStrategy):

@@ -7,6 +7,8 @@ import numpy as np
 import onnx
 import onnx.helper
 
+from mezzo.core.graph import Graph, Kind, Node, Use
+from mezzo.core.plans import AddCast, Edit, Retype, Rewire
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.attributes import constant_tensor, find, set_int
@@ -19,8 +21,6 @@ from mezzo.frontends.onnx.origins import copy_origin, name_node, served, title_o
 from mezzo.frontends.onnx.placement import Placement
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
-from mezzo.graph import Graph, Kind, Node, Use
-from mezzo.plans import AddCast, Edit, Retype, Rewire
 
 _Form = tuple[int, DType]
 

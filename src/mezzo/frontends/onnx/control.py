@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 
+from mezzo.core.graph import Kind, Node, Use
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import find, resolve
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Container, OperandPlace, Place, ResultPlace
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.types import Aggregate, ValueType, element_dtype, from_type_proto, with_element
-from mezzo.graph import Kind, Node, Use
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.read import Reader

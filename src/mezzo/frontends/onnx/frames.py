@@ -6,10 +6,10 @@ from typing import Protocol
 
 import onnx
 
+from mezzo.core.graph import ConstantFacts, Role, Signature
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.attributes import Environment
 from mezzo.frontends.onnx.handles import Container
-from mezzo.graph import ConstantFacts, Role, Signature
 
 ANY_FLOAT = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 

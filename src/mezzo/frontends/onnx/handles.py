@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import onnx
 
+from mezzo.core.graph import Use
 from mezzo.dtypes import DType
-from mezzo.graph import Use
 
 
 @dataclass(eq=False, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
+from mezzo.core.graph import Graph, Kind
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx import opset as opsets
@@ -28,7 +29,6 @@ from mezzo.frontends.onnx.shapes import can_infer
 from mezzo.frontends.onnx.tags import tagged
 from mezzo.frontends.onnx.twin import twin
 from mezzo.frontends.onnx.value_types import value_types
-from mezzo.graph import Graph, Kind
 
 _log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import onnx
 
+from mezzo.core.graph import Graph, Kind
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.tags import tag_of
-from mezzo.graph import Graph, Kind
 
 # Control operators and the attributes that hold their bodies, in the planner's order.
 BODIES = {"If": ("then_branch", "else_branch"), "Loop": ("body",), "Scan": ("body",), "SequenceMap": ("body",)}

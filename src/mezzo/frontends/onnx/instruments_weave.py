@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from mezzo.core.graph import Graph
 from mezzo.frontends.onnx import instruments_nodes as made
 from mezzo.frontends.onnx.instruments_nodes import Nodes, Part, Places, Record
 from mezzo.frontends.onnx.instruments_sizes import Size, spread_sizes
 from mezzo.frontends.onnx.instruments_values import BODIES, PlannedValues, free_prefix
 from mezzo.frontends.onnx.value_types import TypedScope
-from mezzo.graph import Graph
 
 _LOW_TEXTS = ("tensor(float16)", "tensor(bfloat16)")
 _FLOAT = "tensor(float)"

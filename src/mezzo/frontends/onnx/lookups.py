@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 
+from mezzo.core.graph import Kind, Node, Value
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.shapes import Shape
-from mezzo.graph import Kind, Node, Value
 
 # PyTorch's exporter lists the modules around a node, outermost first, and last the node's own name.
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"

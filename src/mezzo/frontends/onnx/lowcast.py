@@ -11,11 +11,11 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto
 
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.opset import default_opset, reachable_opset, set_opset
 from mezzo.frontends.onnx.types import TO_ONNX
-from mezzo.plans import Accumulation
 
 FP8 = (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
 # What rounds past the largest number: beyond 464 in E4M3FN, whose 448 is even; from 61440 on in E5M2, whose 57344 is

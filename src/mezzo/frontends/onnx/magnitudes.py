@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx
 
+from mezzo.core.graph import ConstantFacts
 from mezzo.dtypes import FLOATING, DType
 from mezzo.frontends.onnx.blobs import EXTERNAL, Blobs, element_dtype
 from mezzo.frontends.onnx.rounding import STORAGE, Array
-from mezzo.graph import ConstantFacts
 
 # A constant this small is kept whole: policies look at epsilons, masks and exponents themselves.
 _KEPT_ELEMENTS = 8

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from mezzo.core.graph import ConstantFacts, Graph, Kind
+from mezzo.core.plans import Edit
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError, ModelError
+from mezzo.files.provenance import MAX_BYTES
 from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.apply import apply
 from mezzo.frontends.onnx.blobs import EXTERNAL
@@ -27,9 +30,6 @@ from mezzo.frontends.onnx.read import read
 from mezzo.frontends.onnx.save import DATA_SUFFIX, materialize, save
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.shapes import Sizes, all_nodes, may_crash, value_sizes
-from mezzo.graph import ConstantFacts, Graph, Kind
-from mezzo.plans import Edit
-from mezzo.provenance import MAX_BYTES
 
 if TYPE_CHECKING:
     import onnx_ir

@@ -1,7 +1,7 @@
 """Fresh names, unique in the part of the model where they are seen."""
 
+from mezzo.core.graph import Graph
 from mezzo.frontends.onnx.handles import Container, Handles
-from mezzo.graph import Graph
 
 
 class Names:

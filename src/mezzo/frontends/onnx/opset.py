@@ -7,13 +7,13 @@ import onnx
 import onnx.defs
 import onnx.helper
 
+from mezzo.core.graph import Graph
 from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.migrations import MIGRATIONS, Fresh, Ranks
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.schema import find_schema, first_legal_opset
 from mezzo.frontends.onnx.shapes import value_shapes
-from mezzo.graph import Graph
 
 # Steps that keep names and types alike and still change what an operator means, or what may be left out.
 # Source: onnx 1.23, docs/Changelog.md, read per operator.

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
+from mezzo.core.graph import Use
 from mezzo.frontends.onnx.handles import Handles, OperandPlace
-from mezzo.graph import Use
 
 # What PyTorch's exporters note: viewers group nodes by these, and region patterns read them.
 _KEYS = frozenset(

@@ -8,12 +8,12 @@ from typing import Any
 
 import onnx
 
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import FORMATS, DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.compared import flatten, float_formats, float_values, with_outputs, with_sizes
 from mezzo.frontends.onnx.matching import Match, match_models
 from mezzo.frontends.onnx.run import EMULATING, Optimizing, Session, Settings, emulated_session
-from mezzo.plans import Accumulation
 
 # As a user runs it: all cores, operators joined.
 _TRUSTED = Settings(threads=0, optimizing=Optimizing.BASICS)

@@ -4,9 +4,9 @@ from functools import cached_property
 
 import onnx
 
+from mezzo.core.graph import Graph, Kind
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.order import sort_nodes
-from mezzo.graph import Graph, Kind
 
 
 class Placement:

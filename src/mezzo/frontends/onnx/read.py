@@ -7,6 +7,7 @@ from functools import partial
 
 import onnx
 
+from mezzo.core.graph import ConstantFacts, Graph, Kind, Node, Scope, Signature, Use, Value
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx import control, sources
@@ -19,7 +20,6 @@ from mezzo.frontends.onnx.schema import find_schema, frozen, solve, stated_type
 from mezzo.frontends.onnx.shapes import MAX_ELEMENTS, Sizes
 from mezzo.frontends.onnx.special import SPECIAL
 from mezzo.frontends.onnx.types import FROM_ONNX, UNKNOWN, Aggregate, ValueType, element_dtype, from_type_proto
-from mezzo.graph import ConstantFacts, Graph, Kind, Node, Scope, Signature, Use, Value
 
 # What a value counts as where neither its shape nor any neighbour's is known.
 _UNKNOWN_ELEMENTS = 1024

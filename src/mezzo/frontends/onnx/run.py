@@ -19,13 +19,13 @@ import onnx
 import onnx.parser
 from onnx import TensorProto
 
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, MezzoError
 from mezzo.frontends.onnx.feeds import Array, Datum, fit_feeds, retype
 from mezzo.frontends.onnx.lowcast import round_array, round_nodes
 from mezzo.frontends.onnx.twin import twin
 from mezzo.frontends.onnx.types import TO_ONNX
-from mezzo.plans import Accumulation
 
 # Numpy types that ONNX Runtime's Python feed does not know; they go in by their ONNX number.
 _BY_NUMBER = frozenset(

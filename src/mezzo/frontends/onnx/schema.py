@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import onnx.defs
 
+from mezzo.core.graph import Role, Signature
 from mezzo.dtypes import FLOATING, DType
 from mezzo.frontends.onnx.attributes import decode, find
 from mezzo.frontends.onnx.contrib import CONTRIB
@@ -25,7 +26,6 @@ from mezzo.frontends.onnx.types import (
     type_string,
     with_element,
 )
-from mezzo.graph import Role, Signature
 
 _LOW = (DType.FLOAT16, DType.BFLOAT16)
 

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from mezzo.core.graph import Kind, Role, Signature, Use
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import constant_tensor, dtype_of, resolve
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Frame, pseudo_signature
 from mezzo.frontends.onnx.types import FROM_ONNX, element_dtype
-from mezzo.graph import Kind, Role, Signature, Use
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.read import Reader

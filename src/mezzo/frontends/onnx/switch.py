@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 
+from mezzo.core.graph import Kind
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.borders import mark_borders
@@ -21,8 +23,6 @@ from mezzo.frontends.onnx.switching import Wishes, make_port, put_switches
 from mezzo.frontends.onnx.tags import tagged
 from mezzo.frontends.onnx.twin import free_prefix, twin
 from mezzo.frontends.onnx.value_types import value_types
-from mezzo.graph import Kind
-from mezzo.plans import Accumulation
 
 
 class Emulator:

@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from mezzo.core.graph import Graph, Kind, Role
+from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.frontends.onnx.attributes import constant_tensor
 from mezzo.frontends.onnx.borders import border_of
@@ -26,8 +28,6 @@ from mezzo.frontends.onnx.tiles import is_tiled, tile
 from mezzo.frontends.onnx.twin import free_prefix
 from mezzo.frontends.onnx.types import TO_ONNX, parse_type_string
 from mezzo.frontends.onnx.value_types import TypedScope, value_types
-from mezzo.graph import Graph, Kind, Role
-from mezzo.plans import Accumulation
 
 _FLOAT = "tensor(float)"
 

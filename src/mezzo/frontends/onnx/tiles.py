@@ -18,9 +18,9 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
+from mezzo.core.plans import Accumulation
 from mezzo.frontends.onnx.lowcast import round_nodes
 from mezzo.frontends.onnx.types import TO_ONNX
-from mezzo.plans import Accumulation
 
 # The known lengths of a value's axes, None for one that is not known; None where even their number is not.
 Shape = Sequence[int | None] | None

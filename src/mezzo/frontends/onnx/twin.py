@@ -22,11 +22,11 @@ import onnx
 import onnx.inliner
 from onnx import TensorProto
 
+from mezzo.core.plans import Accumulation
 from mezzo.frontends.onnx.lowcast import raise_opset, show_overflow
 from mezzo.frontends.onnx.narrowing import narrow, rounds_twice
 from mezzo.frontends.onnx.tiles import is_tiled, tile
 from mezzo.frontends.onnx.value_types import TypedScope, find_node_schema, type_text, value_types
-from mezzo.plans import Accumulation
 
 _LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
 _LOW_BY_TEXT = {text: element for element, text in _LOW.items()}

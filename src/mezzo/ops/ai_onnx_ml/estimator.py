@@ -1,6 +1,6 @@
 """Linear models, support vector machines and trees. A classifier's label and a tree's branch are steps."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = "ONNX 1.23 operator documentation, domain ai.onnx.ml, versions 1 to 5"
 

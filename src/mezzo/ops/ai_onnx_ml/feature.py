@@ -1,6 +1,6 @@
 """Preparation of features. Categories are found by equality, so a rounded one is not found."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = "ONNX 1.23 operator documentation, domain ai.onnx.ml, versions 1 to 4"
 

@@ -1,6 +1,6 @@
 """Attention whose scores are changed by a subgraph."""
 
-from mezzo.facts import Cost, OpFacts, facts
+from mezzo.core.facts import Cost, OpFacts, facts
 
 SOURCE = "ONNX 1.23 operator documentation, domain ai.onnx.preview, version 1"
 

@@ -1,6 +1,6 @@
 """Optimizers, which carry their state from step to step, and the gradient of a subgraph."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, domain ai.onnx.preview.training, version 1; "

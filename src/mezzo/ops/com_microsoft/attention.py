@@ -1,6 +1,6 @@
 """Attention as one operator. It subtracts the maximum and sums in FP32 inside, so its softmax is no risk."""
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft; Dao 2023 (arXiv:2307.08691)"
 

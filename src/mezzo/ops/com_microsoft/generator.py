@@ -1,6 +1,6 @@
 """Operators that make values from nothing or from integers."""
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 

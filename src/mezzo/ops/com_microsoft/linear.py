@@ -1,6 +1,6 @@
 """Matrix products and convolutions with what the optimizer fused into them: scales, transposes, activations."""
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 

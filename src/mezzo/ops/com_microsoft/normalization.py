@@ -3,7 +3,7 @@
 Those that also give the sum they normalize, or multiply by a gate, are not bounded.
 """
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 

@@ -1,6 +1,6 @@
 """Arithmetic and activations, element by element, with the additions fused into them."""
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 

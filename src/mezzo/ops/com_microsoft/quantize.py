@@ -3,7 +3,7 @@
 A scale that shares the activations' type is still no data: rounding it scales a whole block of weights.
 """
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 

@@ -1,6 +1,6 @@
 """Networks that carry a state over time steps, and its rounding errors with it."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 

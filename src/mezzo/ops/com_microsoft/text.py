@@ -1,6 +1,6 @@
 """Tokens, strings and text generation."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
 

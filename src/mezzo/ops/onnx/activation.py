@@ -1,6 +1,6 @@
 """Activation functions. Those with an exponential take it of negative numbers only, so it stays within 0 and 1."""
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 1 to 28; the softplus in Softplus and Mish is taken as "

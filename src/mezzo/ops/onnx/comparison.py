@@ -1,6 +1,6 @@
 """Comparisons, tests and logic: floats in, booleans or indices out."""
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 1 to 28; a rounded operand can cross the threshold, "

@@ -1,6 +1,6 @@
 """Operators that run a subgraph. Their cost and risks are those of their bodies."""
 
-from mezzo.facts import Cost, OpFacts, facts
+from mezzo.core.facts import Cost, OpFacts, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28"
 

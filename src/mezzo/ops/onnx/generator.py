@@ -1,6 +1,6 @@
 """Operators that make values from nothing, from integers or from shapes."""
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28"
 

@@ -1,6 +1,6 @@
 """Images, boxes and grids. The risk is in coordinates: half a pixel at 2,000 needs 12 bits."""
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28; resolution of coordinates: IEEE 754-2019, section 3"
 

@@ -1,6 +1,6 @@
 """Products and sums over a contracted axis, which hardware accumulates in FP32 whatever its operands are."""
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 1 to 28; accumulation in FP32 for FP16 and BF16 operands: NVIDIA PTX ISA "

@@ -1,6 +1,6 @@
 """Losses: one number from a whole batch, where gradients start."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation and function bodies, opsets 12 to 22; Micikevicius et al. 2017 (arXiv:1710.03740)"

@@ -3,7 +3,7 @@
 ScatterElements and ScatterND may combine values (attribute `reduction`), so they do not keep them in every model.
 """
 
-from mezzo.facts import Cost, Function, OpFacts, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Transfer, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28"
 

@@ -3,7 +3,7 @@
 Where scale and bias are operands, `is_bounded` means: bounded by them, whatever the normalized input is.
 """
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation and function bodies, opsets 1 to 28; statistics by the two-pass formula: "

@@ -3,7 +3,7 @@
 Div carries no risk of its own: what it divides by is data, and ranges tell whether it comes near zero.
 """
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 1 to 28; risks from each function's derivative, growth and poles: "

@@ -1,6 +1,6 @@
 """Quantization: its float operands are scales or what is to be scaled, and its arithmetic is in integers."""
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 10 to 28"
 

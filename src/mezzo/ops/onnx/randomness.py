@@ -1,6 +1,6 @@
 """Random draws. The same seed gives other numbers in another dtype."""
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28; ONNX leaves the generator to the runtime"
 

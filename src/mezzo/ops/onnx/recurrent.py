@@ -1,6 +1,6 @@
 """Networks that carry a state over time steps, and its rounding errors with it."""
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 1 to 28; the activations are attributes and need not be bounded"
 

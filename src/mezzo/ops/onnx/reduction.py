@@ -1,6 +1,6 @@
 """Reductions, cumulative reductions and pooling."""
 
-from mezzo.facts import Cost, Function, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 1 to 28; error and growth of sums and products of n terms: N. J. Higham, "

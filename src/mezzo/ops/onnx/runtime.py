@@ -3,7 +3,7 @@
 All but SimplifiedLayerNormalization, which its optimizer emits, were experimental in ONNX until 1.5.
 """
 
-from mezzo.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX Runtime 1.31 operator schemas of the default domain; ONNX 1.4 documentation of the experimental operators"

@@ -1,6 +1,6 @@
 """Sequences and optionals. They move whole tensors; a sequence's length does not depend on what is in it."""
 
-from mezzo.facts import Cost, OpFacts, Transfer, facts
+from mezzo.core.facts import Cost, OpFacts, Transfer, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 11 to 28"
 

@@ -1,6 +1,6 @@
 """Fourier transforms, windows and mel filters."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 17 to 28; growth of transforms: Parseval's theorem, a transform of n "

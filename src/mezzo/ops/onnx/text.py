@@ -1,6 +1,6 @@
 """Strings. None of these reads a float tensor."""
 
-from mezzo.facts import Cost, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
 SOURCE = "ONNX 1.23 operator documentation, opsets 9 to 20"
 

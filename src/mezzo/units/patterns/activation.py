@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mezzo.graph import Node
+from mezzo.core.graph import Node
 from mezzo.units.composites import composites_at
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Kernel, Pattern

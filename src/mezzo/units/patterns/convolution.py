@@ -1,6 +1,6 @@
 """Convolutions with what follows them: BatchNormalization or scale and shift, activation, residual sum, activation."""
 
-from mezzo.graph import Node
+from mezzo.core.graph import Node
 from mezzo.units import activations
 from mezzo.units.chains import (
     Stage,

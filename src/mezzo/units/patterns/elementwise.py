@@ -1,6 +1,6 @@
 """Operators that compute number by number, one behind the other, in one pass over memory."""
 
-from mezzo.graph import Node
+from mezzo.core.graph import Node
 from mezzo.units.selector import tree
 from mezzo.units.unit import Kernel, Pattern
 from mezzo.units.view import View

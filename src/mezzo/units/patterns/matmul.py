@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from mezzo.facts import Function
-from mezzo.graph import Node
+from mezzo.core.facts import Function
+from mezzo.core.graph import Node
 from mezzo.units import activations
 from mezzo.units.chains import (
     Stage,

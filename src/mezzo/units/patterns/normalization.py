@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mezzo.facts import Function
-from mezzo.graph import Node
+from mezzo.core.facts import Function
+from mezzo.core.graph import Node
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Constraint, Inside, Kernel, Pattern
 from mezzo.units.view import View

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import onnx
 
+from mezzo.core.graph import Kind
+from mezzo.core.plans import Edit
 from mezzo.frontends.onnx.model import OnnxModel, Reading
-from mezzo.graph import Kind
-from mezzo.plans import Edit
 
 _KEY = "mezzo.timed"
 

@@ -1,0 +1,94 @@
+"""The opset that a conversion is planned at: raised where that lets a node run low, and kept only if one then does."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mezzo.core.graph import Kind
+from mezzo.core.plans import Edit
+from mezzo.core.strategy import Strategy
+from mezzo.deciding.check import check
+from mezzo.deciding.lower import lower
+from mezzo.deciding.planner import Judged
+from mezzo.frontends.onnx.model import OnnxModel, Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A reading of a model at one opset, what was judged of it, and what a strategy made of that."""
+
+    reading: Reading
+    judged: Judged
+    levels: Sequence[int]
+    edits: Sequence[Edit]
+
+
+Judge = Callable[[int | None], tuple[Reading, Judged]]
+
+
+def assign(reading: Reading, judged: Judged, strategy: Strategy) -> Planned:
+    """Let a strategy decide."""
+    levels = strategy.assign(judged.problem)
+    edits, faults = _lower(judged, levels)
+    assert not faults, f"strategy {strategy.name} or lower broke a rule: {faults[0]}"
+    return Planned(reading, judged, levels, edits)
+
+
+def settle(model: OnnxModel, planned: Planned, strategy: Strategy, judge: Judge) -> Planned:
+    """Plan again at smaller opsets, as long as all that runs low may do so there. `judge` reads and judges at one.
+
+    So an opset above the model's own always has a node that runs low and needs it.
+    """
+    source = model.opset
+    if source is None or planned.reading.opset == source:
+        return planned
+    first = judge(source)
+    while planned.reading.opset not in (None, source):
+        nodes = _nodes_beside(planned)
+        smaller = model.smallest_opset(planned.reading, first[0], nodes)
+        if smaller == planned.reading.opset:
+            break
+        reading, judged = first if smaller == source else judge(smaller)
+        if not _are_legal(reading, [planned.reading.graph.nodes[number].name for number in nodes]):
+            break
+        again = _plan_again(planned, reading, judged, strategy)
+        if again is None:
+            break
+        planned = again
+    return planned
+
+
+def _nodes_beside(planned: Planned) -> list[int]:
+    """Operators that do not run at the base."""
+    problem = planned.judged.problem
+    beside = np.array(planned.levels, np.int64) != problem.line.base
+    found: list[int] = np.flatnonzero(beside & problem.graph.columns.is_kind(Kind.OP) & ~problem.is_absent).tolist()
+    return found
+
+
+def _are_legal(reading: Reading, names: Sequence[str]) -> bool:
+    """Whether those of the nodes that are there may run low. A node that steps have rewritten is not there."""
+    graph = reading.graph
+    found = [number for name in names if (number := graph.by_name.get(name)) is not None]
+    return all(reading.low in graph.nodes[number].signature.legal for number in found)
+
+
+def _plan_again(planned: Planned, reading: Reading, judged: Judged, strategy: Strategy) -> Planned | None:
+    """The plan of another reading. Measured costs are of the nodes they were measured on: with them the same nodes run
+    low, by name; None where that cannot be.
+    """
+    if planned.judged.problem.measured is None:
+        return assign(reading, judged, strategy)
+    before, after = planned.reading.graph, reading.graph
+    if any(before.nodes[number].name not in after.by_name for number in _nodes_beside(planned)):
+        return None
+    held = {node.name: planned.levels[node.id] for node in before.nodes}
+    levels = [held.get(node.name, judged.problem.line.base) for node in after.nodes]
+    edits, faults = _lower(judged, levels)
+    return None if faults else Planned(reading, judged, levels, edits)
+
+
+def _lower(judged: Judged, levels: Sequence[int]) -> tuple[tuple[Edit, ...], Sequence[str]]:
+    edits = lower(judged.problem, levels, judged.limits)
+    return edits, check(judged.problem, levels, edits)

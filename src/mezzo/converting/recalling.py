@@ -1,0 +1,252 @@
+"""What a model tells of how it was made: read, held against the model, and kept unless something else is asked for."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.levels import Line, line_of, uniform
+from mezzo.core.plans import Plan, PlannedNode, Reason
+from mezzo.core.policy import NamedFinding
+from mezzo.core.request import Request, Scope, options_about, settings_of, usual_settings
+from mezzo.deciding.options import Options, chosen_target
+from mezzo.deciding.reasons import follow
+from mezzo.deciding.recording import Decisions, describe_step, record_decisions, record_plan
+from mezzo.dtypes import HIGH
+from mezzo.files.provenance import Provenance, Row, Step, digest_names, read_text, show_name, to_text, told_nodes
+
+if TYPE_CHECKING:
+    from mezzo.frontends.onnx.model import OnnxModel, Reading
+
+_LONGEST_STEPS = 200
+_KEPT = "kept, as decided when this file was made"
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What a model tells, found to fit it. `planned` are its nodes as they were decided, in order."""
+
+    text: str
+    provenance: Provenance
+    planned: Mapping[str, PlannedNode]
+    rows: Mapping[str, Row]
+
+    def findings(self) -> tuple[NamedFinding, ...]:
+        """One per operator that was decided to stay FP32."""
+        how = spell_steps(self.provenance.steps)
+        return tuple(
+            NamedFinding(entry.name, entry.rule, f"{_KEPT} ({how}): {entry.because}", entry.cause)
+            for entry in self.planned.values()
+            if entry.kind in ("op", "tie") and entry.precision.compute is HIGH
+        )
+
+    def tell(self, nodes: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
+        """Lines of a plan of the model: what was low in it already with the reason that made it so."""
+        how, low = spell_steps(self.provenance.steps), self.provenance.low
+        told = []
+        for entry in nodes:
+            known = self.planned.get(entry.name)
+            if known is not None and entry.rule == "typed" and known.precision.compute is low:
+                text = f"is {low} in the model already, as decided when it was made ({how}): {known.because}"
+                entry = entry._replace(because=text, cause=known.cause, precision=known.precision)
+            told.append(entry)
+        return tuple(told)
+
+    def reasons(self, graph: Graph, line: Line, levels: Sequence[int]) -> dict[str, Reason | None]:
+        """What was decided then of the nodes that have the same precision now."""
+        found: dict[str, Reason | None] = {}
+        for name, row in self.rows.items():
+            number = graph.by_name.get(name)
+            if number is not None and line.dtypes[levels[number]] is row.precision.compute:
+                cause = self.planned[name].cause
+                place = None if cause is None else graph.by_name.get(cause)
+                found[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, place)
+        return found
+
+
+def recall(model: "OnnxModel", options: Options) -> Options:
+    """Add what a model tells of itself to the options of its conversion, or why that is not heeded."""
+    recalled, fault = read_record(model)
+    if recalled is None:
+        return options if fault is None else replace(options, notes=(*options.notes, fault))
+    because = _decided_anew(options, recalled.provenance)
+    if because is not None:
+        return replace(options, notes=(*options.notes, because))
+    findings = recalled.findings()
+    how = spell_steps(recalled.provenance.steps)
+    notes = [f"{len(findings)} nodes are kept in f32, as decided when this file was made ({how})"] if findings else []
+    wishes = replace(options.wishes, kept=findings)
+    return replace(options, wishes=wishes, recalled=recalled, notes=(*options.notes, *notes))
+
+
+def read_record(model: "OnnxModel") -> tuple[Recalled | None, str | None]:
+    """What a model tells of how it was made, if that fits it; else what disagrees, if it tells anything."""
+    entry = model.record
+    if entry is None:
+        return None, None
+    try:
+        if entry.text is None:
+            raise ValueError(entry.fault)
+        provenance = read_text(entry.text)
+        return _verify(entry.text, provenance, model.read(provenance.low).graph), None
+    except ValueError as error:
+        return None, f"what the file tells of how it was made is not heeded: {error}"
+
+
+def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
+    """Hold it against the model. Raises ValueError: they disagree, and where."""
+    added = frozenset(provenance.added)
+    nodes = [node for node in told_nodes(graph) if node.name not in added]
+    strange = sorted(added - graph.by_name.keys())
+    if strange:
+        raise ValueError(f"node {strange[0]!r} is not in the file")
+    if provenance.size != len(nodes):
+        raise ValueError(f"it tells of {provenance.size} nodes, and the file has {len(nodes)}")
+    if digest_names(nodes) != provenance.names:
+        raise ValueError("the file's nodes have other names, operators or places than those it tells of")
+    rows = provenance.each_row()
+    for node, row in zip(nodes, rows, strict=True):
+        is_low = row.precision.compute is provenance.low
+        if (node.signature.dtype is provenance.low) != is_low:
+            told = provenance.low if is_low else HIGH
+            raise ValueError(f"node {node.name!r} is {node.signature.dtype} in the file and {told} in what it tells")
+    planned = _plan(provenance, graph, nodes, rows)
+    by_name = dict(zip((node.name for node in nodes), rows, strict=True))
+    return Recalled(text, provenance, {entry.name: entry for entry in planned}, by_name)
+
+
+def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> list[PlannedNode]:
+    """The lines of the plan; what followed a neighbour follows again."""
+    found: list[Reason | None] = [None] * len(graph.nodes)
+    line = line_of(HIGH, provenance.low)
+    levels = [line.level_of(node.signature.dtype) or line.base for node in graph.nodes]
+    is_planned = [False] * len(graph.nodes)
+    for place, (node, row) in enumerate(zip(nodes, rows, strict=True)):
+        is_planned[node.id] = True
+        if row.rule is not None:
+            cause = _find_cause(row, place, graph, nodes)
+            because = row.because if cause is None else show_name(row.because, graph.nodes[cause].name)
+            found[node.id] = Reason(row.rule, because, cause)
+    casts = frozenset(provenance.casts)
+    queue = [node.id for node in graph.nodes if found[node.id] is not None or _leads(node, casts)]
+    follow(graph, levels, is_planned, found, queue, line, provenance.follows)
+    left = Reason(*provenance.leaves)
+    planned = []
+    for node, row in zip(nodes, rows, strict=True):
+        reason = found[node.id] or left
+        led = None if reason.cause is None else graph.nodes[reason.cause].name
+        dtype = node.signature.dtype
+        precision = row.precision if dtype is provenance.low or dtype is None else uniform(dtype)
+        planned.append(
+            PlannedNode(node.name, node.op, node.kind.value, precision, row.category, reason.rule, reason.because, led)
+        )
+    return planned
+
+
+def _leads(node: Node, casts: Set[str]) -> bool:
+    """Whether others may follow a node that nothing is told of: a cast that the model had, a port of no floats."""
+    if node.kind is Kind.CAST:
+        return node.name in casts
+    return node.kind in (Kind.INPUT, Kind.OUTPUT) and node.signature.dtype is None
+
+
+def _find_cause(row: Row, place: int, graph: Graph, nodes: Sequence[Node]) -> int | None:
+    if isinstance(row.cause, str):
+        return graph.by_name.get(row.cause)
+    if row.cause is None or not 0 <= place + row.cause < len(nodes):
+        return None
+    return nodes[place + row.cause].id
+
+
+def tell_record(model: "OnnxModel") -> tuple[str, ...]:
+    """What a model tells of how it was made, or why that is not heeded: a line each."""
+    recalled, fault = read_record(model)
+    if recalled is None:
+        return () if fault is None else (fault,)
+    lines = [
+        f"made by mezzo {step.version}: {step.command}, {', '.join(' '.join(option) for option in step.options)}"
+        for step in recalled.provenance.steps
+    ]
+    low = recalled.provenance.low
+    operators = [entry for entry in recalled.planned.values() if entry.kind == "op"]
+    high = Counter(entry.rule for entry in operators if entry.precision.compute is not low)
+    rules = ", ".join(f"{rule} {count}" for rule, count in sorted(high.items(), key=lambda rule: (-rule[1], rule[0])))
+    count = len(operators) - high.total()
+    running = f"{count} operator{' runs' if count == 1 else 's run'} in {low}"
+    does = "does" if high.total() == 1 else "do"
+    lines.append(f"{running}, {high.total()} {does} not{f': {rules}' if rules else ''}")
+    return tuple(lines)
+
+
+def spell_steps(steps: Sequence[Step]) -> str:
+    """How a model was made, in a few words."""
+    return ", then ".join(_spell_step(step) for step in steps)[:_LONGEST_STEPS]
+
+
+def _spell_step(step: Step) -> str:
+    options = dict(step.options)
+    goals = [f"--{name.replace('_', '-')} {options[name]}" for name in ("max_error", "max_drop") if name in options]
+    return " ".join([step.command, *goals, *(["with data"] if "data" in options else [])])
+
+
+def _decided_anew(options: Options, told: Provenance) -> str | None:
+    """Why what a model tells is not kept: another option that decides about every node was given."""
+    given = dict(describe_step(options.settings, options.digests).options)
+    usual = dict(settings_of(Request(), target=chosen_target(given["to"], None).name))
+    steps = [dict(step.options) for step in told.steps]
+    asked = None
+    if options.wishes.low is not told.low:
+        asked = f"--to {given['to']} is another format than the {told.low} that it was made for"
+    for name in options_about(Scope.EVERY_NODE):
+        value = given.get(name, usual[name])
+        if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
+            asked = asked or f"--{name.replace('_', '-')} {value} asks for something else"
+    if options.wishes.policy.function is not None:
+        asked = asked or f"the policy asks the function {options.wishes.policy.name!r}, whose code no file tells"
+    if asked is None:
+        return None
+    made = spell_steps(told.steps)
+    return f"what is f32 in this file is decided anew, and not kept as decided when it was made ({made}): {asked}"
+
+
+def asks_for_more(options: Options) -> bool:
+    """Whether options ask something of single nodes that the model was not made with."""
+    assert options.recalled is not None, "something is recalled"
+    if options.wishes.found or options.wishes.error_prices:
+        return True
+    given = dict(describe_step(options.settings, options.digests).options)
+    steps = [dict(step.options) for step in options.recalled.provenance.steps]
+    return any(
+        given.get(name, usual) != usual and not any(step.get(name, usual) == given.get(name) for step in steps)
+        for name, usual in usual_settings().items()
+        if name in options_about(Scope.SINGLE_NODES)
+    )
+
+
+def spell_record(model: "OnnxModel", reading: "Reading", decisions: Decisions, options: Options) -> Callable[[], str]:
+    """Give what spells how a result is made, once its edits are applied."""
+
+    def spell() -> str:
+        recalled = options.recalled
+        before = () if recalled is None else recalled.provenance.steps
+        steps = (*before, describe_step(options.settings, options.digests))
+        reasons = dict(decisions.reasons)
+        if recalled is not None:
+            reasons = recalled.reasons(reading.graph, decisions.wishes.line, decisions.levels) | reasons
+        order = model.order_of(reading, decisions.wishes.low) if reading.handles.is_resorted else None
+        told = replace(decisions, reasons=reasons)
+        return to_text(record_decisions(told, steps, model.added(reading), order))
+
+    return spell
+
+
+def spell_replay(model: "OnnxModel", reading: "Reading", plan: Plan) -> Callable[[], str]:
+    """Give what spells how a result is made from a plan."""
+
+    def spell() -> str:
+        step = describe_step(plan.settings, {})
+        order = model.order_of(reading, plan.low) if reading.handles.is_resorted else None
+        return to_text(record_plan(reading.graph, plan, [step], model.added(reading), order))
+
+    return spell

@@ -1,0 +1,160 @@
+"""A graph as arrays: what the planner asks of every use and value at once. Derived from the Graph, never instead of
+it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.dtypes import DType
+
+if TYPE_CHECKING:
+    from mezzo.core.graph import Graph, Kind, Role, Signature, Use
+    from mezzo.core.levels import Line
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+GROUP, FIXED, ANY = 0, 1, 2
+_DTYPES = {dtype: code for code, dtype in enumerate(DType)}
+_UNKNOWN = len(_DTYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Uses in node order, values and nodes by id. Roles are GROUP, FIXED or ANY; kinds index the members of Kind.
+
+    `value_role` is the role of the port that makes the value. `repeats` are those of the scope a value or node is in.
+    A model has few signatures: `signatures` lists them, `node_signature` says which one a node has.
+    """
+
+    signatures: "tuple[Signature, ...]"
+
+    use_value: Ints
+    use_node: Ints
+    use_operand: Ints
+    use_role: Ints
+    use_widened: Bools
+    use_aliased: Bools
+    value_producer: Ints
+    value_role: Ints
+    value_dtype: Ints
+    value_elements: Ints
+    value_repeats: Ints
+    node_kind: Ints
+    node_signature: Ints
+    node_repeats: Ints
+
+    def is_kind(self, *kinds: "Kind") -> Bools:
+        """Which nodes are of any of these kinds."""
+        from mezzo.core.graph import Kind
+
+        codes = list(Kind)
+        found: Bools = np.isin(self.node_kind, [codes.index(kind) for kind in kinds])
+        return found
+
+    def holds(self, *dtypes: DType) -> Bools:
+        """Which values hold any of these dtypes today."""
+        found: Bools = np.isin(self.value_dtype, [_DTYPES[dtype] for dtype in dtypes])
+        return found
+
+    def levels_held(self, line: "Line") -> Ints:
+        """The level of the dtype that each value has today; the base where that is no level's."""
+        by_code = np.full(_UNKNOWN + 1, line.base, np.int64)
+        by_code[[_DTYPES[dtype] for dtype in line.dtypes]] = np.arange(len(line.dtypes))
+        found: Ints = by_code[self.value_dtype]
+        return found
+
+    def made_at(self, line: "Line", levels: Sequence[int]) -> Ints:
+        """The level at which its producer makes each value, given the level that each node runs at."""
+        at = np.asarray(levels, np.int64)
+        return np.where(self.value_role == GROUP, at[self.value_producer], self.levels_held(line))
+
+    def wanted_at(
+        self, line: "Line", levels: Sequence[int], caps: "Mapping[Use, tuple[int, int]] | None" = None
+    ) -> Ints:
+        """The level at which each use wants its value. Uses with the role ANY say nothing. `caps` hold uses to a
+        range of levels, both ends included.
+        """
+        at = np.asarray(levels, np.int64)
+        held = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])
+        found = np.where(self.use_role == GROUP, at[self.use_node], held)
+        if caps:
+            for number, use in enumerate(zip(self.use_node.tolist(), self.use_operand.tolist(), strict=True)):
+                if use in caps:
+                    found[number] = min(max(int(found[number]), caps[use][0]), caps[use][1])  # type: ignore[index]
+        return found
+
+
+class UsesByValue:
+    """Uses of each value, by value id, in node order. Made when asked for: most values are never asked about."""
+
+    def __init__(self, columns: Columns) -> None:
+        order = np.argsort(columns.use_value, kind="stable")
+        self._nodes: list[int] = columns.use_node[order].tolist()
+        self._operands: list[int] = columns.use_operand[order].tolist()
+        counts = np.bincount(columns.use_value, minlength=len(columns.value_producer))
+        self._ends: list[int] = np.cumsum(counts).tolist()
+
+    def __getitem__(self, value: int) -> "tuple[Use, ...]":
+        from mezzo.core.graph import Use
+
+        part = slice(self._ends[value - 1] if value else 0, self._ends[value])
+        return tuple(map(Use, self._nodes[part], self._operands[part]))
+
+
+def columns_of(graph: "Graph") -> Columns:
+    """Build the arrays."""
+    from mezzo.core.graph import Kind
+
+    nodes, values = graph.nodes, graph.values
+    kinds = {kind: code for code, kind in enumerate(Kind)}
+    signatures: list[Signature] = []
+    codes: dict[int, int] = {}
+    for node in nodes:
+        if id(node.signature) not in codes:
+            codes[id(node.signature)] = len(signatures)
+            signatures.append(node.signature)
+    node_signature = np.array([codes[id(node.signature)] for node in nodes], np.int64)
+    use_node, use_operand, use_value, use_role = _ports(
+        [node.inputs for node in nodes], node_signature, [signature.inputs for signature in signatures]
+    )
+    _, _, made_value, made_role = _ports(
+        [node.outputs for node in nodes], node_signature, [signature.outputs for signature in signatures]
+    )
+    value_role = np.full(len(values), FIXED)
+    value_role[made_value] = made_role
+    repeats = np.array([scope.repeats for scope in graph.scopes], np.int64)
+    widened, aliased = np.zeros(len(use_node), bool), np.zeros(len(use_node), bool)
+    if graph.aliased:
+        for at, use in enumerate(zip(use_node.tolist(), use_operand.tolist(), strict=True)):
+            widened[at], aliased[at] = use in graph.widened, use in graph.aliased
+    return Columns(
+        tuple(signatures), use_value, use_node, use_operand, use_role, widened, aliased,
+        np.array([v.producer for v in values], np.int64), value_role,
+        np.array([_UNKNOWN if v.dtype is None else _DTYPES[v.dtype] for v in values], np.int64),
+        np.array([v.elements for v in values], np.int64), repeats[[v.scope for v in values]],
+        np.array([kinds[n.kind] for n in nodes], np.int64), node_signature, repeats[[n.scope for n in nodes]],
+    )  # fmt: skip
+
+
+def _ports(
+    operands: "Sequence[tuple[int | None, ...]]", signature: Ints, roles: "Sequence[tuple[Role, ...]]"
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Node, port, value and role of every port that holds a value, given values per node and roles per signature."""
+    from mezzo.core.graph import Role
+
+    codes = {Role.GROUP: GROUP, Role.FIXED: FIXED, Role.ANY: ANY}
+    counts = np.array([len(ports) for ports in operands], np.int64)
+    node = np.repeat(np.arange(len(operands)), counts)
+    port = np.arange(len(node)) - np.repeat(np.cumsum(counts) - counts, counts)
+    value = np.array([-1 if v is None else v for v in chain.from_iterable(operands)], np.int64)
+    flat = np.array([codes[role] for role in chain.from_iterable(roles)], np.int64)
+    starts = np.cumsum([0, *(len(ports) for ports in roles)])
+    role = flat[starts[signature[node]] + port] if len(flat) else flat
+    held = value >= 0
+    return node[held], port[held], value[held], role[held]

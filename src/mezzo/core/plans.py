@@ -1,0 +1,132 @@
+"""What was decided, why, and the edits that realise it. A plan is data: printed, saved, diffed, edited, replayed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from mezzo.core.levels import Line, Precision
+from mezzo.core.policy import Category
+from mezzo.dtypes import DType
+
+
+class Accumulation(NamedTuple):
+    """Sums in tiles: products are summed in FP32 within `tile` steps of the contracted axis, and the partial sums in
+    `dtype`, rounded after every tile.
+    """
+
+    dtype: DType
+    tile: int
+
+
+class Reason(NamedTuple):
+    """Why a node has its precision: a rule's name, the evidence in words, and the node that caused it."""
+
+    rule: str
+    because: str
+    cause: int | None = None
+
+
+class Retype(NamedTuple):
+    """The value itself has another dtype: its producer runs in it, or its constant is stored in it.
+
+    `limit`: the constant's finite numbers beyond it are stored as the limit.
+    """
+
+    value: int
+    dtype: DType
+    limit: float | None = None
+
+
+class AddCast(NamedTuple):
+    """A further form of the value, made by one cast right after its producer, in the producer's scope.
+
+    `reads`: the form that is cast, where it is not the value itself.
+    """
+
+    value: int
+    dtype: DType
+    reads: DType | None = None
+
+
+class AddCopy(NamedTuple):
+    """A further form of a value that comes from a source: a constant stored again, an integer cast again."""
+
+    value: int
+    dtype: DType
+    limit: float | None = None
+
+
+class Rewire(NamedTuple):
+    """Operand `operand` of `node` reads the form of `value` that has `dtype`."""
+
+    node: int
+    operand: int
+    value: int
+    dtype: DType
+
+
+Edit = Retype | AddCast | AddCopy | Rewire
+
+
+class PlannedNode(NamedTuple):
+    """One line of a plan. `cause` is the name of the node that led to it."""
+
+    name: str
+    op: str
+    kind: str
+    precision: Precision
+    category: Category | None
+    rule: str
+    because: str
+    cause: str | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An assignment with its reasons and edits, bound to one model by `fingerprint`.
+
+    `opset` is the opset of the default domain that the edits need; None where no step is taken. `settings` are the
+    options that made the plan, by name, for the reader. `limits` are the constants stored within bounds: the name of
+    their source, the bound. `origin` is what the model tells of how it was made, as far as it bears on the plan. The
+    nodes and the fingerprint are worked out when first asked for: most conversions never do.
+    """
+
+    line: Line
+    opset: int | None
+    settings: tuple[tuple[str, str], ...]
+    edits: tuple[Edit, ...]
+    limits: tuple[tuple[str, float], ...]
+    notes: tuple[str, ...]
+    make_nodes: Callable[[], tuple[PlannedNode, ...]] = field(repr=False, compare=False)
+    make_fingerprint: Callable[[], str] = field(repr=False, compare=False)
+    origin: tuple[str, ...] = ()
+
+    @cached_property
+    def nodes(self) -> tuple[PlannedNode, ...]:
+        """One line per node that holds a precision, in graph order."""
+        return self.make_nodes()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Names the model's structure; a plan fits no other."""
+        return self.make_fingerprint()
+
+    @property
+    def high(self) -> DType:
+        """What the plan's model came in."""
+        return self.line.base_dtype
+
+    @property
+    def low(self) -> DType:
+        """The one other dtype of a plan of two levels."""
+        return self.line.only_other
+
+    def with_nodes(self, nodes: Iterable[PlannedNode]) -> "Plan":
+        """The same plan with other lines, to be checked and lowered when it is replayed."""
+        given = tuple(nodes)
+        return replace(self, make_nodes=lambda: given)
+
+    @cached_property
+    def by_name(self) -> dict[str, PlannedNode]:
+        return {node.name: node for node in self.nodes}

@@ -1,0 +1,92 @@
+"""Findings at work on verdicts: what denies a node, and what data has lifted."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import replace
+from typing import assert_never
+
+from mezzo.core.graph import Graph, Kind, Signature
+from mezzo.core.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, Policy, Verdict
+from mezzo.dtypes import DType
+from mezzo.errors import InputError
+from mezzo.ops import op_facts
+from mezzo.structure import View, structure_rules
+from mezzo.structure.estimated import ESTIMATED, notes_of
+
+
+def lift_rules(
+    graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, lifted: Mapping[str, Evidence]
+) -> None:
+    """Judge nodes whose values fit without the policy's rules that ranges lift. `lifted`: evidence by node name."""
+    by_signature: dict[Signature, Verdict] = {}
+    for name, held in lifted.items():
+        node = graph.nodes[graph.by_name[name]] if name in graph.by_name else None
+        if node is None or not held.fits or node.kind is not Kind.OP or node.signature.dtype is None:
+            continue
+        signature = node.signature
+        if signature not in by_signature:
+            row = op_facts(signature.dialect).get(signature.op)
+            by_signature[signature] = policy.judge((signature.dialect, signature.op), row, low, lifts=True)
+        verdict = by_signature[signature]
+        if verdict.lift is not None:
+            verdicts[node.id] = replace(verdict, lift=replace(verdict.lift, because=held.because))
+
+
+def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: Mapping[str, Evidence]) -> None:
+    """Deny what structure tells, but for what data has lifted. `lifted`: evidence by node name."""
+    structural = {rule.name for rule in structure_rules()}
+    for rule in structure_rules():
+        if policy.findings is None or rule.name in policy.findings:
+            for finding in rule.find(view):
+                _deny(view.graph, verdicts, structural, finding, finding.lifting or rule.lifting, lifted)
+
+
+def _deny(
+    graph: Graph, verdicts: list[Verdict], structural: Set[str], finding: Finding, lifting: Lifting,
+    lifted: Mapping[str, Evidence],
+) -> None:  # fmt: skip
+    """A finding denies its node; the first finding is kept, and it says more than the operator's own rule."""
+    held, node = verdicts[finding.node], graph.nodes[finding.node]
+    if held.rule in structural or node.signature.dtype is None:
+        return
+    evidence = lifted.get(node.name)
+    if evidence is None or not _lifts(lifting, evidence):
+        verdicts[finding.node] = Verdict(Category.DENY, finding.rule, finding.because, finding.cause)
+    elif held.lift is None and held.category is not Category.DENY:
+        verdicts[finding.node] = replace(held, lift=Lift(finding.rule, evidence.because))
+
+
+def _lifts(lifting: Lifting, evidence: Evidence) -> bool:
+    """Whether what was measured of a node is enough to try it without a denial."""
+    match lifting:
+        case Lifting.NEVER:
+            return False
+        case Lifting.BY_RANGES:
+            return evidence.fits
+        case Lifting.BY_OUTPUTS:
+            return True
+        case _:
+            assert_never(lifting)
+
+
+def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFinding]) -> None:
+    """Deny what data has shown to fail. It names values and numbers, so it says more than any rule."""
+    for finding in found:
+        number = graph.by_name.get(finding.node)
+        if number is not None and graph.nodes[number].signature.dtype is not None:
+            cause = None if finding.cause is None else graph.by_name.get(finding.cause)
+            verdicts[number] = Verdict(Category.DENY, finding.rule, finding.because, cause)
+
+
+def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> None:
+    """Raises InputError: a name is no input of the model."""
+    inputs = sorted(node.name.partition(" ")[2] for node in graph.nodes if node.kind is Kind.INPUT)
+    for name in assumed:
+        if name not in inputs:
+            raise InputError(f"--assume {name!r} is no input of the model; choose one of {', '.join(inputs)}")
+
+
+def notes_on_estimates(view: View, policy: Policy) -> tuple[str, ...]:
+    """What the user should hear of the assumptions that a policy's findings rest on."""
+    if policy.findings is not None and not policy.findings & ESTIMATED:
+        return ()
+    return notes_of(view)

@@ -1,0 +1,180 @@
+"""Read the options of a conversion: names become policies, targets and dtypes, and what is unknown is refused."""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mezzo.core.levels import line_of
+from mezzo.core.plans import Plan
+from mezzo.core.policy import Policy
+from mezzo.core.policy_function import name_function, policy_of
+from mezzo.core.request import PolicyLike, Request, TargetLike, settings_of
+from mezzo.core.target import Target
+from mezzo.deciding.recording import name_content
+from mezzo.deciding.wishes import Wishes
+from mezzo.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.errors import InputError
+from mezzo.files.policyfile import load_policy
+from mezzo.files.targetfile import load_target
+from mezzo.ops import known_operators
+from mezzo.plugins.discovery import policy as find_policy
+from mezzo.plugins.discovery import strategy as find_strategy
+from mezzo.plugins.discovery import target as find_target
+
+if TYPE_CHECKING:
+    from mezzo.converting.recalling import Recalled
+
+# What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
+# there.
+_DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A request, validated. `settings` are the options as given, for the plan.
+
+    `is_recorded` says whether the result tells how it was made; `digests` name in it what files the options name.
+    `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it.
+    """
+
+    wishes: Wishes
+    out_of_range: str
+    opset: str
+    settings: tuple[tuple[str, str], ...]
+    is_recorded: bool = True
+    digests: Mapping[str, str] = field(default_factory=dict)
+    recalled: "Recalled | None" = None
+    notes: tuple[str, ...] = ()
+
+
+def chosen_target(to: str, target: TargetLike) -> Target:
+    """The target asked for, or the default one of a dtype: a target itself, its name, or the path of a target file,
+    which a name that ends in '.toml' is.
+
+    Raises:
+        InputError: there is no such target, or its file is at fault.
+    """
+    if isinstance(target, Target):
+        return target
+    if target is None:
+        if LOW_DTYPES[to] not in _DEFAULT_TARGETS:
+            raise InputError(f"no target is the usual one for {to}; name one with --target")
+        return find_target(_DEFAULT_TARGETS[LOW_DTYPES[to]])
+    if isinstance(target, str) and not target.endswith(".toml"):
+        return find_target(target)
+    read = load_target(target, find_target)
+    rows = {row.op for row in read.refusals} | {row.op for listing in read.listings for row in listing.kernels}
+    strange = sorted(rows - known_operators())
+    return replace(read, notes=(*read.notes, *(f"target {read.name!r} names operator {op!r}, which no table knows; "
+                                               "is that its name?" for op in strange)))  # fmt: skip
+
+
+def _choose(option: str, value: str, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise InputError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
+    return value
+
+
+def read_options(request: Request) -> Options:
+    """Validate a request. Raises InputError: an option has no such value."""
+    to = request.to
+    low = LOW_DTYPES[_choose("to", to, tuple(LOW_DTYPES))]
+    _choose("out_of_range", request.out_of_range, ("protect", "clamp", "error"))
+    _choose("opset", request.opset, ("auto", "keep"))
+    target = chosen_target(to, request.target)
+    policy = _read_policy(request.policy)
+    io: dict[str, DType] = {}
+    default: DType | None = HIGH
+    if isinstance(request.io, str):
+        default = {"keep": HIGH, "low": low, "follow": None}[_choose("io", request.io, ("keep", "low", "follow"))]
+    else:
+        io = {name: _read_dtype(f"io of {name!r}", text, to) for name, text in request.io.items()}
+    assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}
+    wishes = Wishes(
+        line_of(HIGH, low),
+        policy,
+        find_strategy(request.strategy),
+        target,
+        tuple(request.include),
+        tuple(request.exclude),
+        io,
+        default,
+        request.out_of_range == "clamp",
+        tuple(request.keep_region),
+        tuple((name, _read_dtype(f"fix_region {name!r}", text, to)) for name, text in request.fix_region.items()),
+        assumed=assumed,
+    )
+    policy_name = request.policy if isinstance(request.policy, str) else policy.name
+    settings = settings_of(request, policy=policy_name, target=target.name)
+    digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
+    return Options(wishes, request.out_of_range, request.opset, settings, request.provenance, digests)
+
+
+def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
+    """The options under which a plan is replayed: those it was made with, which `given` may only say again. `given` are
+    the fields of a request that the caller named.
+
+    Raises InputError: one of them is another than the plan's, or unknown to it.
+    """
+    recorded = dict(plan.settings)
+    policy = given.get("policy")
+    if callable(policy) and not isinstance(policy, Policy):
+        raise InputError(
+            f"policy is the function {name_function(policy)!r} beside a plan, which tells what was decided and not by "
+            "which code; leave policy out, or plan anew without the plan"
+        )
+    to = next(name for name, dtype in LOW_DTYPES.items() if dtype is plan.low)
+    recorded["to"] = to
+    asked = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
+    for name in given:
+        word, text = name.replace("_", "-"), asked[name]
+        if name not in recorded:
+            raise InputError(
+                f"--{word} {text!r} is given beside a plan that does not say what it was made with; leave --{word} "
+                "out, or plan anew without the plan"
+            )
+        if text != recorded[name]:
+            raise InputError(
+                f"--{word} {text!r} contradicts the plan, which was made with {recorded[name]!r}; leave --{word} out, "
+                "or plan anew without the plan"
+            )
+    out_of_range = recorded.get("out_of_range", "protect")
+    return read_options(Request(to=to, out_of_range="error" if out_of_range == "error" else "protect"))
+
+
+def _read_dtype(option: str, text: str, to: str) -> DType:
+    """FP32 or the low dtype of this conversion, by name."""
+    dtypes = {**LOW_DTYPES, "fp32": HIGH}
+    dtype = dtypes[_choose(option, text, tuple(dtypes))]
+    if text not in ("fp32", to):
+        raise InputError(f"{option} is {text!r}; this conversion knows fp32 and {to}")
+    return dtype
+
+
+def _read_ends(name: str, text: str) -> tuple[float, float]:
+    """Read what an input holds: "lo..hi"."""
+    first, dots, last = text.partition("..")
+    try:
+        low, high = float(first), float(last)
+    except ValueError:
+        low, high = 1.0, 0.0
+    if not dots or not -math.inf < low <= high < math.inf:
+        raise InputError(
+            f"assume {name!r} is {text!r}; write the ends of what it holds as LO..HI, two numbers such as 0..255"
+        )
+    return low, high
+
+
+def _read_policy(given: PolicyLike) -> Policy:
+    """A policy itself, a function of each node, a preset's name, or the path of a policy file, which a name that ends
+    in '.toml' is.
+    """
+    if isinstance(given, Policy):
+        return given
+    if isinstance(given, str) and not given.endswith(".toml"):
+        return find_policy(given)
+    if not isinstance(given, str | os.PathLike):
+        return policy_of(given, find_policy(str(Request().policy)))
+    return load_policy(given, find_policy)

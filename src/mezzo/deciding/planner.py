@@ -1,0 +1,193 @@
+"""Puts facts, policy and target together: graph in, a problem for a strategy out. Pure, and knows no IR."""
+
+import fnmatch
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from mezzo.core.facts import Cost, OpFacts
+from mezzo.core.graph import Graph, Kind, Node, Signature
+from mezzo.core.policy import GRANTED, Category, Policy, Verdict
+from mezzo.core.selectors import Tier
+from mezzo.core.strategy import Choice, Problem, Side
+from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_regions
+from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
+from mezzo.deciding.promotion import UNTROUBLED, untroubled
+from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing
+from mezzo.deciding.wishes import Wishes
+from mezzo.dtypes import FORMATS, DType
+from mezzo.errors import InputError
+from mezzo.ops import op_facts
+from mezzo.structure import View
+from mezzo.structure.masks import mask_limits
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Everything decided before a strategy runs: verdicts per side and node id, bounds of constants by value id, and
+    what the user should hear.
+    """
+
+    problem: Problem
+    sides: tuple[tuple[Verdict, ...], ...]
+    limits: Mapping[int, float]
+    notes: tuple[str, ...] = ()
+
+    def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
+        """What was said of running at a level; of the only one beside the base where none is named."""
+        if level is None:
+            (only,) = self.sides
+            return only
+        return self.sides[level if level < self.problem.line.base else level - 1]
+
+    def verdict_of(self, number: int, level: int) -> Verdict:
+        """What was said of a node that runs at a level. At the base it is what keeps it there: a denial, if there is
+        one.
+        """
+        line = self.problem.line
+        if level != line.base:
+            return self.verdicts(level)[number]
+        found = [self.verdicts(other)[number] for other in line.others]
+        return next((verdict for verdict in found if verdict.category is Category.DENY), found[0])
+
+
+_KEEPS = Verdict(Category.CLEAR, "interface", "its dtype is the caller's contract")
+_TIE = Verdict(Category.CLEAR, "tie", "carries values across a body's border without arithmetic")
+_CAST = Verdict(Category.CLEAR, "existing-cast", "rounds on purpose")
+_SOURCE = Verdict(Category.CLEAR, "source", "is stored or cast anew in each dtype that is read")
+_NONE = Verdict(Category.CLEAR, "no-float", "computes no floats of its own")
+_BY_KIND = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
+
+
+def rows_of(graph: Graph) -> tuple[OpFacts | None, ...]:
+    """The facts of each operator; None for what is no operator, and for operators without a row."""
+    columns = graph.columns
+    rows = [op_facts(signature.dialect).get(signature.op) for signature in columns.signatures]
+    return tuple([rows[code] for code in columns.node_signature.tolist()])
+
+
+def judge(graph: Graph, wishes: Wishes) -> Judged:
+    """Give every node its verdict and its choice at every level beside the base.
+
+    Raises:
+        InputError: a pattern or an interface name matches nothing, or asks for what cannot be.
+    """
+    rows, line = rows_of(graph), wishes.line
+    check_assumed(graph, wishes.assumed)
+    check_interface(graph, wishes)
+    found = [_judge_side(graph, rows, wishes, dtype) for dtype in line.dtypes if dtype is not line.base_dtype]
+    costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
+    hands_on_base = frozenset(
+        number
+        for side in found
+        if wishes.policy.may_hand_on_high
+        for number, verdict in enumerate(side.verdicts)
+        if verdict.output is line.base_dtype
+    )
+    problem = Problem(
+        graph, line, tuple(side.side for side in found), costs, wishes.target.costs, hands_on_base,
+        measured=wishes.measured,
+    )  # fmt: skip
+    if wishes.io or wishes.fixed_regions:
+        check_links(problem, [side.verdicts for side in found], wishes.io)
+    limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
+    notes = dict.fromkeys(note for side in found for note in side.notes)
+    return Judged(problem, tuple(side.verdicts for side in found), limits, tuple(notes))
+
+
+class _Side(NamedTuple):
+    side: Side
+    verdicts: tuple[Verdict, ...]
+    limits: Mapping[int, float]
+    notes: tuple[str, ...]
+
+
+def _judge_side(graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, low: DType) -> _Side:
+    """Everything that is said of running in `low` and not at the base."""
+    view = View(graph, tuple(rows), FORMATS[low], assumed=wishes.assumed)
+    limits = _limits(view, wishes)
+    notes: list[str] = []
+    view = replace(view, limited=frozenset(limits))
+    verdicts = _verdicts(view, wishes, notes)
+    notes += notes_on_estimates(view, wishes.policy)
+    choices = choices_of(view, verdicts, wishes)
+    fix_regions(graph, verdicts, choices, wishes, low, notes)
+    if wishes.policy.promotes_untroubled:
+        for number in untroubled(graph, rows, verdicts, choices, low):
+            verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
+    categories = tuple(
+        v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)
+    )
+    prices = wishes.error_prices.get(low)
+    penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
+    side = Side(tuple(choices), categories, tuple(v.worth for v in verdicts), penalties)
+    return _Side(side, tuple(verdicts), limits, tuple(notes))
+
+
+def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
+    """Bounds of the constants that are stored within bounds."""
+    found = dict(mask_limits(view)) if wishes.policy.limits_masks else {}
+    if wishes.clamps_constants:
+        for value, facts in view.graph.constants.items():
+            if facts.largest >= view.low.overflow_from:
+                found.setdefault(value, view.low.max_finite)
+    return found
+
+
+def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
+    graph = view.graph
+    columns = graph.columns
+    by_signature = [
+        _judge_signature(signature, wishes.policy, view.low.dtype) if signature.dtype is not None else _NONE
+        for signature in columns.signatures
+    ]
+    verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
+    lift_rules(graph, verdicts, wishes.policy, view.low.dtype, wishes.lifted)
+    for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
+        verdicts[number] = _BY_KIND[graph.nodes[number].kind]
+    notes += mention_missing(graph, verdicts, wishes.policy)
+    selected = apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.ATTRIBUTE)
+    deny_suspected(view, verdicts, wishes.policy, wishes.lifted)
+    deny_measured(graph, verdicts, wishes.found)
+    selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.REGION)
+    selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.NAME)
+    apply_function(graph, verdicts, wishes.policy, view.low.dtype)
+    notes += mention_idle(graph, wishes.policy, selected)
+    deny_measured(graph, verdicts, wishes.kept)
+    _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
+    _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
+    return verdicts
+
+
+def _judge_signature(signature: Signature, policy: Policy, low: DType) -> Verdict:
+    key = signature.dialect, signature.op
+    return policy.judge(key, op_facts(signature.dialect).get(signature.op), low)
+
+
+def matcher(pattern: str) -> Callable[[Node], bool]:
+    """Read a pattern: a glob on node names, or `op:` and a glob on operators. A name with no glob signs matches
+    itself.
+    """
+    if pattern.startswith("op:"):
+        wanted = pattern.removeprefix("op:")
+        return lambda node: node.kind is Kind.OP and fnmatch.fnmatchcase(node.op, wanted)
+    return lambda node: node.name == pattern or fnmatch.fnmatchcase(node.name, pattern)
+
+
+def _apply_patterns(
+    graph: Graph, verdicts: list[Verdict], patterns: Sequence[str], category: Category, rule: str
+) -> None:
+    for pattern in patterns:
+        matches = matcher(pattern)
+        found = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and matches(n)]
+        if not found:
+            raise InputError(
+                f"--{rule} {pattern!r} matches no node; patterns are globs on node names, or 'op:' and an operator "
+                f"such as 'op:{next((n.op for n in graph.nodes if n.kind is Kind.OP), 'Softmax')}'"
+            )
+        worth = 4 * GRANTED if category is Category.ALLOW else 0
+        for node in found:
+            because = f"the user asked so with --{rule} {pattern!r}"
+            verdicts[node.id] = Verdict(category, rule, because, None, worth)

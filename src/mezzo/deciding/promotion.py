@@ -1,0 +1,73 @@
+"""Regions in which nothing needs FP32: they go low as a whole, as the user asked."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from mezzo.core.columns import FIXED, GROUP, Bools, Ints
+from mezzo.core.facts import Cost, OpFacts
+from mezzo.core.graph import Graph, Kind
+from mezzo.core.policy import GRANTED, Category, Verdict
+from mezzo.core.strategy import Choice
+from mezzo.dtypes import HIGH, DType
+
+UNTROUBLED = Verdict(
+    Category.ALLOW, "untroubled", "nothing in this region needs f32, and low was asked for", None, GRANTED
+)
+
+
+def untroubled(
+    graph: Graph,
+    rows: Sequence[OpFacts | None],
+    verdicts: Sequence[Verdict],
+    choices: Sequence[Choice],
+    low: DType,
+) -> list[int]:
+    """Operators to take low because no FP32 operator touches their region.
+
+    Beside arithmetic, what only moves values is left to the strategy, which then casts where values are smallest.
+    """
+    columns = graph.columns
+    is_op = columns.is_kind(Kind.OP)
+    is_free = np.array([choice is Choice.FREE for choice in choices], bool)
+    is_low = np.array([choice is Choice.LOW for choice in choices], bool)
+    is_high = np.array([choice is Choice.HIGH for choice in choices], bool)
+    # Operators that are low already belong to their region as before their conversion: twice must be as once.
+    is_movable = is_free | (is_low & ~columns.is_kind(Kind.INPUT, Kind.OUTPUT))
+    region, is_troubled = _regions(graph, is_movable, is_high, low)
+    is_moving = np.array([row is not None and row.cost is Cost.MOVEMENT for row in rows], bool)
+    is_clear = np.array([verdict.category is Category.CLEAR for verdict in verdicts], bool)
+    is_denied = np.array([verdict.category is Category.DENY for verdict in verdicts], bool)
+    is_granted = np.array([verdict.worth >= GRANTED for verdict in verdicts], bool)
+    # Regions that hold arithmetic: pure movement there only follows.
+    pulls = np.zeros(len(region), bool)
+    pulls[region[is_op & is_movable & ~(is_clear | is_denied | is_moving)]] = True
+    follows = (is_clear | is_moving) & pulls[region]
+    found: list[int] = np.flatnonzero(is_free & is_op & ~is_troubled[region] & ~is_granted & ~follows).tolist()
+    return found
+
+
+def _regions(graph: Graph, is_movable: Bools, is_high: Bools, low: DType) -> tuple[Ints, Bools]:
+    """The region of each node, joined by values between movable nodes, and which regions an FP32 operator touches."""
+    columns = graph.columns
+    sources = columns.is_kind(Kind.SOURCE)[columns.value_producer]
+    planned = (columns.holds(HIGH) | columns.holds(low)) & ~sources
+    stays = is_high & columns.is_kind(Kind.OP, Kind.TIE)
+    # Both ends of every value: its maker, and each reader in its group.
+    makes = np.flatnonzero(planned & (columns.value_role == GROUP))
+    reads = planned[columns.use_value] & (columns.use_role == GROUP)
+    values = np.concatenate([makes, columns.use_value[reads]])
+    ends = np.concatenate([columns.value_producer[makes], columns.use_node[reads]])
+    touched = planned & (columns.value_role != GROUP)
+    touched[columns.use_value[planned[columns.use_value] & (columns.use_role == FIXED)]] = True
+    touched[values[stays[ends]]] = True
+    values, ends = values[is_movable[ends]], ends[is_movable[ends]]
+    size = len(graph.nodes)
+    # Nodes and values are the two sides of one graph, whose parts are the regions.
+    links = csr_array((np.ones(len(ends), np.int8), (ends, values + size)), shape=(size + len(graph.values),) * 2)
+    region = connected_components(links, directed=False)[1]
+    is_troubled = np.zeros(size + len(graph.values), bool)
+    is_troubled[region[ends[touched[values]]]] = True
+    return region[:size], is_troubled

@@ -1,0 +1,235 @@
+"""Writes down how a model is made: the steps that led to it and what was decided about each node."""
+
+import dataclasses
+import enum
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from mezzo.core.graph import Graph, Node
+from mezzo.core.levels import Precision
+from mezzo.core.plans import Plan, PlannedNode, Reason
+from mezzo.core.policy import Category, Policy
+from mezzo.core.request import usual_settings
+from mezzo.core.strategy import Choice, Strategy
+from mezzo.core.target import Target
+from mezzo.deciding.planner import Judged
+from mezzo.deciding.reasons import decided_reason
+from mezzo.deciding.wishes import Wishes
+from mezzo.errors import InputError
+from mezzo.files.provenance import (
+    LONGEST_TEXT,
+    Provenance,
+    Row,
+    Step,
+    count_runs,
+    digest_names,
+    hide_name,
+    told_casts,
+    told_nodes,
+)
+from mezzo.packages import VERSION
+from mezzo.plugins.discovery import is_built_in
+from mezzo.plugins.discovery import strategy as find_strategy
+
+# The settings of a plan that a model tells of; what has its default goes without saying.
+_DEFAULTS: Mapping[str, str | None] = {
+    **usual_settings(),
+    "data": "", "max_error": "", "metric": "", "max_drop": "", "margin": "", "accumulate": "", "tile": "",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What a conversion decided, as it is written down. `reasons` are those that no verdict tells, by node name; None
+    for a node that follows.
+    """
+
+    judged: Judged
+    levels: Sequence[int]
+    wishes: Wishes
+    reasons: Mapping[str, Reason | None]
+
+
+def describe_step(settings: Sequence[tuple[str, str]], digests: Mapping[str, str]) -> Step:
+    """Spell the options of a run without paths. `digests` name the content of files by option."""
+    options = []
+    for name, value in settings:
+        if name not in _DEFAULTS or value == _DEFAULTS[name]:
+            continue
+        match name:
+            case "data":
+                value = "given"
+            case "policy" | "target":
+                value = PurePath(value.replace("\\", "/")).stem if value.endswith(".toml") else value
+                value = digests.get(name, value)
+            case "metric":
+                value = value.rpartition(":")[2]
+        options.append((name, value if value.isprintable() else ascii(value)))
+    command = "tune" if any(name == "margin" for name, _ in settings) else "convert"
+    return Step(VERSION, command, tuple((name, value[:LONGEST_TEXT]) for name, value in options))
+
+
+def name_content(given: object, read: Policy | Target) -> str:
+    """Name a policy or target: a preset by its name alone, any other by its name and a digest of what it says."""
+    if isinstance(read, Policy) and read.function is not None:
+        return f"{read.name} (a function)"
+    kind = "policy" if isinstance(read, Policy) else "target"
+    if given is None or (isinstance(given, str) and not given.endswith(".toml") and is_built_in(kind, given)):
+        return read.name
+    digest = hashlib.sha256(_spell(read).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{read.name} ({digest})"
+
+
+def _spell(value: object) -> str:
+    """Spell a record and all in it, the same in every run."""
+    match value:
+        case enum.Enum():
+            return f"{type(value).__name__}.{value.name}"
+        case Mapping():
+            return f"{{{','.join(sorted(f'{_spell(k)}:{_spell(v)}' for k, v in value.items()))}}}"
+        case frozenset() | set():
+            return f"{{{','.join(sorted(map(_spell, value)))}}}"
+        case tuple() | list():
+            return f"({','.join(map(_spell, value))})"
+        case str() | int() | float() | None:
+            return repr(value)
+    if dataclasses.is_dataclass(value):
+        fields = [f"{field.name}={_spell(getattr(value, field.name))}" for field in dataclasses.fields(value)]
+        return f"{type(value).__name__}({','.join(fields)})"
+    return getattr(value, "__qualname__", type(value).__name__)
+
+
+def record_decisions(
+    decisions: Decisions, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
+) -> Provenance:
+    """Tell what was decided. `order` are the names of the result's nodes, where they stand in another order."""
+    graph, strategy = decisions.judged.problem.graph, decisions.wishes.strategy
+    nodes = _in_order(graph, order)
+    writer = _Rows(decisions, nodes)
+    codes = writer.codes()
+    return Provenance(
+        steps=tuple(steps),
+        low=decisions.judged.problem.line.only_other,
+        names=digest_names(nodes),
+        added=tuple(added),
+        casts=tuple(node.name for node in told_casts(graph)),
+        follows=strategy.because,
+        leaves=strategy.leaves,
+        rows=tuple(writer.rows),
+        runs=count_runs(codes),
+    )
+
+
+def record_plan(
+    graph: Graph, plan: Plan, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
+) -> Provenance:
+    """Tell what a plan says that was replayed: what the conversion told that it is from, unless edited."""
+    nodes = _in_order(graph, order)
+    places = {node.name: place for place, node in enumerate(nodes)}
+    strategy = _find_strategy(dict(plan.settings).get("strategy", ""))
+    follows = getattr(strategy, "because", "as the plan says")
+    rows: dict[Row, int] = {}
+    codes = []
+    for place, node in enumerate(nodes):
+        row = _row_of(plan.by_name[node.name], place, places, strategy.leaves)
+        codes.append(rows.setdefault(row, len(rows)))
+    return Provenance(
+        steps=tuple(steps), low=plan.low, names=digest_names(nodes), added=tuple(added),
+        casts=tuple(node.name for node in told_casts(graph)), follows=follows, leaves=strategy.leaves,
+        rows=tuple(rows), runs=count_runs(codes),
+    )  # fmt: skip
+
+
+def _find_strategy(name: str) -> Strategy | type[Strategy]:
+    """The strategy of a plan; where it is not here, what every strategy says of itself."""
+    try:
+        return find_strategy(name)
+    except InputError:
+        return Strategy
+
+
+def _row_of(entry: PlannedNode, place: int, places: Mapping[str, int], leaves: tuple[str, str]) -> Row:
+    """A line of a plan. The text of one that follows, or is left over, is the reader's to find again."""
+    if entry.rule == "follows" or (entry.rule, entry.because) == leaves:
+        return Row(entry.precision, entry.category, None, "", None)
+    if entry.cause is None or entry.cause not in places:
+        return Row(entry.precision, entry.category, entry.rule, entry.because, entry.cause)
+    because = hide_name(entry.because, entry.cause)
+    return Row(entry.precision, entry.category, entry.rule, because, places[entry.cause] - place)
+
+
+def _in_order(graph: Graph, order: Sequence[str] | None) -> list[Node]:
+    nodes = told_nodes(graph)
+    if order is not None:
+        places = {name: place for place, name in enumerate(order)}
+        nodes.sort(key=lambda node: places.get(node.name, -1))
+    return nodes
+
+
+class _Rows:
+    """Numbers the different rows. Most nodes share a verdict with others, so theirs are found without making them."""
+
+    def __init__(self, decisions: Decisions, nodes: Sequence[Node]) -> None:
+        self.rows: dict[Row, int] = {}
+        self._decisions = decisions
+        self._nodes = nodes
+        self._places: dict[int, int] | None = None
+
+    def codes(self) -> list[int]:
+        """The number of each node's row."""
+        judged, reasons, levels = self._decisions.judged, self._decisions.reasons, self._decisions.levels
+        problem = judged.problem
+        choices = [*zip(*(side.choices for side in problem.sides), strict=True)]
+        known: dict[tuple[int, int, tuple[Choice, ...], int], int] = {}
+        found = []
+        for place, node in enumerate(self._nodes):
+            number = node.id
+            verdict = judged.verdict_of(number, levels[number])
+            key = id(verdict), id(node.signature), choices[number], levels[number]
+            code = None if node.name in reasons else known.get(key)
+            if code is None:
+                row = self._row(place, node)
+                code = self.rows.setdefault(row, len(self.rows))
+                # What a target refuses hangs on attributes, an error's cost on the node, a cause on the place.
+                is_shared = levels[number] != problem.line.base or verdict.category is Category.DENY
+                if is_shared and row.cause is None and node.name not in reasons:
+                    known[key] = code
+            found.append(code)
+        return found
+
+    def _row(self, place: int, node: Node) -> Row:
+        judged, reasons, level = self._decisions.judged, self._decisions.reasons, self._decisions.levels[node.id]
+        if node.name in reasons:
+            reason = reasons[node.name]
+        else:
+            reason = decided_reason(judged, node, level, self._decisions.wishes)
+        precision, category = precision_of(judged, node.id, level), category_of(judged, node.id, level)
+        if reason is None:
+            return Row(precision, category, None, "", None)
+        if reason.cause is None:
+            return Row(precision, category, reason.rule, reason.because, None)
+        name, found = judged.problem.graph.nodes[reason.cause].name, self._place(reason.cause)
+        return Row(
+            precision, category, reason.rule, hide_name(reason.because, name), name if found is None else found - place
+        )
+
+    def _place(self, number: int) -> int | None:
+        if self._places is None:
+            self._places = {node.id: place for place, node in enumerate(self._nodes)}
+        return self._places.get(number)
+
+
+def precision_of(judged: Judged, number: int, level: int) -> Precision:
+    """What a node that runs at a level computes, sums up and hands on in."""
+    line = judged.problem.line
+    if level == line.base:
+        return line.levels[level]
+    verdict, usual = judged.verdicts(level)[number], line.levels[level]
+    return Precision(usual.compute, verdict.accumulate or usual.accumulate, verdict.output or usual.output)
+
+
+def category_of(judged: Judged, number: int, level: int) -> Category | None:
+    """The category that a node has for the level it runs at; at the base, that of what keeps it there."""
+    return None if judged.problem.is_absent[number] else judged.verdict_of(number, level).category

@@ -1,0 +1,216 @@
+"""Targets as TOML: what a device refuses or runs, what things cost there, and the target they build on.
+
+base = "tensorrt"
+
+[[refuse]]
+op = "GridSample"
+format = "fp16"
+because = "our plug-in is FP32"
+"""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from mezzo.core.target import EVERY_VERSION, Costs, Gain, Kernel, Listing, Refusal, Target, kernels
+from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.errors import InputError
+from mezzo.files.tomlfile import (
+    check_keys,
+    choose,
+    load_text,
+    parse,
+    read_entries,
+    read_table,
+    read_text,
+    read_texts,
+    read_truth,
+    read_whole,
+)
+
+_HEAD = {"name", "summary", "base", "max_opset", "notes", "formats", "costs", "refuse", "run", "gain"}
+_REFUSE = {"op", "format", "because", "source", "versions", "attribute"}
+_RUN = {"ops", "format", "because", "source"}
+_GAIN = {"format", "faster", "because", "source"}
+_COSTS = {"cast_launch", "linear_factor"}
+_LARGEST_PRICE = 1 << 30  # prices are added up in 64 bits
+_ONNX = "onnx"
+_KERNEL = re.compile(r"\w+( \d{1,4}(-\d{1,4})?)?")
+
+# Finds a target by name.
+FindTarget = Callable[[str], Target]
+
+
+def load_target(path: str | os.PathLike[str], find: FindTarget) -> Target:
+    """Read a target file.
+
+    Raises:
+        InputError: no file, no TOML, a key or a value that is not what it should be.
+    """
+    return read_target(load_text("target", path), Path(path).stem, find)
+
+
+def read_target(text: str, name: str, find: FindTarget) -> Target:
+    """Read a target from TOML text. Errors are those of `load_target`."""
+    where = f"target {name!r}"
+    document = parse(where, text)
+    check_keys(where, document, _HEAD)
+    made = Target(name, f"read from {name}")
+    if "base" in document:
+        base = find(read_text(where, document, "base"))
+        made = replace(
+            base, name=name, summary=f"{base.summary}, as {name} has it", fuses_as=base.fuses_as or base.name
+        )
+    refusals = tuple(
+        row
+        for number, entry in enumerate(read_entries(where, document, "refuse"), 1)
+        for row in _read_refusals(f"{where}, refuse {number}", name, entry)
+    )
+    listings = _read_listings(where, name, document)
+    gains = [
+        _read_gain(f"{where}, gain {number}", name, entry)
+        for number, entry in enumerate(read_entries(where, document, "gain"), 1)
+    ]
+    new_gains, new_listings = {gain.dtype for gain in gains}, {listing.dtype for listing in listings}
+    made = replace(
+        made,
+        refusals=(*refusals, *made.refusals),
+        # The base's word on a dtype counts where the file says nothing of it.
+        listings=(*listings, *(listing for listing in made.listings if listing.dtype not in new_listings)),
+        gains=(*gains, *(gain for gain in made.gains if gain.dtype not in new_gains)),
+        costs=_read_costs(where, document, made.costs),
+    )
+    return _read_head(where, document, made)
+
+
+def _read_head(where: str, document: Mapping[str, object], made: Target) -> Target:
+    if "name" in document:
+        made = replace(made, name=read_text(where, document, "name"))
+    if "summary" in document:
+        made = replace(made, summary=read_text(where, document, "summary"))
+    if "max_opset" in document:
+        made = replace(made, max_opset=_at_least_one(where, document, "max_opset"))
+    if "formats" in document:
+        words = read_texts(where, "formats", document["formats"])
+        made = replace(made, formats=frozenset(_dtype(where, word, "formats") for word in words))
+    if "notes" in document:
+        made = replace(made, notes=read_texts(where, "notes", document["notes"]))
+    return made
+
+
+def _read_refusals(where: str, name: str, entry: Mapping[str, object]) -> list[Refusal]:
+    """One row for each operator of an entry."""
+    check_keys(where, entry, _REFUSE)
+    if "op" not in entry:
+        raise InputError(f"{where} lacks 'op'; write the operators that it is about")
+    formats = read_texts(where, "format", entry.get("format", ()))
+    attributes = {
+        key: _read_attribute(where, key, value) for key, value in read_table(where, entry, "attribute").items()
+    }
+    because = read_text(where, entry, "because") if "because" in entry else "the target's file says so"
+    return [
+        Refusal(
+            *_split_dialect(op),
+            because,
+            read_text(where, entry, "source") if "source" in entry else name,
+            frozenset(_dtype(where, word) for word in formats),
+            _read_versions(where, entry),
+            attributes,
+        )
+        for op in read_texts(where, "op", entry["op"])
+    ]
+
+
+def _read_attribute(where: str, key: str, value: object) -> object:
+    """A value, or a set of which any holds."""
+    values = value if isinstance(value, list) else [value]
+    if not values or not all(isinstance(one, str | int | float) for one in values):
+        raise InputError(f"{where}: attribute {key} is {value!r}; write a number, a text, or a list of them")
+    return frozenset(values) if isinstance(value, list) else value
+
+
+def _read_versions(where: str, entry: Mapping[str, object]) -> tuple[int, int]:
+    if "versions" not in entry:
+        return EVERY_VERSION
+    match entry["versions"]:
+        case [int(first), int(last)] if 1 <= first <= last:
+            return first, last
+        case found:
+            raise InputError(f"{where}: versions is {found!r}; write the first and the last, such as [11, 18]")
+
+
+def _read_listings(where: str, name: str, document: Mapping[str, object]) -> list[Listing]:
+    """All that runs, one listing for each format that some entry names."""
+    found: dict[DType, Listing] = {}
+    for number, entry in enumerate(read_entries(where, document, "run"), 1):
+        place = f"{where}, run {number}"
+        check_keys(place, entry, _RUN)
+        for key in ("ops", "format"):
+            if key not in entry:
+                raise InputError(f"{place} lacks {key!r}; write which operators run, and in which format")
+        rows = tuple(row for text in read_texts(place, "ops", entry["ops"]) for row in _read_kernels(place, text))
+        because = read_text(place, entry, "because") if "because" in entry else f"{name} lists no kernel"
+        source = read_text(place, entry, "source") if "source" in entry else name
+        for word in read_texts(place, "format", entry["format"]):
+            dtype = _dtype(place, word)
+            if dtype in found:
+                raise InputError(f"{place}: {word} has a list already; write all that runs in it into one")
+            found[dtype] = Listing(dtype, rows, because, source, "")
+    return list(found.values())
+
+
+def _read_kernels(where: str, text: str) -> tuple[Kernel, ...]:
+    """Rows such as "Abs 6-13", "Gelu" or "com.microsoft:FastGelu", several parted by commas."""
+    found: tuple[Kernel, ...] = ()
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        dialect, op = _split_dialect(entry)
+        if not _KERNEL.fullmatch(op):
+            raise InputError(f"{where}: {entry!r} is no operator; write 'Abs', 'Abs 6' or 'Abs 6-13'")
+        found += kernels(dialect, op)
+    return found
+
+
+def _read_gain(where: str, name: str, entry: Mapping[str, object]) -> Gain:
+    check_keys(where, entry, _GAIN)
+    for key in ("format", "faster", "because"):
+        if key not in entry:
+            raise InputError(f"{where} lacks {key!r}; write whether a format is faster here, and why")
+    source = read_text(where, entry, "source") if "source" in entry else name
+    dtype = _dtype(where, read_text(where, entry, "format"))
+    return Gain(dtype, read_truth(where, entry, "faster"), read_text(where, entry, "because"), source, "")
+
+
+def _read_costs(where: str, document: Mapping[str, object], costs: Costs) -> Costs:
+    table = read_table(where, document, "costs")
+    check_keys(f"{where}, costs", table, _COSTS)
+    if "cast_launch" in table:
+        costs = replace(costs, cast_launch=_price(f"{where}, costs", table, "cast_launch", least=0))
+    if "linear_factor" in table:
+        costs = replace(costs, linear_factor=_price(f"{where}, costs", table, "linear_factor", least=1))
+    return costs
+
+
+def _price(where: str, table: Mapping[str, object], key: str, least: int) -> int:
+    value = read_whole(where, table, key)
+    if not least <= value <= _LARGEST_PRICE:
+        raise InputError(f"{where}: {key} is {value}; write a whole number from {least} to {_LARGEST_PRICE}")
+    return value
+
+
+def _at_least_one(where: str, table: Mapping[str, object], key: str) -> int:
+    value = read_whole(where, table, key)
+    if value < 1:
+        raise InputError(f"{where}: {key} is {value}; write 1 or more")
+    return value
+
+
+def _split_dialect(op: str) -> tuple[str, str]:
+    """The domain and the operator; an operator without one is ONNX's own."""
+    dialect, _, name = op.rpartition(":")
+    return dialect or _ONNX, name
+
+
+def _dtype(where: str, word: str, key: str = "format") -> DType:
+    return LOW_DTYPES[choose(where, key, word, LOW_DTYPES)]

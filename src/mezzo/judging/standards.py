@@ -1,0 +1,183 @@
+"""What each output of a model is held to: its formats, FP32's own noise in it, and what its reference can show."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mezzo.dtypes import DType
+from mezzo.errors import InputError
+from mezzo.frontends.onnx.compared import flatten, weight_bytes, with_weights
+from mezzo.frontends.onnx.pairs import Answers, Pair, Side, lowest_of
+from mezzo.frontends.onnx.reach import Reached, find_reached
+from mezzo.judging.data import typed_feeds
+from mezzo.numerics.measures import Deviation
+from mezzo.numerics.metrics import Meter
+from mezzo.numerics.noise import Shaker, measure_noise
+from mezzo.numerics.statistics import lone
+from mezzo.numerics.telling import ALL_NOISE, AnswerWatch, DataWatch, Unknown, judge_noise
+from mezzo.numerics.verdicts import choose_budget, floor_of, judge_output
+
+if TYPE_CHECKING:
+    import onnx
+
+    from mezzo.numerics.datasets import Batch
+
+# Weights beyond this are not copied to measure the noise; moved inputs have to do.
+_SHAKEN_BYTES = 1 << 30
+# An output of few numbers may stay where it is by chance: it is shaken more often.
+_FEW, _SHAKES = 64, 3
+# Noise worth a word: FP32 that has lost more than half its digits.
+_LOUD = 1e-3
+
+# Runs a form of the reference on feeds: what it answers, by output.
+Load = Callable[["onnx.ModelProto"], Callable[[Mapping[str, Any]], Mapping[str, Any]]]
+
+
+class Standards:
+    """Meters of the outputs of two models, each with the budget and the noise that it alone is judged by."""
+
+    def __init__(self, pair: Pair, first: "Batch", low: DType | None, sums: DType | None) -> None:
+        """`low`: the format that default budgets are of where it reaches an output; `sums`: what is summed in."""
+        self._pair, self._low = pair, low
+        match = pair.match
+        ours = find_reached(pair.models[0], first.feeds.keys())
+        theirs = find_reached(pair.models[1], match.rename_feeds(first.feeds).keys())
+        self.lowest = {
+            name: _lowest(ours[name], theirs[own], low, sums) for name, own in match.outputs.items()
+        }  # fmt: skip
+        self._steady = frozenset(name for name in match.outputs if not ours[name].reads_data)
+        self.meters = {name: Meter(name, lowest) for name, lowest in self.lowest.items()}
+        self._ports = pair.models[0].graph.input
+        self._data, self._answers = DataWatch(), AnswerWatch()
+        self._noise: dict[str, float] | None = None
+
+    def add(self, batch: "Batch", answers: Answers) -> None:
+        """Compare one batch of outputs."""
+        self._data.add(typed_feeds(self._ports, batch.feeds), batch.samples, batch.origin)
+        wanted = {name: answers[0][name] for name in self.meters}
+        self._answers.add(wanted, batch.samples, batch.origin)
+        for name, meter in self.meters.items():
+            meter.add(wanted[name], answers[1][name], batch.samples)
+        if self._noise is None:
+            self._noise = measure_noises(self._pair.models[0], self._load, batch, wanted)
+
+    def _load(self, model: "onnx.ModelProto") -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+        session = self._pair.load(Side.REFERENCE, model)
+        return lambda feeds: self._pair.answer(Side.REFERENCE, session, feeds)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why nothing can be told from the data."""
+        return self._data.faults()
+
+    def results(self, max_error: float | None) -> tuple[Deviation, ...]:
+        """The outputs, each judged within `max_error` or its default budget."""
+        unknown = self._answers.unknown(self._data, self._steady)
+        return tuple(self._judge(name, meter, unknown.get(name), max_error) for name, meter in self.meters.items())
+
+    def _judge(self, name: str, meter: Meter, unknown: Unknown | None, max_error: float | None) -> Deviation:
+        noise = (self._noise or {}).get(name, 0.0)
+        result, budget = meter.result(), choose_budget(max_error, self.lowest[name], noise)
+        if unknown is None or not unknown.is_blind:
+            floor = floor_of(self.lowest[name], noise)
+            loud = judge_noise(noise, floor, budget.error, result.relative_l2.estimate)
+            unknown = loud or unknown
+            if (
+                loud is not None and loud.is_blind
+            ):  # it may come out flat, or not; what breaks it is a fault all the same
+                result = replace(result, fault=meter.broken)
+        if self._data.is_repeated:
+            result = replace(result, relative_l2=lone(result.relative_l2.estimate))
+        return judge_output(result, budget, noise, unknown)
+
+    def notes(self) -> list[str]:
+        """What a reader has to know of the data and of the reference's answers."""
+        notes = []
+        if self._data.is_repeated:
+            notes.append(f"all {self._data.samples} samples are one and the same, so they count as one")
+        notes += [
+            f"output {name!r} of the reference moves by {noise:.2g} when its numbers move by half a unit in the last "
+            "place: it is ill-conditioned on this data, or draws random numbers"
+            for name, noise in (self._noise or {}).items()
+            if noise > _LOUD
+        ]
+        return notes
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """What a model's own answers on data can show. `faults`: why nothing can be told from the data; `outputs`: why an
+    output cannot be judged, by name.
+    """
+
+    faults: tuple[str, ...]
+    outputs: Mapping[str, Unknown]
+
+    @property
+    def blind(self) -> frozenset[str]:
+        """Outputs that show nothing, not even an error."""
+        return frozenset(name for name, unknown in self.outputs.items() if unknown.is_blind)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """All reasons in words."""
+        return (*self.faults, *(f"output {name!r} {unknown.because}" for name, unknown in self.outputs.items()))
+
+
+def find_telling(
+    model: "onnx.ModelProto", load: Load, batches: "Iterable[Batch]",
+    answer: "Callable[[Batch], Mapping[str, Any]]",
+) -> Telling:  # fmt: skip
+    """Look at what a model answers to data. `answer` runs it as it is, `load` another form of it."""
+    data, answers = DataWatch(), AnswerWatch()
+    noise: dict[str, float] | None = None
+    flat = flatten(model)
+    fed: Sequence[str] = ()
+    for batch in batches:
+        if batch.samples == 0:
+            continue
+        data.add(typed_feeds(flat.graph.input, batch.feeds), batch.samples, batch.origin)
+        wanted = answer(batch)
+        answers.add(wanted, batch.samples, batch.origin)
+        if noise is None:
+            noise, fed = measure_noises(flat, load, batch, wanted), tuple(batch.feeds)
+    steady = frozenset(name for name, reached in find_reached(flat, fed).items() if not reached.reads_data)
+    unknown = answers.unknown(data, steady)
+    unknown |= {
+        name: Unknown("is noise: FP32's last bits decide what it is", True)
+        for name, moved in (noise or {}).items()
+        if moved >= ALL_NOISE and name not in unknown
+    }
+    return Telling(data.faults(), unknown)
+
+
+def measure_noises(
+    model: "onnx.ModelProto", load: Load, batch: "Batch", answers: Mapping[str, Any]
+) -> dict[str, float]:
+    """What each of a model's answers moves by when its numbers move by half a unit in the last place of FP32.
+
+    Of some shakings the largest counts.
+    """
+    shaker = Shaker()
+    moved = with_weights(model, shaker.shake) if weight_bytes(model) <= _SHAKEN_BYTES else model
+    few = any(getattr(answer, "size", _FEW) < _FEW for answer in answers.values())
+    noise = dict.fromkeys(answers, 0.0)
+    try:
+        run = load(moved)
+        for _ in range(_SHAKES if few else 1):
+            shaken = run(shaker.shake_feeds(batch.feeds))
+            for name, answer in answers.items():
+                meter = Meter(name, DType.FLOAT32, has_ranks=False)
+                meter.add(answer, shaken[name], batch.samples)
+                noise[name] = max(noise[name], measure_noise(meter))
+    except InputError:  # the model bears no other numbers
+        return noise
+    return noise
+
+
+def _lowest(ours: Reached, theirs: Reached, low: DType | None, sums: DType | None) -> DType:
+    """The coarsest format that an output depends on."""
+    formats = ours.formats | theirs.formats
+    more = [dtype for dtype in (sums,) if dtype is not None]
+    more += [low] if low in formats else []
+    return lowest_of([formats, frozenset(more)])

@@ -1,0 +1,1 @@
+"""What comes with mezzo and what other packages add, found by name."""

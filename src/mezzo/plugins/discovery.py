@@ -1,0 +1,220 @@
+"""Finds plug-ins: every module of a folder that defines the wanted thing, and what other packages declare. Adding one
+adds a file, or a package, and edits none.
+
+A plug-in of another package is imported when it is asked for by name, or when all are listed, and not before.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType, ModuleType
+from typing import Generic, TypeVar
+
+from mezzo.core.policy import Policy
+from mezzo.core.policy_function import policy_of
+from mezzo.core.strategy import Strategy
+from mezzo.core.target import Target
+from mezzo.dtypes import DType
+from mezzo.errors import InputError
+from mezzo.files.policyfile import read_policy
+from mezzo.files.targetfile import read_target
+from mezzo.plugins.entries import BUILT_IN, Entry, Origin, entries
+
+_T = TypeVar("_T")
+# Finds a plug-in of the same kind by name.
+_Find = Callable[[str], _T]
+
+
+@dataclass(frozen=True, eq=False)
+class Table(Mapping[str, _T]):
+    """All plug-ins of one kind by name. `origins` say where each comes from; `broken` is a line for each left out."""
+
+    things: Mapping[str, _T]
+    origins: Mapping[str, Origin]
+    broken: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> _T:
+        return self.things[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.things)
+
+    def __len__(self) -> int:
+        return len(self.things)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind(Generic[_T]):
+    """How plug-ins of one kind are had: those of mezzo, and one of another package."""
+
+    name: str
+    built_in: Callable[[], Mapping[str, _T]]
+    load: Callable[[Entry, _Find[_T]], _T]
+
+    def names(self) -> tuple[str, ...]:
+        """What can be asked for; nothing is imported."""
+        return tuple(sorted({*self.built_in(), *(entry.name for entry in entries(self.name))}))
+
+    def find(self, name: str, trail: tuple[str, ...] = ()) -> _T:
+        """Raises InputError: there is none of that name, there are two, or it is broken. `trail`: what stands on it."""
+        if name in trail:
+            raise InputError(f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its base")
+        built_in, declared = self.built_in(), [entry for entry in entries(self.name) if entry.name == name]
+        self._check_unique(built_in, declared)
+        if declared:
+            return self.load(declared[0], lambda base: self.find(base, (*trail, name)))
+        if name not in built_in:
+            raise InputError(f"{self.name} {name!r} is unknown; choose one of {', '.join(self.names())}")
+        return built_in[name]
+
+    def table(self) -> Table[_T]:
+        """All of them. Raises InputError: a name is taken twice."""
+        built_in, declared = self.built_in(), entries(self.name)
+        self._check_unique(built_in, declared)
+        things, origins, broken = dict(built_in), dict.fromkeys(built_in, BUILT_IN), list[str]()
+        for entry in declared:
+            try:
+                things[entry.name] = self.find(entry.name)
+                origins[entry.name] = entry.origin
+            except InputError as error:
+                broken.append(f"left out: {error}")
+        return Table(MappingProxyType(things), MappingProxyType(origins), tuple(broken))
+
+    def _check_unique(self, built_in: Mapping[str, _T], declared: Sequence[Entry]) -> None:
+        holders = dict.fromkeys(built_in, BUILT_IN)
+        for entry in declared:
+            other = holders.setdefault(entry.name, entry.origin)
+            if other is not entry.origin:
+                holder = "mezzo itself" if other is BUILT_IN else str(other)
+                raise InputError(
+                    f"{self.name} {entry.name!r} is taken twice, by {holder} and by {entry.origin}; uninstall one"
+                )
+
+
+def _modules(package: str) -> Iterator[ModuleType]:
+    for entry in pkgutil.iter_modules(importlib.import_module(package).__path__, prefix=f"{package}."):
+        yield importlib.import_module(entry.name)
+
+
+@cache
+def _built_in_policies() -> Mapping[str, Policy]:
+    return MappingProxyType({m.POLICY.name: m.POLICY for m in _modules("mezzo.policies")})
+
+
+@cache
+def built_in_targets() -> Mapping[str, Target]:
+    """The targets that come with mezzo."""
+    return MappingProxyType({m.TARGET.name: m.TARGET for m in _modules("mezzo.targets")})
+
+
+@cache
+def _built_in_strategies() -> Mapping[str, Strategy]:
+    found = {}
+    for module in _modules("mezzo.strategies"):
+        for thing in vars(module).values():
+            if isinstance(thing, type) and issubclass(thing, Strategy) and thing.__module__ == module.__name__:
+                found[thing.name] = thing()
+    return MappingProxyType(found)
+
+
+def _load_policy(entry: Entry, find: _Find[Policy]) -> Policy:
+    loaded = _load_file(entry, read_policy, find) if entry.is_file else entry.load()
+    if not isinstance(loaded, Policy) and callable(loaded):
+        function = loaded
+        loaded = _try_out(entry, lambda: policy_of(function, find("balanced"), entry.name))
+    if not isinstance(loaded, Policy):
+        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.core.policy.Policy or a function of a node")
+    _try_out(entry, lambda: loaded.judge(("onnx", "Add"), None, DType.FLOAT16))
+    return _check_texts(entry, loaded, loaded.name, loaded.summary)
+
+
+def _load_target(entry: Entry, find: _Find[Target]) -> Target:
+    loaded = _load_file(entry, read_target, find) if entry.is_file else entry.load()
+    if not isinstance(loaded, Target):
+        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.core.target.Target")
+    _try_out(entry, lambda: loaded.refusal("onnx", "Add", 1, {}, DType.FLOAT16))
+    return _check_texts(entry, loaded, loaded.name, loaded.summary)
+
+
+def _load_strategy(entry: Entry, find: _Find[Strategy]) -> Strategy:
+    loaded = entry.load()
+    if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
+        raise entry.fault("it is no class that derives from mezzo.core.strategy.Strategy")
+    made = _try_out(entry, loaded)
+    return _check_texts(entry, made, *_try_out(entry, lambda: (made.name, made.summary, made.because)))
+
+
+def _load_file(entry: Entry, read: "Callable[[str, str, _Find[_T]], _T]", find: _Find[_T]) -> _T:
+    text = entry.read_text()
+    try:
+        return read(text, entry.name, find)
+    except InputError as error:
+        raise entry.fault(str(error)) from error
+
+
+def _try_out(entry: Entry, use: Callable[[], _T]) -> _T:
+    """Use it once: what is put together wrong fails here, where it is named."""
+    try:
+        return use()
+    except Exception as error:
+        raise entry.fault(f"{type(error).__name__}: {error}") from error
+
+
+def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
+    """The name that the package declares is the one that is asked for, told and recorded."""
+    if name != entry.name:
+        raise entry.fault(f"it calls itself {name!r}; give it the name of its entry point")
+    if not all(isinstance(text, str) for text in others):
+        raise entry.fault("its summary is no text")
+    return loaded
+
+
+_POLICIES = _Kind("policy", _built_in_policies, _load_policy)
+_TARGETS = _Kind("target", built_in_targets, _load_target)
+_STRATEGIES = _Kind("strategy", _built_in_strategies, _load_strategy)
+_KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy]"] = MappingProxyType(
+    {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES)}
+)
+
+
+def policies() -> Table[Policy]:
+    """Presets: the POLICY of each module of `mezzo.policies`, and what packages add as "mezzo.policies".
+
+    Raises InputError: a name is taken twice. The same holds for `targets` and `strategies`.
+    """
+    return _POLICIES.table()
+
+
+def targets() -> Table[Target]:
+    """Targets: the TARGET of each module of `mezzo.targets`, and what packages add as "mezzo.targets"."""
+    return _TARGETS.table()
+
+
+def strategies() -> Table[Strategy]:
+    """Strategies: the subclasses in each module of `mezzo.strategies`, and what packages add as "mezzo.strategies"."""
+    return _STRATEGIES.table()
+
+
+def policy(name: str) -> Policy:
+    """Raises InputError: no preset of that name, two, or a broken one. The same for `target` and `strategy`."""
+    return _POLICIES.find(name)
+
+
+def target(name: str) -> Target:
+    return _TARGETS.find(name)
+
+
+def strategy(name: str) -> Strategy:
+    return _STRATEGIES.find(name)
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """What "policy", "target" or "strategy" may be; no package is imported."""
+    return _KINDS[kind].names()
+
+
+def is_built_in(kind: str, name: str) -> bool:
+    """Whether a name is mezzo's own."""
+    return name in _KINDS[kind].built_in()

@@ -1,0 +1,1 @@
+"""What tuning, sensitivity and repair share: a bench, goals, measured costs, a search inside a budget."""

@@ -1,0 +1,178 @@
+"""Costs measured on the target at hand: profiles of a model high and low become what a strategy weighs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mezzo.converting.conversion import judge_model
+from mezzo.core.graph import Kind
+from mezzo.core.strategy import MeasuredCosts, Problem
+from mezzo.deciding.check import check
+from mezzo.deciding.lower import lower
+from mezzo.deciding.options import Options
+from mezzo.deciding.planner import Judged
+from mezzo.errors import ContractError
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.probe.machine import find_machine
+from mezzo.frontends.onnx.profile.jobs import Effort, runtime_version
+from mezzo.frontends.onnx.profile.nodes import NodeTimes, profile_models
+from mezzo.frontends.onnx.profile.variants import label_of, variant
+from mezzo.numerics.costs import (
+    CastSample,
+    Times,
+    agreed,
+    all_low,
+    cost_table,
+    derive_costs,
+    fit_casts,
+    heavy_low,
+    noise_of,
+    predict_ns,
+    table_weights,
+    without_gains,
+)
+from mezzo.numerics.measures import CostTable
+
+if TYPE_CHECKING:
+    import onnx
+
+_DEFAULT = Effort()
+_MOST_MAPPED = 0.9  # below that, people should hear of it
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Costs measured on a target. `costs` are for the problem that `judge_model` makes of the same model and options.
+
+    `high_ns` and `low_ns`: a profiled run with every node high, and with every node low that may be; what is profiled
+    takes longer. `mapped_share`:
+    how much of the time could be given to the nodes it belongs to, in the worse of the two.
+    """
+
+    costs: MeasuredCosts
+    table: CostTable
+    high_ns: float
+    low_ns: float
+    mapped_share: float
+    notes: tuple[str, ...]
+
+
+def check_measurable(options: Options) -> str:
+    """What costs will be measured on, in words. Raises InputError: the target cannot be measured on this machine."""
+    target = options.wishes.target.name
+    machine, runtime = find_machine(), runtime_version(target)
+    features = ", ".join(machine.features or ()) or "features unknown"
+    return f"measured on {target.removesuffix('-cpu')} {runtime} cpu, {machine.architecture}: {features}"
+
+
+def measure_costs(
+    model: OnnxModel, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT
+) -> tuple[MeasuredCosts, CostTable]:
+    """Measure what a strategy weighs, and the same for an account. Errors are `measure`'s."""
+    found = measure(model, options, feeds, effort)
+    return found.costs, found.table
+
+
+def measure(model: OnnxModel, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT) -> Measurement:
+    """Profile a model on the target of `options`, high and low in turns, and derive what a strategy weighs.
+
+    Raises:
+        InputError: the target cannot be measured, its runtime is missing, or the feeds do not fit.
+        ContractError: the target does not run the model.
+    """
+    source = check_measurable(options)
+    reading, judged = judge_model(model, options)
+    problem = judged.problem
+    levels, profiles, notes = _profile(model, judged, reading.opset, options, feeds, effort)
+    high, again, low, mixed = profiles
+    line = fit_casts(_samples(problem, (low, mixed)))
+    if line is None and any(level != problem.line.base for level in levels):
+        notes.append("no cast was seen to run on its own: casts cost what the table says")
+    if line is not None:  # a cast is a kernel more to start
+        overhead = high.between_ns / high.kernel_runs if high.kernel_runs else 0.0
+        line = replace(line, launch_ns=line.launch_ns + overhead)
+    costs, nodes = derive_costs(problem, agreed(_times(high), _times(again)), _times(low), levels, line)
+    noise = noise_of(_times(high), _times(again))
+    if not _saves(replace(problem.without_penalties(), measured=costs), options, high, noise):
+        costs = without_gains(costs)
+        notes.append(f"nothing gains here beyond the noise of measuring, {noise:.1%}")
+    share = min(high.mapped_share, low.mapped_share)
+    if share < _MOST_MAPPED:
+        notes.append(f"{1 - share:.0%} of the time could not be told apart by nodes and was spread over all of them")
+    high_ns = (high.run_ns + again.run_ns) / 2
+    return Measurement(costs, cost_table(source, nodes), high_ns, low.run_ns, share, tuple(notes))
+
+
+def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) -> bool:
+    """Whether the best plan saves more than its low nodes' times differ by from one profile to the next."""
+    levels = options.wishes.strategy.assign(problem)
+    base = problem.line.base
+    ran_ns = sum(high.by_node.get(str(number), 0.0) for number, level in enumerate(levels) if level != base)
+    return -predict_ns(problem, levels, 0.0) > noise * ran_ns
+
+
+def _profile(
+    model: OnnxModel, judged: Judged, opset: int | None, options: Options, feeds: Mapping[str, Any], effort: Effort
+) -> tuple[Sequence[int], tuple[NodeTimes, ...], list[str]]:
+    """Profile the model high, high again, low and mixed. If the target does not run it all low: as the table plans it.
+
+    Gives the level at which each node ran in the third, the four profiles, and notes.
+    """
+    problem, target = judged.problem, options.wishes.target.name
+    weights = {str(number): float(weight) for number, weight in enumerate(table_weights(problem).tolist())}
+    nothing = [problem.line.base] * len(problem.graph.nodes)
+
+    def take(low: Sequence[int], mixed: Sequence[int]) -> tuple[NodeTimes, ...]:
+        variants = [typed_model(model, judged, each, opset) for each in (nothing, nothing, low, mixed)]
+        return profile_models(variants, target, feeds, label_of, weights, effort)
+
+    everything = all_low(problem)
+    try:
+        return everything, take(everything, heavy_low(problem)), []
+    except ContractError as error:
+        planned = options.wishes.strategy.assign(replace(problem.without_penalties(), measured=None))
+        note = f"with everything low, {str(error)[:200]}; the plan from the table was measured instead"
+        return planned, take(planned, planned), [note]
+
+
+def with_costs(judged: Judged, measured: Measurement) -> Judged:
+    """The same judgement, to be planned with measured costs."""
+    return replace(judged, problem=replace(judged.problem, measured=measured.costs))
+
+
+def typed_model(model: OnnxModel, judged: Judged, levels: Sequence[int], opset: int | None = None) -> "onnx.ModelProto":
+    """Make the model in the precisions of an assignment, with all weights; operators say which planner's node they are.
+
+    `opset`: that of the reading that was judged; None for the model's own.
+    """
+    problem = judged.problem
+    reading = model.read(problem.line.only_other, opset)
+    if all(level == problem.line.base for level in levels):
+        return variant(model, reading, ())
+    edits = lower(problem, levels, judged.limits)
+    faults = check(problem, levels, edits)
+    assert not faults, f"an assignment to be measured breaks a rule: {faults[0]}"
+    return variant(model, reading, edits)
+
+
+def _times(times: NodeTimes) -> Times:
+    def by_id(given: Mapping[str, float]) -> dict[int, float]:
+        return {int(label): time_ns for label, time_ns in given.items()}
+
+    return Times(by_id(times.by_node), by_id(times.spread_ns))
+
+
+def _samples(problem: Problem, profiles: Sequence[NodeTimes]) -> list[CastSample]:
+    """The casts that ran on their own, with the sizes of the values they read."""
+    graph = problem.graph
+    inputs = {node.name.partition(" ")[2]: node for node in graph.nodes if node.kind is Kind.INPUT}
+    found = []
+    for profile in profiles:
+        for cast in profile.casts:
+            producer = graph.nodes[int(cast.source)] if cast.source.isdecimal() else inputs.get(cast.source)
+            outputs = () if producer is None else producer.outputs
+            value = outputs[cast.position] if cast.position < len(outputs) else None
+            if value is not None:
+                repeats = graph.scopes[graph.values[value].scope].repeats
+                found.append(CastSample(graph.values[value].elements, cast.time_ns / max(1, repeats)))
+    return found

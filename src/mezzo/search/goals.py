@@ -1,0 +1,158 @@
+"""What a search has to hold: a budget of output error, or of the user's own metric."""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mezzo.core.plans import Accumulation
+from mezzo.errors import InputError
+from mezzo.numerics.custom import Metric, MetricTally
+from mezzo.numerics.errors import ErrorSum
+from mezzo.numerics.measures import Comparison, Ruling
+from mezzo.numerics.verdicts import Drop
+from mezzo.places import read_file, write_file
+
+if TYPE_CHECKING:
+    from mezzo.numerics.datasets import Batch
+    from mezzo.verbs.sensitivity import Bench
+
+_STATE = "mezzo-tuning-state/1"
+_LARGEST_STATE_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What must hold: `max_error` bounds the error, or `max_drop` by how much `metric` may become worse. On tuning data
+    the bound is taken `margin` times smaller, since other data may be worse. `accumulation`: how the target sums.
+    `shares`: what an output's error counts, by name: 1 unless given, less where its own budget is larger, and 0 where
+    the data shows nothing of it.
+    """
+
+    max_error: float | None
+    margin: float
+    metric: str | Metric | None = None
+    max_drop: Drop | None = None
+    accumulation: Accumulation | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def bound(self, score: "Score") -> float:
+        """The budget, in the unit of what is bounded."""
+        if self.max_error is not None:
+            return self.max_error
+        assert self.max_drop is not None, "a goal bounds the error or the metric"
+        return self.max_drop.allowed(score.reference or 0.0)
+
+    def excess(self, score: "Score") -> float:
+        """What of a score is bounded over the bound: within it up to 1. Infinite where an output is broken."""
+        if not math.isfinite(score.error):
+            return math.inf
+        figure = score.error if self.max_error is not None else score.drop or 0.0
+        if figure <= 0.0:
+            return 0.0
+        bound = self.bound(score)
+        return figure / bound if bound > 0.0 else math.inf
+
+    def holds(self, score: "Score", slack: float = 1.0) -> bool:
+        """Whether a score is within the bound divided by `slack`."""
+        return self.excess(score) * slack <= 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """One run over data: the largest relative L2 error of an output; where a metric is asked for, the reference's
+    figure and by how much the run's is worse.
+    """
+
+    error: float
+    drop: float | None = None
+    reference: float | None = None
+
+
+def score(bench: "Bench", goal: Goal, low_nodes: Collection[int], data: "Iterable[Batch]") -> Score:
+    """Run an assignment over data and measure what the goal bounds. Raises InputError: the metric fails."""
+    total = ErrorSum(goal.shares)
+    tally = None if goal.metric is None else MetricTally(goal.metric)
+    for batch in data:
+        reference, got = bench.reference(batch), bench.run(batch, low_nodes)
+        total.add(reference, got)
+        if total.is_broken:
+            return Score(math.inf)
+        if tally is not None:
+            tally.add(reference, got, batch.labels, batch.samples)
+    if tally is None:
+        return Score(total.error)
+    result = tally.result()
+    return Score(total.error, result.drop, result.reference)
+
+
+def shares_of(comparison: Comparison) -> dict[str, float]:
+    """What the outputs of a comparison count beside the one that decided it: by their own budgets, and not at all where
+    nothing could be told of them."""
+    shares = {}
+    for output in comparison.outputs:
+        is_dark = output.ruling is Ruling.UNKNOWN and not output.relative_l2.estimate <= (output.budget or 0.0)
+        shares[output.name] = 0.0 if is_dark else comparison.verdict.budget / output.budget if output.budget else 1.0
+    return shares
+
+
+class Memory:
+    """Scores by what was run, kept in a file if one is given, so that a search that stopped goes on where it was."""
+
+    def __init__(self, path: Path | None, identity: Mapping[str, str]) -> None:
+        """Read the file if it exists. Raises InputError: it is of another search, or none of ours."""
+        self._path, self._identity = path, dict(identity)
+        self._scores: dict[str, Score] = {}
+        if path is not None and path.exists():
+            self._scores = _read_state(path, self._identity)
+
+    def score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score]) -> Score:
+        """The score of running these nodes low on a part of the data, computed if it is not known."""
+        text = json.dumps([part, sorted(low_nodes)])
+        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        if key not in self._scores:
+            self._scores[key] = compute()
+            self._save()
+        return self._scores[key]
+
+    def _save(self) -> None:
+        if self._path is None:
+            return
+        scores = {key: [_spell(s.error), _spell(s.drop), _spell(s.reference)] for key, s in self._scores.items()}
+        document = {"format": _STATE, "of": self._identity, "scores": scores}
+        write_file(self._path, json.dumps(document).encode(), "resume")
+
+
+def _spell(number: float | None) -> str | None:
+    """JSON has no infinity, so numbers are spelled as Python does."""
+    return None if number is None else repr(number)
+
+
+def _read(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, Score]:
+    remedy = "delete it to start anew, or name another file"
+    try:
+        data = read_file(path, _LARGEST_STATE_BYTES)
+        if data is None:
+            raise InputError(f"{path}: is larger than any state of a search; {remedy}")
+        document = json.loads(data.decode())
+        is_ours = document["format"] == _STATE
+        scores = {
+            str(key): Score(float(error), _read(drop), _read(reference))
+            for key, (error, drop, reference) in document["scores"].items()
+        }
+        of = document["of"]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(f"{path}: is no state of a search ({type(error).__name__}); {remedy}") from error
+    if not is_ours:
+        raise InputError(f"{path}: found format {document['format']!r}, wanted {_STATE!r}; {remedy}")
+    if of != dict(identity):
+        strange = next((name for name in identity if of.get(name) != identity[name]), "something")
+        raise InputError(f"{path}: belongs to a search with another {strange}; {remedy}")
+    return scores

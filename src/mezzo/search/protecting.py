@@ -1,0 +1,254 @@
+"""Conversion that has seen data: what overflows keeps FP32, what was only suspected is lifted, the answers decide."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.recalling import recall
+from mezzo.core.policy import Lifting
+from mezzo.core.request import Request
+from mezzo.core.strategy import cost
+from mezzo.deciding.options import Options, read_options
+from mezzo.deciding.planner import rows_of
+from mezzo.dtypes import FORMATS, DType
+from mezzo.judging.data import open_model_data
+from mezzo.numerics.datasets import Dataset
+from mezzo.numerics.lifting import can_tell, lifts
+from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
+from mezzo.numerics.protection import protections
+from mezzo.search.goals import Goal, Memory, shares_of
+from mezzo.verbs.compare import compare_on
+from mezzo.verbs.convert import Converted, finish
+from mezzo.verbs.ranges import measure_ranges
+from mezzo.verbs.sensitivity import few_samples
+
+if TYPE_CHECKING:
+    import onnx
+
+    from mezzo.converting.conversion import Decided
+    from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.numerics.datasets import Data
+    from mezzo.search.tuner import Tuner
+
+# Values within this factor of the limit are protected too: other data may hold larger ones.
+HEADROOM = 2.0
+# What data has lifted must hold the check's budget divided by this on it: other data may be worse. What goes back is
+# chosen on few samples, with more margin, and checked on all at most so many times.
+_MARGIN, _MARGIN_ON_FEW = 1.25, 1.5
+_RETURNS = 2
+# Passes over the data that a repair may take, or over the few samples.
+_EVALUATIONS, _EVALUATIONS_ON_FEW = 8, 12
+
+
+def convert_on_data(
+    model: "OnnxModel",
+    dst: "str | os.PathLike[str] | None",
+    request: Request,
+    data: "Data",
+    *,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    overwrite: bool = False,
+) -> Converted:
+    """Convert with what the data shows, and check the answers on it in the true precision.
+
+    What was only suspected is lifted where the data shows that it fits, and values that vanish protect nobody, as long
+    as the check holds; else protection comes back by what each node's error costs, and in the end as a whole.
+    """
+    options = recall(model, with_data_settings(read_options(request), data))
+    dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    ranges = measure_ranges(model, dataset)
+    attempt = _lift(model, options, dataset, ranges) or _protect(model, options, dataset, ranges)
+    return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """One conversion with its check."""
+
+    decided: "Decided"
+    result: "onnx.ModelProto"
+    measured: Measured
+
+    @property
+    def comparison(self) -> Comparison:
+        assert self.measured.comparison is not None, "an attempt is checked"
+        return self.measured.comparison
+
+
+def _attempt(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> _Attempt:
+    decided, result = convert_model(model, options, None)
+    comparison = check(model, result, dataset, None, options.wishes.low)
+    return _Attempt(decided, result, Measured(comparison.data, ranges, comparison, notes=notes))
+
+
+def _protect(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt:
+    """Convert with all protection, from structure and from data; a result that fails its check is repaired."""
+    options = with_protection(model, options, ranges, HEADROOM)
+    attempt = _attempt(model, options, dataset, ranges)
+    if _is_wrong(attempt.comparison) and _knows_prices(options):
+        return _repair(model, options, dataset, attempt)
+    return attempt
+
+
+def _lift(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt | None:
+    """Convert with what data lifts, and put protection back by what errors cost where the check does not hold with its
+    margin. None where nothing is lifted, nothing that was lifted holds, or the data cannot tell.
+    """
+    if ranges.unknown or not can_tell(judge_model(model, options)[1].problem.graph, ranges.values):
+        return None
+    lifted = with_lifts(model, options, ranges)
+    count = _count_lifted(model, options, lifted, ranges)
+    if not count:
+        return None
+    attempt = _attempt(model, lifted, dataset, ranges, f"data lifted what was suspected of {count}")
+    if attempt.comparison.verdict.ruling is Ruling.UNKNOWN:
+        return None  # nothing shows that what was lifted fits
+    if _holds(attempt.comparison):
+        return attempt
+    returned = _put_back(model, lifted, dataset, attempt) if _knows_prices(options) else None
+    if returned is None:
+        return None
+    protected = with_protection(model, options, ranges, HEADROOM)
+    if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
+        attempt = _protect(model, options, dataset, ranges)
+        if not _is_wrong(attempt.comparison) and _is_cheaper(attempt.decided, returned.decided):
+            return attempt
+    return returned
+
+
+def _is_cheaper(one: "Decided", other: "Decided") -> bool:
+    """Whether a plan costs less than another of the same model, errors apart."""
+    if one.plan.fingerprint != other.plan.fingerprint:  # their opsets differ
+        return False
+    problem = other.problem.without_penalties()
+    return cost(problem, one.levels) < cost(problem, other.levels)
+
+
+def _put_back(model: "OnnxModel", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:
+    """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
+    verdict = lifted.comparison.verdict
+    goal = Goal(verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
+    tuner = _tuner(model, options, dataset, goal, _EVALUATIONS_ON_FEW)
+    few = few_samples(tuner.bench, next(iter(dataset)))
+    tuner.data = Dataset(few.origin, lambda: iter([few]))
+    slack = 1.0
+    for _ in range(_RETURNS):
+        choosing = tuner.choose(slack)
+        if not choosing.chosen.low_nodes:
+            return None
+        note = (
+            f"with all of that lifted the answers were off ({verdict.because}); nodes went back to FP32 by what their "
+            f"error costs: {choosing.stopped_by}"
+        )
+        assert lifted.measured.ranges is not None, "what is lifted comes from ranges"
+        returned = _attempt(model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note)
+        if _holds(returned.comparison):
+            return replace(returned, measured=replace(returned.measured, sensitivity=choosing.sensitivity))
+        slack *= 2.0
+    return None
+
+
+def _holds(comparison: Comparison) -> bool:
+    """Whether the answers hold the budget with the margin that lifting asks for."""
+    verdict = comparison.verdict
+    return verdict.error.estimate * _MARGIN <= verdict.budget and not any(o.fault for o in comparison.outputs)
+
+
+def _knows_prices(options: Options) -> bool:
+    """Whether the strategy weighs what an error costs; the reference systems' colourings do not."""
+    return options.wishes.strategy.name == "mincut"
+
+
+def with_lifts(model: "OnnxModel", options: Options, ranges: Ranges) -> Options:
+    """Add to the options what ranges forbid for certain, and what they lift. Masks are stored within bounds."""
+    policy = options.wishes.policy
+    if policy.findings is None or "constant-out-of-range" in policy.findings:
+        policy = replace(policy, limits_masks=True)
+    options = with_protection(model, replace(options, wishes=replace(options.wishes, policy=policy)), ranges, HEADROOM)
+    judged = judge_model(model, options)[1]
+    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    lifted = lifts(graph, rows_of(graph), low, ranges.values, ranges.data.samples, judged.limits.keys())
+    firm = tuple(finding for finding in options.wishes.found if finding.lifting is Lifting.NEVER)
+    return replace(options, wishes=replace(options.wishes, found=firm, lifted=lifted))
+
+
+def with_data_settings(options: Options, data: "Data", **more: str) -> Options:
+    """Note in the plan's settings what data it was made with."""
+    name = os.fspath(data) if isinstance(data, str | os.PathLike) else "given batches"
+    return replace(options, settings=(*options.settings, ("data", name), *more.items()))
+
+
+def protect(
+    model: "OnnxModel", options: Options, dataset: "Dataset", headroom: float = HEADROOM
+) -> tuple[Options, Ranges]:
+    """Measure the ranges of a model's values, and add what they forbid to the options.
+
+    Raises: InputError: the data does not fit the model.
+    """
+    ranges = measure_ranges(model, dataset)
+    return with_protection(model, options, ranges, headroom), ranges
+
+
+def with_protection(model: "OnnxModel", options: Options, ranges: Ranges, headroom: float) -> Options:
+    """Add to the options what ranges forbid."""
+    judged = judge_model(model, options)[1]
+    graph, low = judged.problem.graph, FORMATS[options.wishes.low]
+    found = protections(graph, rows_of(graph), low, ranges.values, headroom, judged.limits.keys())
+    return replace(options, wishes=replace(options.wishes, found=found))
+
+
+def check(
+    model: "OnnxModel", result: "onnx.ModelProto", dataset: "Dataset", goal: Goal | None, low: DType
+) -> Comparison:
+    """Compare a result with its model in the true precision, within a goal or else the default budget of `low`."""
+    reference = model.materialize(model.source.model)
+    found = model.materialize(result)
+    if goal is None:
+        return compare_on(reference, found, dataset, low=low)
+    drop = None if goal.max_drop is None else goal.max_drop.text
+    return compare_on(reference, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low)
+
+
+def _is_wrong(comparison: Comparison) -> bool:
+    """Whether the answers are off; what more samples would have to decide is not."""
+    return comparison.verdict.error.estimate > comparison.verdict.budget or any(o.fault for o in comparison.outputs)
+
+
+def _count_lifted(model: "OnnxModel", options: Options, lifted: Options, ranges: Ranges) -> str:
+    """What data lifts, by rule, in words; empty where it lifts nothing."""
+    denied = with_protection(model, options, ranges, HEADROOM).wishes.found
+    soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
+    counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
+    judged = judge_model(model, lifted)[1]
+    if masks := len(judged.limits) - len(judge_model(model, options)[1].limits):
+        counts["masks"] = masks
+    for verdict in judged.verdicts():
+        if verdict.lift is not None:
+            counts[verdict.lift.rule] += 1
+    nodes = sum(counts.values())
+    by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
+    return f"{nodes} nodes ({by_rule})" if nodes else ""
+
+
+def _tuner(model: "OnnxModel", options: Options, dataset: "Dataset", goal: Goal, evaluations: int) -> "Tuner":
+    from mezzo.search.tuner import Limits, Tuner
+
+    return Tuner(model, options, goal, dataset, Limits(evaluations=evaluations), Memory(None, {}))
+
+
+def _repair(model: "OnnxModel", options: Options, dataset: "Dataset", failed: _Attempt) -> _Attempt:
+    """Give nodes back to FP32, the costliest first, until the check holds."""
+    verdict = failed.comparison.verdict
+    goal = Goal(verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
+    choosing = _tuner(model, options, dataset, goal, _EVALUATIONS).choose()
+    note = (
+        f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "
+        f"costs: {choosing.stopped_by}"
+    )
+    assert failed.measured.ranges is not None, "protection comes from ranges"
+    repaired = _attempt(model, choosing.options, dataset, failed.measured.ranges, note)
+    return replace(repaired, measured=replace(repaired.measured, sensitivity=choosing.sensitivity))

@@ -1,0 +1,272 @@
+"""The fastest plan inside a budget of error: exact optima for growing prices of error, verified by emulation."""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mezzo.core.graph import Kind
+from mezzo.core.strategy import cost
+from mezzo.deciding.options import Options
+from mezzo.deciding.wishes import ErrorPrice
+from mezzo.dtypes import DType
+from mezzo.judging.standards import Telling
+from mezzo.numerics.frontier import Candidate, trace
+from mezzo.numerics.measures import CostTable, DataSource, Sensitivity
+from mezzo.numerics.search import Outcome, search
+from mezzo.numerics.sensitivity import Probing
+from mezzo.numerics.telling import NO_SAMPLE
+from mezzo.search.goals import Goal, Memory, Score, score
+from mezzo.verbs.sensitivity import Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
+
+if TYPE_CHECKING:
+    from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.numerics.datasets import Dataset
+    from mezzo.verbs.convert import Progress
+
+# More than any model's costs: what is priced so never runs low.
+_FORBIDDEN = 1 << 50
+_POINTS = 48
+_MOST_EVALUATIONS = 12
+_MOST_PROBES = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a search ends at the latest. Evaluations are passes over all tuning data."""
+
+    deadline_s: float = math.inf  # on the monotonic clock
+    evaluations: int = _MOST_EVALUATIONS
+    probes: int = _MOST_PROBES
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """What a search came to: options that plan it again, and how it went. `weight` is the price of error."""
+
+    options: Options
+    chosen: Candidate
+    points: tuple[Candidate, ...]
+    scores: Mapping[str, Score]  # by the key of a candidate
+    score: Score | None
+    sensitivity: Sensitivity | None
+    stopped_by: str
+    is_settled: bool
+
+
+class Tuner:
+    """Searches the plans of one model. The options' policy says what may run low at all."""
+
+    def __init__(
+        self,
+        model: "OnnxModel",
+        options: Options,
+        goal: Goal,
+        data: "Dataset",
+        limits: Limits,
+        memory: Memory,
+        costs: CostTable | None = None,
+        progress: "Progress | None" = None,
+    ) -> None:
+        """`costs` are what the options' measured costs come from: a candidate then costs what the whole model does."""
+        self.model, self.options, self.goal, self.data = model, options, goal, data
+        self.limits, self.memory, self.progress = limits, memory, progress
+        self.floor = 0.0 if costs is None else sum(min(node.high, node.low) for node in costs.nodes)
+        self.evaluations = self.probes = 0
+        self.hidden: frozenset[int] = frozenset()  # units that reach no output of which anything shows
+        self.scores: dict[str, Score] = {}
+        self.bench = Bench(model, options, goal.accumulation)
+        self.units: Sequence[Unit] = units_of(self.bench.judged, self.bench.low)
+        self.squares: Sequence[float] = [0.0] * len(self.units)  # squared error per unit
+        # What their sum is taken times: neighbours share roundings, so all of them together cost less than their sum.
+        self.scale = 1.0
+        self.together: Mapping[int, int] = {}
+        self.telling = self._look()
+        self.sensitivity: Sensitivity | None = None
+        self.points: tuple[Candidate, ...] = ()
+
+    def _look(self) -> Telling:
+        """See what the data can show: the rest is left out of the goal, and what reaches nothing else stays high."""
+        telling = self.bench.tell(self.data)
+        if telling.blind:
+            shares = {**self.goal.shares, **dict.fromkeys(telling.blind, 0.0)}
+            self.goal = replace(self.goal, shares=shares)
+            reaching = self.bench.reaching(self.bench.outputs - telling.blind)
+            self.hidden = frozenset(at for at, unit in enumerate(self.units) if reaching.isdisjoint(unit.nodes))
+            self.squares = [math.inf if at in self.hidden else 0.0 for at in range(len(self.units))]
+        return telling
+
+    def choose(self, slack: float = 1.0) -> Choosing:
+        """Find the cheapest plan whose score holds the goal with its margin, and `slack` on top."""
+        slack *= self.goal.margin
+        if self.bench.outputs <= self.telling.blind or self.telling.faults == NO_SAMPLE:
+            return self.give_up("the data cannot tell what any plan costs in error")
+        cheapest = self.solve(0.0)
+        if not self._is_known(cheapest) and not self.may_go_on():
+            return self.give_up()
+        if self.goal.holds(self.evaluate(cheapest), slack):
+            self.points = self.points or (cheapest,)
+            return self._describe(cheapest, "the cheapest plan of all holds the budget", True)
+        if self.sensitivity is None:
+            self._probe()
+        self.points = trace(self.solve, _POINTS)
+        bound = math.inf if self.goal.max_error is None else self.goal.max_error / slack
+        found = search(
+            self.points,
+            lambda point: self._outcome(point, slack),
+            bound,
+            self.may_go_on,
+            {key: Outcome(known.error, self.goal.holds(known, slack)) for key, known in self.scores.items()},
+        )
+        if found.best is None:
+            return self.give_up()
+        words = "no cheaper plan of the frontier holds the budget" if found.is_settled else self.exhausted()
+        if not found.best.low_nodes:
+            return self.give_up()
+        return self._describe(found.best, words, found.is_settled)
+
+    def _outcome(self, point: Candidate, slack: float) -> Outcome:
+        scored = self.evaluate(point)
+        return Outcome(scored.error, self.goal.holds(scored, slack))
+
+    def give_up(self, words: str = "") -> Choosing:
+        """FP32, which is always within the budget. `words` say why, if it is not what ended the search."""
+        if self.sensitivity is None:
+            self.squares = [math.inf] * len(self.units)
+            self.scale = 1.0
+        safest = self.solve(math.inf)
+        self.points = self.points or (self.solve(0.0), safest)
+        words = words or ("only FP32 holds the budget" if self.may_go_on() else self.exhausted())
+        return self._describe(safest, words, False)
+
+    def _describe(self, chosen: Candidate, words: str, is_settled: bool) -> Choosing:
+        prices = self._prices(chosen.weight)
+        options = replace(self.options, wishes=replace(self.options.wishes, error_prices=prices))
+        known = self.scores.get(chosen.key)
+        return Choosing(options, chosen, self.points, self.scores, known, self.sensitivity, words, is_settled)
+
+    # -- runs -----------------------------------------------------------------------------------------------------
+
+    def may_go_on(self) -> bool:
+        return time.monotonic() < self.limits.deadline_s and self.evaluations < self.limits.evaluations
+
+    def exhausted(self) -> str:
+        """Which limit ended the search, in words."""
+        if time.monotonic() >= self.limits.deadline_s:
+            return "the time limit"
+        return f"the limit of {self.limits.evaluations} evaluations"
+
+    def _is_known(self, candidate: Candidate) -> bool:
+        return candidate.key in self.scores
+
+    def evaluate(self, candidate: Candidate) -> Score:
+        """Run a candidate over all tuning data."""
+        if candidate.key not in self.scores:
+            self.evaluations += 1
+            if self.progress is not None:
+                self.progress("evaluation", self.evaluations, self.limits.evaluations)
+            low = [node for node, level in enumerate(candidate.levels) if level != self.bench.judged.problem.line.base]
+            names = [self.bench.graph.nodes[node].name for node in low]
+            self.scores[candidate.key] = self.memory.score(
+                "all", names, lambda: score(self.bench, self.goal, low, self.data)
+            )
+        return self.scores[candidate.key]
+
+    def _probe(self) -> None:
+        batch = few_samples(self.bench, next(batch for batch in self.data if batch.samples))
+        plain = replace(self.goal, metric=None)
+
+        def measure(low: Sequence[int]) -> float:
+            names = [self.bench.graph.nodes[node].name for node in low]
+            single = [batch]
+            return self.memory.score(batch.origin, names, lambda: score(self.bench, plain, low, single)).error
+
+        report: Callable[[int], None] | None = None
+        if self.progress is not None:
+            told = self.progress
+
+            def report(done: int) -> None:
+                told("sensitivity", done, self.limits.probes)
+
+        seen = [at for at in range(len(self.units)) if at not in self.hidden]
+        units = [self.units[at] for at in seen]
+        probing = probe(
+            units, measure, self.limits.probes, lambda: time.monotonic() < self.limits.deadline_s, report,
+            places_of(self.bench.graph, units),
+        )  # fmt: skip
+        self.probes += probing.runs
+        self._learn(seen, probing)
+        source = DataSource(batch.origin, 1, batch.samples)
+        self.sensitivity = describe_probing(self.bench, units, probing, source, self.telling.unknown)
+
+    def _learn(self, units: Sequence[int], probing: Probing) -> None:
+        squares = [math.inf] * len(self.units)
+        for at, unit in zip(units, probing.costs, strict=True):
+            squares[at] = unit.square
+        self.squares = squares
+        self.together = {at: unit.together for at, unit in zip(units, probing.costs, strict=True)}
+        whole = sum(squares[at] for at in units)
+        if 0.0 < whole < math.inf and 0.0 < probing.all_low < math.inf:
+            self.scale = probing.all_low**2 / whole
+
+    # -- plans ----------------------------------------------------------------------------------------------------
+
+    def solve(self, weight: float) -> Candidate:
+        """The exact optimum of cost + weight * squared error."""
+        base = self.bench.judged.problem
+        penalties = [0] * len(base.graph.nodes)
+        for unit, square in zip(self.units, self.squares, strict=True):
+            for node in unit.nodes:
+                penalties[node] = _price(weight, square, len(unit.nodes))
+        (side,) = base.sides
+        priced = replace(base, sides=(replace(side, penalties=tuple(penalties)),))
+        levels = self.options.wishes.strategy.assign(priced)
+        running: list[bool] = ((np.array(levels, np.int64) != base.line.base) & ~base.is_absent).tolist()
+        square = self.scale * sum(
+            square
+            for unit, square in zip(self.units, self.squares, strict=True)
+            if any(running[node] for node in unit.nodes)
+        )
+        low_nodes = sum(low and base.graph.nodes[node].kind is Kind.OP for node, low in enumerate(running))
+        key = hashlib.sha256(np.packbits(np.array(running, bool)).tobytes()).hexdigest()[:32]
+        return Candidate(weight, self.floor + cost(base, levels), square, low_nodes, key, levels)
+
+    def _prices(self, weight: float) -> dict[DType, dict[str, ErrorPrice]]:
+        whole = sum(square for square in self.squares if math.isfinite(square))
+        found: dict[str, ErrorPrice] = {}
+        for at, (unit, square) in enumerate(zip(self.units, self.squares, strict=True)):
+            price = _price(weight, square, len(unit.nodes))
+            if not price:
+                continue
+            text = self._explain(at, square, whole)
+            found |= {self.bench.graph.nodes[node].name: ErrorPrice(price, text) for node in unit.nodes}
+        return {self.bench.low: found}
+
+    def _explain(self, at: int, square: float, whole: float) -> str:
+        """Why a unit stays high at a price of error."""
+        if at in self.hidden:
+            return "the data shows nothing of what it reaches"
+        if self.sensitivity is None:
+            return "the search ended before anything was known of its error"
+        together = self.together[at]
+        if not math.isfinite(square):
+            more = "" if together == 1 else f", or one of {together - 1} more that were run together with it does"
+            return f"alone in {self.bench.low} it breaks an output{more}"
+        share = square / whole if whole else 0.0
+        how = "" if together == 1 else f" (its share of what {together} cost together)"
+        return (
+            f"in {self.bench.low} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the sum of "
+            "squares: at this budget more than the time it saves"
+        )
+
+
+def _price(weight: float, square: float, nodes: int) -> int:
+    """The price of one node's share of an error, as an integer."""
+    if square == 0.0 or (weight == 0.0 and math.isfinite(square)):
+        return 0
+    price = weight * square / nodes if math.isfinite(square) and math.isfinite(weight) else math.inf
+    return _FORBIDDEN if price >= _FORBIDDEN else math.ceil(price)

@@ -1,0 +1,82 @@
+"""All strategies side by side on one model."""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Unpack
+
+import numpy as np
+
+from mezzo.converting.conversion import judge_model
+from mezzo.core.graph import Kind
+from mezzo.core.strategy import Problem, conversions, cost
+from mezzo.verbs.convert import PlanOptions, Progress, open_source, read_plan_options
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyRow:
+    """What one strategy makes of a model. `low_nodes` of `nodes` operators that could run low do; `cast_bytes` are read
+    and written by casts in one run, loops counted nominally; `cost` is in the planner's unit, one byte moved;
+    `to_least` is the cost against the least of all strategies, None where that is nothing.
+    """
+
+    strategy: str
+    low_nodes: int
+    nodes: int
+    casts: int
+    cast_bytes: int
+    cost: int
+    to_least: float | None
+
+
+def compare_strategies(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    *,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> tuple[StrategyRow, ...]:
+    """Let every strategy decide about a model, the cheapest first. Options and errors are those of `mezzo.plan`."""
+    chosen, trust = read_plan_options(options)
+    problem = judge_model(open_source(src, trust, progress), chosen)[1].problem
+    return tuple(row for row, _ in try_strategies(problem, progress))
+
+
+def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[int]]]:
+    """What every strategy makes of a problem, the cheapest first, and the level at which it runs each node."""
+    from mezzo.plugins.discovery import strategies
+
+    found: list[tuple[StrategyRow, Sequence[int]]] = []
+    table = strategies()
+    for line in table.broken:
+        _log.warning("%s", line)
+    for number, name in enumerate(sorted(table)):
+        if progress is not None:
+            progress(f"strategy {name}", number, len(table))
+        levels = table[name].assign(problem)
+        found.append((_measure(problem, name, levels), levels))
+    least = min(row.cost for row, _ in found)
+    related = [(_relate(row, least), levels) for row, levels in found]
+    return sorted(related, key=lambda entry: (entry[0].cost, entry[0].casts, entry[0].strategy))
+
+
+def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
+    columns = problem.graph.columns
+    decided = columns.is_kind(Kind.OP) & ~problem.is_absent
+    casts, line = conversions(problem, levels), problem.line
+    moved = sum(
+        int(columns.value_elements[value] * columns.value_repeats[value]) * line.conversion_bits(threshold) // 8
+        for value, threshold, _ in casts
+    )
+    low = int((decided & (np.array(levels, np.int64) != line.base)).sum())
+    return StrategyRow(name, low, int(decided.sum()), len(casts), moved, cost(problem, levels), None)
+
+
+def _relate(row: StrategyRow, least: int) -> StrategyRow:
+    return replace(row, to_least=row.cost / least if least else 1.0 if not row.cost else None)

@@ -1,0 +1,307 @@
+"""mezzo tune: the fastest model whose answers stay inside a budget of error on the user's data."""
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.core.strategy import MeasuredCosts, Problem
+from mezzo.deciding.options import Options
+from mezzo.errors import InputError
+from mezzo.frontends.onnx.profile.nodes import time_model
+from mezzo.judging.data import open_model_data
+from mezzo.numerics.costs import table_costs
+from mezzo.numerics.frontier import Candidate, predict
+from mezzo.numerics.measures import (
+    Comparison,
+    CostTable,
+    DataSource,
+    Deviation,
+    FrontierPoint,
+    Measured,
+    Ranges,
+    Ruling,
+    SearchRecord,
+)
+from mezzo.numerics.splits import split
+from mezzo.numerics.verdicts import read_drop
+from mezzo.places import check_destination, check_destinations
+from mezzo.search.costs import Measurement, check_measurable
+from mezzo.search.costs import measure as measure_target
+from mezzo.search.goals import Goal, Memory, Score
+from mezzo.search.protecting import check, protect, with_data_settings
+from mezzo.search.tuner import Choosing, Limits, Tuner
+from mezzo.verbs.compare import read_accumulation
+from mezzo.verbs.convert import Converted, PlanOptions, Progress, finish, open_source, read_plan_options
+from mezzo.verbs.sensitivity import can_cut
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+    from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.numerics.custom import Metric
+    from mezzo.numerics.datasets import Data, Dataset
+
+# On data that the search sees, the error has to stay below the budget divided by this: other data may be worse. More
+# where nothing is held out to notice it.
+_MARGIN = 1.25
+_MARGIN_UNSEEN = 1.5
+# How often a plan that fails on held-out data is made safer.
+_TIGHTENINGS = 3
+
+
+def tune(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    dst: "str | os.PathLike[str] | None" = None,
+    *,
+    data: "Data",
+    max_error: float | None = None,
+    metric: "str | Metric | None" = None,
+    max_drop: str | float | None = None,
+    held_out: "Data | None" = None,
+    labels: Sequence[str] = (),
+    batch_size: int | None = None,
+    measure: bool = False,
+    accumulate: str | None = None,
+    tile: int | None = None,
+    time_limit_s: float | None = None,
+    resume: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    provenance: bool = True,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> Converted:
+    """Find the cheapest plan whose answers stay inside a budget of error, and convert with it.
+
+    The error is the largest relative L2 over the outputs, ||y - ref|| / ||ref|| over all data, in the true precision.
+    There is always a result: in the worst case the model itself, with what stopped the search. Its account, `measured`,
+    holds the frontier, what each unit costs, and the error on data that the search never saw. What the data cannot
+    tell, as it holds NaN or nothing changes, is in `measured.search.unknown`; then nobody knows whether the budget
+    holds, and what reaches only outputs of which nothing shows stays FP32.
+
+    Args:
+        data: what to tune on; where `held_out` is not given, a quarter of it is held out.
+        max_error: the budget.
+        metric, max_drop: instead of it, a metric ("module:function" or a callable; larger is better) and by how much it
+            may drop: 0.005, or "0.5%" of the reference's.
+        measure: weigh with times measured on the target instead of its table.
+        accumulate, tile: the target's sums are rounded to "fp16" or "bf16" after every `tile` products; in FP32 unless
+            given.
+        time_limit_s: end with the best plan found by then.
+        resume: a file that keeps what was run, so that a search that stopped goes on.
+        provenance: as of `mezzo.convert`.
+        options: those of `mezzo.plan`; the policy says what may run low at all, "aggressive" unless given.
+
+    Raises:
+        InputError: an option or the data is at fault.
+        ModelError: the model is not valid ONNX.
+        ContractError: the result would break a promise.
+    """
+    begin = time.monotonic()
+    if dst is not None:
+        check_destination(dst)
+    check_destinations({"resume": resume}, () if dst is None else (Path(dst),))
+    options.setdefault("policy", "aggressive")
+    chosen, trust = read_plan_options(options)
+    chosen = replace(chosen, is_recorded=provenance)
+    if measure:
+        check_measurable(chosen)
+    goal = replace(
+        _read_goal(max_error, metric, max_drop), accumulation=read_accumulation(accumulate, tile, "emulated")
+    )
+    model = open_source(src, trust, progress)
+    seen, unseen = _split(model, data, held_out, labels, batch_size)
+    goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
+    chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
+    chosen, ranges = protect(model, chosen, seen)
+    problem = judge_model(model, chosen)[1].problem
+    can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
+    prices = measure_target(model, chosen, next(iter(seen)).feeds) if can_measure else _read_table(problem, chosen)
+    chosen = replace(chosen, wishes=replace(chosen.wishes, measured=prices.costs))
+    deadline = math.inf if time_limit_s is None else begin + time_limit_s
+    identity = {"model": problem.graph.fingerprint, "data": seen.name, **dict(chosen.settings)}
+    memory = Memory(None if resume is None else Path(resume), identity)
+    tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
+    return _Finish(model, tuner, goal, seen, unseen, ranges, prices, begin).write(dst, overwrite)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """What a target's table says, in the form of a measurement."""
+
+    costs: MeasuredCosts
+    table: CostTable
+    notes: tuple[str, ...] = ()
+
+
+def _read_table(problem: Problem, options: Options) -> _Table:
+    return _Table(*table_costs(problem, f"table of {options.wishes.target.name}"))
+
+
+class _Finish:
+    """Verifies what a search chose on the converted model itself, and makes the account."""
+
+    def __init__(
+        self,
+        model: "OnnxModel",
+        tuner: Tuner,
+        goal: Goal,
+        seen: "Dataset",
+        unseen: "Dataset | None",
+        ranges: Ranges,
+        prices: Measurement | _Table,
+        begin: float,
+    ) -> None:
+        self.model, self.tuner, self.goal, self.seen, self.unseen = model, tuner, goal, seen, unseen
+        self.ranges, self.prices, self.begin = ranges, prices, begin
+
+    def write(self, dst: "str | os.PathLike[str] | None", overwrite: bool) -> Converted:
+        """Choose, verify, make safer what fails, and write."""
+        slack = 1.0
+        for attempt in range(_TIGHTENINGS + 1):
+            choosing = self.tuner.choose(slack)
+            decided, result = convert_model(self.model, choosing.options, None)
+            comparison = self._verify(result)
+            excess = self._excess(comparison)
+            if excess <= 1.0 or not choosing.chosen.low_nodes or attempt == _TIGHTENINGS:
+                break
+            slack *= 1.1 * excess if math.isfinite(excess) else 4.0
+        notes = [*self.prices.notes]
+        if isinstance(self.prices, Measurement) and choosing.chosen.low_nodes:
+            is_faster, told = self._time(result)
+            notes.append(told)
+            if not is_faster:
+                choosing = self.tuner.give_up("nothing that holds the budget is faster than FP32 here")
+                decided, result = convert_model(self.model, choosing.options, None)
+                comparison, excess = self._verify(result), 0.0
+        measured = self._account(choosing, comparison, excess, notes)
+        return finish(self.model, decided, result, dst, overwrite=overwrite, measured=measured)
+
+    def _time(self, result: "onnx.ModelProto") -> tuple[bool, str]:
+        """Run the model and the result on the target in turns: whether the result is faster, and by how much."""
+        models = [self.model.materialize(proto) for proto in (self.model.source.model, result)]
+        target = self.tuner.options.wishes.target.name
+        times = time_model(models, target, next(iter(self.seen)).feeds)
+        before, after = (time_ns / 1e6 for time_ns in times.median_ns)
+        low, high = times.ratio_ranges[1]
+        told = (
+            f"on {target} a run takes {after:.3g} ms against {before:.3g} ms in FP32: {times.ratios[1]:.2f} times as "
+            f"long (half of the runs between {low:.2f} and {high:.2f})"
+        )
+        return times.ratios[1] < 1.0, told
+
+    def _verify(self, result: "onnx.ModelProto") -> Comparison:
+        """Compare the converted model itself with the original, on data that the search has not seen if any is."""
+        options = self.tuner.options
+        return check(
+            self.model, result, self.seen if self.unseen is None else self.unseen, self.goal, options.wishes.low
+        )
+
+    def _excess(self, comparison: Comparison) -> float:
+        """What is bounded over the bound, by the estimate: the margin has left room for the samples' spread."""
+        if any(output.fault for output in comparison.outputs):
+            return math.inf
+        if self.goal.max_error is not None:  # each output within its own budget; of some nothing can be told
+            return max((_share(output) for output in comparison.outputs), default=0.0)
+        drop = None if comparison.metric is None else comparison.metric.drop
+        reference = None if comparison.metric is None else comparison.metric.reference
+        error = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
+        return self.goal.excess(Score(error, drop, reference))
+
+    def _account(self, choosing: Choosing, comparison: Comparison, excess: float, notes: Sequence[str]) -> Measured:
+        tuner = self.tuner
+        worst = max((output.relative_l2.estimate for output in comparison.outputs), default=0.0)
+        # What was seen while searching, and what the last check saw.
+        unknown = tuple(dict.fromkeys((*tuner.telling.unknown, *comparison.verdict.unknown)))
+        raw = [(point, choosing.scores.get(point.key)) for point in choosing.points]
+        prediction = predict([(p.error, s.error) for p, s in raw if s is not None])
+        units = [] if choosing.sensitivity is None else choosing.sensitivity.units
+        record = SearchRecord(
+            budget=comparison.verdict.budget if choosing.score is None else self.goal.bound(choosing.score),
+            margin=self.goal.margin,
+            evaluations=tuner.evaluations,
+            partial_evaluations=tuner.probes,
+            error=worst if choosing.score is None else choosing.score.error,
+            held_out_error=None if self.unseen is None else worst,
+            is_within_budget=excess <= 1.0 and not unknown,
+            stopped_by=choosing.stopped_by,
+            time_s=time.monotonic() - self.begin,
+            costliest=units[0].name if units else None,
+            unknown=unknown,
+            prediction=prediction,
+        )
+        factor = 1.0 if prediction is None else prediction.factor
+        points = tuple(_point(point, choosing, factor) for point in choosing.points)
+        source = DataSource(self.seen.name, self.ranges.data.batches, self.ranges.data.samples)
+        return Measured(
+            source,
+            self.ranges,
+            comparison,
+            choosing.sensitivity,
+            self.prices.table,
+            points,
+            record,
+            (*comparison.notes, *notes),
+        )
+
+
+def _share(output: Deviation) -> float:
+    """The error of an output in units of its budget; 0 where nothing can be told of it."""
+    if output.ruling is Ruling.UNKNOWN:
+        return 0.0
+    error = output.relative_l2.estimate
+    return error / output.budget if output.budget else math.inf if error > 0.0 else 0.0
+
+
+def _point(point: Candidate, choosing: Choosing, factor: float) -> FrontierPoint:
+    known = choosing.scores.get(point.key)
+    error = None if known is None else known.error
+    is_chosen = point.key == choosing.chosen.key
+    return FrontierPoint(point.weight, point.cost, point.low_nodes, point.error * factor, error, is_chosen)
+
+
+def _read_goal(max_error: float | None, metric: "str | Metric | None", max_drop: str | float | None) -> Goal:
+    """What the user asks to hold. Raises InputError: nothing, or both."""
+    if (max_error is None) is (metric is None):
+        raise InputError("say what must hold: a budget such as max_error=1e-3, or a metric with max_drop; not both")
+    if (metric is None) is not (max_drop is None):
+        raise InputError("a metric and max_drop go together: metric='scores:accuracy', max_drop='0.5%'")
+    if max_error is not None and not 0 < max_error < math.inf:
+        raise InputError(f"max_error is {max_error}; give a relative error above 0, such as 1e-3")
+    return Goal(max_error, _MARGIN, metric, None if max_drop is None else read_drop(max_drop))
+
+
+def _spell(goal: Goal) -> dict[str, str]:
+    """The goal as settings of a plan."""
+    sums = (
+        {}
+        if goal.accumulation is None
+        else {"accumulate": str(goal.accumulation.dtype), "tile": str(goal.accumulation.tile)}
+    )
+    if goal.max_error is not None:
+        return {"max_error": repr(goal.max_error), "margin": repr(goal.margin)} | sums
+    assert goal.max_drop is not None, "a goal bounds the error or the metric"
+    name = goal.metric if isinstance(goal.metric, str) else getattr(goal.metric, "__name__", "a function")
+    return {"metric": str(name), "max_drop": goal.max_drop.text, "margin": repr(goal.margin)} | sums
+
+
+def _check_strategy(options: Options) -> Options:
+    name = options.wishes.strategy.name
+    if name != "mincut":
+        raise InputError(f"strategy {name!r} knows no price of error; tune with 'mincut', or leave it out")
+    return options
+
+
+def _split(
+    model: "OnnxModel", data: "Data", held_out: "Data | None", labels: Sequence[str], batch_size: int | None
+) -> "tuple[Dataset, Dataset | None]":
+    """The data to tune on, and the data to verify on."""
+    seen = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    if held_out is not None:
+        return seen, open_model_data(model, held_out, labels=labels, batch_size=batch_size)
+    return split(seen, lambda batch: can_cut(model, batch))

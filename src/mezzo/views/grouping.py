@@ -1,0 +1,140 @@
+"""Groups the nodes of a graph for a picture: by body, by the path in their names or of their modules, by repetition."""
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.core.graph import Graph, Kind, Node
+
+# Names are the model's author's: one of ten thousand slashes makes no ten thousand boxes.
+_DEEPEST = 16
+# So many nodes side by side are looked through for a repeated block of this many operators.
+_MANY = 40
+_SHORTEST, _LONGEST = 3, 600
+
+_Codes = npt.NDArray[np.int64]
+
+
+class Group(NamedTuple):
+    """A box of nodes. `parent` is a position, None for the whole graph. `kind`: "graph", "body", "scope" (a path in
+    names, or a module) or "block" (operators that repeat).
+    """
+
+    name: str
+    parent: int | None
+    kind: str
+
+
+def group_nodes(graph: Graph) -> tuple[tuple[Group, ...], list[int]]:
+    """The groups, parents first, and the group of every node. Time grows linearly with the graph."""
+    return _Grouping(graph).find()
+
+
+class _Grouping:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.groups = [Group("", None, "graph")]
+        self.known: dict[tuple[int, str], int] = {}
+        self.of_node = [0] * len(graph.nodes)
+        self.of_scope: dict[int, int] = {0: 0}
+
+    def find(self) -> tuple[tuple[Group, ...], list[int]]:
+        for node in self.graph.nodes:
+            if node.kind not in (Kind.SOURCE, Kind.INPUT, Kind.OUTPUT):
+                self.of_node[node.id] = self._by_path(node)
+        self._find_blocks()
+        for node in reversed(self.graph.nodes):  # a weight stands with its first reader
+            for value in node.inputs if node.kind is not Kind.SOURCE else ():
+                producer = None if value is None else self.graph.values[value].producer
+                if producer is not None and self.graph.nodes[producer].kind is Kind.SOURCE:
+                    self.of_node[producer] = self.of_node[node.id]
+        return tuple(self.groups), self.of_node
+
+    def _by_path(self, node: Node) -> int:
+        group = self._of_scope(node.scope)
+        prefix = self.graph.scopes[node.scope].path
+        name = node.name.removeprefix(prefix) if prefix else node.name
+        parts = [part for part in name.split("/") if part][:-1]
+        if not parts:
+            parts = _split_module(self.graph.modules.get(node.id, ""))
+        for part in parts[:_DEEPEST]:
+            group = self._child(group, part, "scope")
+        return group
+
+    def _of_scope(self, scope: int) -> int:
+        chain = []
+        while scope not in self.of_scope:
+            chain.append(scope)
+            scope = self.graph.scopes[scope].parent or 0
+        for inner in reversed(chain):
+            found = self.graph.scopes[inner]
+            # A body stands in the box of the node that owns it, which stands before or after it in the list.
+            outside = self.of_scope[found.parent or 0]
+            name = found.path.rstrip("/").rpartition("/")[2] or found.path
+            owner = "" if found.owner is None else f"{self.graph.nodes[found.owner].op} "
+            self.of_scope[inner] = self._child(outside, f"{owner}{name}", "body", key=f"\0{inner}")
+        return self.of_scope[chain[0]] if chain else self.of_scope[scope]
+
+    def _child(self, parent: int, name: str, kind: str, key: str | None = None) -> int:
+        found = self.known.get((parent, key or name))
+        if found is None:
+            found = self.known[parent, key or name] = len(self.groups)
+            self.groups.append(Group(name, parent, kind))
+        return found
+
+    def _find_blocks(self) -> None:
+        members: dict[int, list[int]] = {}
+        for node in self.graph.nodes:
+            if node.kind in (Kind.OP, Kind.CAST):
+                members.setdefault(self.of_node[node.id], []).append(node.id)
+        for group, nodes in members.items():
+            if len(nodes) < _MANY:
+                continue
+            names: dict[str, int] = {}
+            codes = np.array([names.setdefault(self.graph.nodes[node].op, len(names)) for node in nodes], np.int64)
+            for begin, period, count in find_repeats(codes):
+                for turn in range(count):
+                    block = len(self.groups)
+                    self.groups.append(Group(f"block {turn + 1} of {count}", group, "block"))
+                    first = begin + turn * period
+                    for number in nodes[first : first + period]:
+                        self.of_node[number] = block
+
+
+def find_repeats(codes: _Codes) -> list[tuple[int, int, int]]:
+    """Stretches in which a pattern repeats, in order: where it begins, how long it is, how often it comes."""
+    found: list[tuple[int, int, int]] = []
+    waiting = [(0, len(codes))]
+    while waiting:
+        begin, end = waiting.pop()
+        best = _longest_repeat(codes[begin:end])
+        if best is None:
+            continue
+        offset, period, count = best
+        found.append((begin + offset, period, count))
+        waiting += [(begin, begin + offset), (begin + offset + period * count, end)]
+    return sorted(found)
+
+
+def _longest_repeat(codes: _Codes) -> tuple[int, int, int] | None:
+    """The repetition that covers most; the shortest pattern among equals. A run of one operator is none."""
+    best: tuple[int, int, int] | None = None
+    most = max(_MANY // 2, 2 * _SHORTEST) - 1
+    for period in range(_SHORTEST, min(_LONGEST, len(codes) // 2) + 1):
+        differs = np.flatnonzero(codes[:-period] != codes[period:])
+        edges = np.concatenate(([-1], differs, [len(codes) - period]))
+        gaps = np.diff(edges) - 1
+        place = int(gaps.argmax())
+        count = (int(gaps[place]) + period) // period
+        begin = int(edges[place]) + 1
+        if count >= 2 and count * period > most and len(np.unique(codes[begin : begin + period])) > 1:
+            best, most = (begin, period, count), count * period
+    return best
+
+
+def _split_module(path: str) -> list[str]:
+    """Parts of a module's path; a number belongs to the name before it: encoder, layer.0, attention."""
+    found: list[str] = re.findall(r"[^./]+(?:\.\d+(?![^./]))*", path)
+    return found
