@@ -32,13 +32,13 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
+from mezzo.converting.results import open_source
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options
 from mezzo.errors import MezzoError
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import Measured
-from mezzo.verbs.convert import open_source
-from mezzo.verbs.sensitivity import Bench, few_samples, units_of
+from mezzo.search.bench import Bench, few_samples, units_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 

@@ -10,12 +10,12 @@ import pytest
 from block_models import block_feeds, block_model
 
 import mezzo
+from mezzo.converting.results import open_source
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.sensitivity import Probing, probe_units
-from mezzo.verbs.convert import open_source
-from mezzo.verbs.sensitivity import Bench, few_samples, places_of, units_of
+from mezzo.search.bench import Bench, few_samples, places_of, units_of
 
 BLOCKS = 10
 

@@ -17,11 +17,12 @@ from test_conversion_laws import Case, cases, law
 
 import mezzo
 from mezzo.converting.recalling import read_record
+from mezzo.converting.results import decided_nodes
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.files.provenance import MAX_BYTES, read_text, to_text
 from mezzo.frontends.onnx.model import open_model
 from mezzo.frontends.onnx.run import Engine, native_session
-from mezzo.verbs.convert import decided_nodes, tell_origin
+from mezzo.verbs.convert import tell_origin
 
 _KEY = "mezzo.provenance"
 _MODEL = """

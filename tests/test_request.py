@@ -12,12 +12,12 @@ import pytest
 
 import mezzo
 from mezzo.cli import options as cli
+from mezzo.converting.results import PlanOptions
 from mezzo.core.request import Request, Scope, about, options_about, settings_of, usual_settings
 from mezzo.deciding.recording import describe_step
 from mezzo.folders import converting
 from mezzo.report.text import settings_line
 from mezzo.verbs import convert as pipeline
-from mezzo.verbs.convert import PlanOptions
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>

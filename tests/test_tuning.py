@@ -13,6 +13,7 @@ import pytest
 from random_models import random_feeds, random_model
 
 import mezzo
+from mezzo.converting.results import open_source
 from mezzo.core.request import Request
 from mezzo.core.strategy import cost
 from mezzo.deciding.options import read_options
@@ -20,8 +21,7 @@ from mezzo.errors import InputError
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.splits import cut
-from mezzo.verbs.convert import open_source
-from mezzo.verbs.sensitivity import Bench, units_of
+from mezzo.search.bench import Bench, units_of
 
 _MLP = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,16] x) => (float[N,4] y) {

@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 import mezzo
+from mezzo.converting.results import Converted
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.frontends.onnx.probe.machine import find_machine
 from mezzo.frontends.onnx.run import native_session
@@ -26,7 +27,6 @@ from mezzo.report.names import format_size
 from mezzo.report.picture import report_picture
 from mezzo.report.text import report_next_steps
 from mezzo.report.tuning import report_outcome
-from mezzo.verbs.convert import Converted
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "digits.onnx"

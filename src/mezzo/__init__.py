@@ -7,12 +7,13 @@ from mezzo.errors import ContractError, InputError, ListError, MezzoError, Model
 from mezzo.packages import VERSION as __version__
 
 if TYPE_CHECKING:
+    from mezzo.converting.results import Converted, Summary
     from mezzo.core.plans import Plan
     from mezzo.files.planfile import load_plan, save_plan
     from mezzo.folders.converting import ConvertedFolder, convert_folder
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
     from mezzo.verbs.compare import compare
-    from mezzo.verbs.convert import Converted, Summary, convert, explain, plan, show
+    from mezzo.verbs.convert import convert, explain, plan, show
     from mezzo.verbs.emulate import emulate
     from mezzo.verbs.lists import convert_lists
     from mezzo.verbs.partition import Extracted, FusedUnit, Split, extract, partition
@@ -60,7 +61,7 @@ __all__ = [
 
 _HOMES = {
     "Comparison": "mezzo.numerics.measures",
-    "Converted": "mezzo.verbs.convert",
+    "Converted": "mezzo.converting.results",
     "ConvertedFolder": "mezzo.folders.converting",
     "Extracted": "mezzo.verbs.partition",
     "FusedUnit": "mezzo.verbs.partition",
@@ -70,7 +71,7 @@ _HOMES = {
     "Ruling": "mezzo.numerics.measures",
     "Sensitivity": "mezzo.numerics.measures",
     "Split": "mezzo.verbs.partition",
-    "Summary": "mezzo.verbs.convert",
+    "Summary": "mezzo.converting.results",
     "compare": "mezzo.verbs.compare",
     "compare_strategies": "mezzo.verbs.strategies",
     "convert": "mezzo.verbs.convert",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
+from mezzo.converting.results import Summary
 from mezzo.core.levels import Precision, line_of, uniform
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.policy import Category
@@ -29,7 +30,6 @@ from mezzo.numerics.measures import (
     ValueRange,
     Verdict,
 )
-from mezzo.verbs.convert import Summary
 
 F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
 DATA = DataSource("calib.npz", 4, 128)

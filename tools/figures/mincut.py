@@ -16,12 +16,12 @@ import onnx.parser
 from svg import CUT, GREY, HIGH, INK, LOW, Drawing
 
 from mezzo.converting.conversion import judge_model
+from mezzo.converting.results import open_source
 from mezzo.core.graph import Kind
 from mezzo.core.request import Request
 from mezzo.core.strategy import Choice, Problem, casts_of, cost
 from mezzo.deciding.options import read_options
 from mezzo.plugins.discovery import strategies
-from mezzo.verbs.convert import open_source
 
 PICTURE = Path(__file__).resolve().parents[2] / "docs" / "images" / "min-cut.svg"
 # A gate: the Add reads a product and the exponential of it, and a softmax reads the Add.

@@ -54,12 +54,12 @@ def compare(
     check_report(report, reference, model)
 
     from mezzo.cli.progress import Patience
+    from mezzo.converting.results import decided_nodes
     from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.judging.answers import read_accumulation
     from mezzo.report.account import describe_comparison
     from mezzo.report.comparison import report_comparison
     from mezzo.verbs.compare import compare as compare_models
-    from mezzo.verbs.compare import read_accumulation
-    from mezzo.verbs.convert import decided_nodes
     from mezzo.verbs.outlines import outline_pair
 
     with Patience() as progress:

@@ -121,9 +121,9 @@ def names_in(path: Path) -> Names:
 
 
 def _read_model(path: Path) -> Names:
+    from mezzo.converting.results import open_source
     from mezzo.core.graph import Kind
     from mezzo.dtypes import DType
-    from mezzo.verbs.convert import open_source
 
     graph = open_source(path, trust=False, progress=None).read(DType.FLOAT16).graph
     nodes = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and n.signature.dtype is not None]

@@ -15,7 +15,7 @@ from mezzo.cli.verdicts import end_with_worst
 from mezzo.places import check_destination
 
 if TYPE_CHECKING:
-    from mezzo.verbs.convert import Converted
+    from mezzo.converting.results import Converted
 
 
 @given.with_options

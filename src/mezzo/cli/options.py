@@ -15,7 +15,7 @@ from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
 
 if TYPE_CHECKING:
-    from mezzo.verbs.convert import PlanOptions
+    from mezzo.converting.results import PlanOptions
 
 _WHAT = "What to decide"
 _WHERE = "Exceptions"

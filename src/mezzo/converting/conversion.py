@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mezzo.converting.opset_steps import assign, settle
-from mezzo.converting.recalling import Recalled, asks_for_more, spell_record, spell_replay
+from mezzo.converting.recalling import asks_for_more, spell_record, spell_replay
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.levels import uniform
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
@@ -22,6 +22,7 @@ from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, judge, rows_of
 from mezzo.deciding.reasons import reasons
+from mezzo.deciding.recalled import Recalled
 from mezzo.deciding.recording import Decisions, category_of, precision_of
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import FORMATS, HIGH

@@ -1,68 +1,23 @@
 """What a model tells of how it was made: read, held against the model, and kept unless something else is asked for."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence, Set
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mezzo.core.graph import Graph, Kind, Node
-from mezzo.core.levels import Line, line_of, uniform
+from mezzo.core.levels import line_of, uniform
 from mezzo.core.plans import Plan, PlannedNode, Reason
-from mezzo.core.policy import NamedFinding
 from mezzo.core.request import Request, Scope, options_about, settings_of, usual_settings
 from mezzo.deciding.options import Options, chosen_target
 from mezzo.deciding.reasons import follow
+from mezzo.deciding.recalled import Recalled, spell_steps
 from mezzo.deciding.recording import Decisions, describe_step, record_decisions, record_plan
 from mezzo.dtypes import HIGH
-from mezzo.files.provenance import Provenance, Row, Step, digest_names, read_text, show_name, to_text, told_nodes
+from mezzo.files.provenance import Provenance, Row, digest_names, read_text, show_name, to_text, told_nodes
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.model import OnnxModel, Reading
-
-_LONGEST_STEPS = 200
-_KEPT = "kept, as decided when this file was made"
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """What a model tells, found to fit it. `planned` are its nodes as they were decided, in order."""
-
-    text: str
-    provenance: Provenance
-    planned: Mapping[str, PlannedNode]
-    rows: Mapping[str, Row]
-
-    def findings(self) -> tuple[NamedFinding, ...]:
-        """One per operator that was decided to stay FP32."""
-        how = spell_steps(self.provenance.steps)
-        return tuple(
-            NamedFinding(entry.name, entry.rule, f"{_KEPT} ({how}): {entry.because}", entry.cause)
-            for entry in self.planned.values()
-            if entry.kind in ("op", "tie") and entry.precision.compute is HIGH
-        )
-
-    def tell(self, nodes: Sequence[PlannedNode]) -> tuple[PlannedNode, ...]:
-        """Lines of a plan of the model: what was low in it already with the reason that made it so."""
-        how, low = spell_steps(self.provenance.steps), self.provenance.low
-        told = []
-        for entry in nodes:
-            known = self.planned.get(entry.name)
-            if known is not None and entry.rule == "typed" and known.precision.compute is low:
-                text = f"is {low} in the model already, as decided when it was made ({how}): {known.because}"
-                entry = entry._replace(because=text, cause=known.cause, precision=known.precision)
-            told.append(entry)
-        return tuple(told)
-
-    def reasons(self, graph: Graph, line: Line, levels: Sequence[int]) -> dict[str, Reason | None]:
-        """What was decided then of the nodes that have the same precision now."""
-        found: dict[str, Reason | None] = {}
-        for name, row in self.rows.items():
-            number = graph.by_name.get(name)
-            if number is not None and line.dtypes[levels[number]] is row.precision.compute:
-                cause = self.planned[name].cause
-                place = None if cause is None else graph.by_name.get(cause)
-                found[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, place)
-        return found
 
 
 def recall(model: "OnnxModel", options: Options) -> Options:
@@ -177,17 +132,6 @@ def tell_record(model: "OnnxModel") -> tuple[str, ...]:
     does = "does" if high.total() == 1 else "do"
     lines.append(f"{running}, {high.total()} {does} not{f': {rules}' if rules else ''}")
     return tuple(lines)
-
-
-def spell_steps(steps: Sequence[Step]) -> str:
-    """How a model was made, in a few words."""
-    return ", then ".join(_spell_step(step) for step in steps)[:_LONGEST_STEPS]
-
-
-def _spell_step(step: Step) -> str:
-    options = dict(step.options)
-    goals = [f"--{name.replace('_', '-')} {options[name]}" for name in ("max_error", "max_drop") if name in options]
-    return " ".join([step.command, *goals, *(["with data"] if "data" in options else [])])
 
 
 def _decided_anew(options: Options, told: Provenance) -> str | None:

@@ -1,1 +1,1 @@
-"""The contracts: a graph and its levels, facts, policies, targets, plans, and what a strategy is given and gives back."""
+"""The contracts: a graph and its levels, facts, policies, targets, plans, what a strategy is given and gives back."""

@@ -24,7 +24,7 @@ from mezzo.plugins.discovery import strategy as find_strategy
 from mezzo.plugins.discovery import target as find_target
 
 if TYPE_CHECKING:
-    from mezzo.converting.recalling import Recalled
+    from mezzo.deciding.recalled import Recalled
 
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.

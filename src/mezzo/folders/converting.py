@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mezzo.converting.results import Converted, Progress
 from mezzo.core.facts import Risk
 from mezzo.core.request import IO, PolicyLike, Request, TargetLike
 from mezzo.deciding.options import read_options
@@ -23,7 +24,7 @@ from mezzo.frontends.onnx.folder import low_weights, ports_of
 from mezzo.frontends.onnx.model import OnnxModel, open_model
 from mezzo.ops import op_facts
 from mezzo.places import check_destination
-from mezzo.verbs.convert import Converted, Progress, convert_opened
+from mezzo.verbs.convert import convert_opened
 
 if TYPE_CHECKING:
     from mezzo.folders.data import FolderData

@@ -18,7 +18,7 @@ from mezzo.places import read_file, write_file
 
 if TYPE_CHECKING:
     from mezzo.numerics.datasets import Batch
-    from mezzo.verbs.sensitivity import Bench
+    from mezzo.search.bench import Bench
 
 _STATE = "mezzo-tuning-state/1"
 _LARGEST_STATE_BYTES = 1 << 26

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 from mezzo.converting.conversion import convert_model, judge_model
 from mezzo.converting.recalling import recall
+from mezzo.converting.results import Converted, finish
 from mezzo.core.policy import Lifting
 from mezzo.core.request import Request
 from mezzo.core.strategy import cost
 from mezzo.deciding.options import Options, read_options
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
+from mezzo.judging.answers import compare_on
 from mezzo.judging.data import open_model_data
+from mezzo.judging.measuring import measure_ranges
 from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.lifting import can_tell, lifts
 from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
 from mezzo.numerics.protection import protections
+from mezzo.search.bench import few_samples
 from mezzo.search.goals import Goal, Memory, shares_of
-from mezzo.verbs.compare import compare_on
-from mezzo.verbs.convert import Converted, finish
-from mezzo.verbs.ranges import measure_ranges
-from mezzo.verbs.sensitivity import few_samples
 
 if TYPE_CHECKING:
     import onnx

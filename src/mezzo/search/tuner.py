@@ -20,13 +20,13 @@ from mezzo.numerics.measures import CostTable, DataSource, Sensitivity
 from mezzo.numerics.search import Outcome, search
 from mezzo.numerics.sensitivity import Probing
 from mezzo.numerics.telling import NO_SAMPLE
+from mezzo.search.bench import Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
 from mezzo.search.goals import Goal, Memory, Score, score
-from mezzo.verbs.sensitivity import Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
 
 if TYPE_CHECKING:
+    from mezzo.converting.results import Progress
     from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.datasets import Dataset
-    from mezzo.verbs.convert import Progress
 
 # More than any model's costs: what is priced so never runs low.
 _FORBIDDEN = 1 << 50

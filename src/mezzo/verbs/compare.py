@@ -1,47 +1,21 @@
 """Compares the answers of two models on data: outputs, layers, the user's metric, and a verdict."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mezzo.core.plans import Accumulation
-from mezzo.dtypes import LOW_DTYPES, DType
-from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.pairs import Layers, Pair, Running, Sessions, lowest_of
+from mezzo.converting.results import Progress, open_source
+from mezzo.judging.answers import Asked, check_asked, compare_asked, read_accumulation
 from mezzo.judging.data import fixed_length, open_model_data
-from mezzo.judging.standards import Standards
-from mezzo.numerics.custom import Metric, MetricTally
-from mezzo.numerics.measures import Comparison, DataSource, Deviation, Verdict
-from mezzo.numerics.metrics import Meter
-from mezzo.numerics.telling import DataWatch
-from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop, read_drop
-from mezzo.verbs.convert import Progress, open_source
+from mezzo.numerics.custom import Metric
+from mezzo.numerics.measures import Comparison
+from mezzo.numerics.verdicts import read_drop
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from mezzo.numerics.datasets import Batch, Data, Dataset
-
-RUNS = ("emulated", "native")
-_TILE = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a comparison is asked for, read and checked."""
-
-    max_error: float | None = None
-    run: str = "emulated"
-    metric: str | Metric | None = None
-    max_drop: Drop | None = None
-    has_layers: bool = True
-    accumulation: Accumulation | None = None
-    low: DType | None = None
-    names: tuple[str, str] = ("the reference", "the model")
-    progress: Progress | None = None
+    from mezzo.numerics.datasets import Data
 
 
 def compare(
@@ -85,171 +59,18 @@ def compare(
         ModelError: a model is not valid ONNX.
         ContractError: the model does not run.
     """
-    wishes = Wishes(
+    wishes = Asked(
         max_error, run, metric, None if max_drop is None else read_drop(max_drop), layers,
         read_accumulation(accumulate, tile, run), None, (_name(reference, "the reference"), _name(model, "the model")),
         progress,
     )  # fmt: skip
-    _check(wishes)
+    check_asked(wishes)
     sources = [open_source(given, trust_external_paths, None) for given in (reference, model)]
     if batch_size is None:  # a model of a fixed length is fed so much at a time, whichever of the two it is
         batch_size = fixed_length(sources[0].source.model) or fixed_length(sources[1].source.model)
     dataset = open_model_data(sources[0], data, labels=labels, batch_size=batch_size)
     protos = [source.materialize(source.source.model) for source in sources]
-    return _compare(protos[0], protos[1], dataset, wishes)
-
-
-def compare_on(
-    reference: "onnx.ModelProto", model: "onnx.ModelProto", dataset: "Dataset", *, max_error: float | None = None,
-    run: str = "emulated", metric: str | Metric | None = None, max_drop: str | float | None = None,
-    layers: bool = False, accumulation: Accumulation | None = None, low: DType | None = None,
-    progress: Progress | None = None,
-) -> Comparison:  # fmt: skip
-    """Compare models that have all their weights on data that is open. `low`: the format that the default budget is
-    of. The rest, and errors, are as of `compare`."""
-    drop = None if max_drop is None else read_drop(max_drop)
-    wishes = Wishes(max_error, run, metric, drop, layers, accumulation, low, progress=progress)
-    _check(wishes)
-    return _compare(reference, model, dataset, wishes)
-
-
-def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Accumulation | None:
-    """Read how sums are to be emulated. Raises InputError: there is no such format or tile, or nothing is emulated."""
-    if accumulate is None:
-        if tile is not None:
-            raise InputError(f"tile is {tile} without accumulate; name the format of the sums, fp16 or bf16")
-        return None
-    if accumulate not in LOW_DTYPES:
-        raise InputError(f"accumulate is {accumulate!r}; choose one of {', '.join(LOW_DTYPES)}")
-    if tile is not None and tile < 1:
-        raise InputError(f"tile is {tile}; give 1 or more")
-    if run != "emulated":
-        raise InputError(f"accumulate is {accumulate!r} and run is {run!r}; only an emulated run rounds its sums")
-    return Accumulation(LOW_DTYPES[accumulate], _TILE if tile is None else tile)
-
-
-def _check(wishes: Wishes) -> None:
-    if wishes.run not in RUNS:
-        raise InputError(f"run is {wishes.run!r}; choose one of {', '.join(RUNS)}")
-    if wishes.max_drop is not None and wishes.metric is None:
-        raise InputError(f"max drop is {wishes.max_drop.text} of no metric; name one as module:function")
-    choose_budget(wishes.max_error, DType.FLOAT32, 0.0)  # a bad budget shows now, not after the runs
-
-
-def _compare(
-    reference: "onnx.ModelProto", candidate: "onnx.ModelProto", dataset: "Dataset", wishes: Wishes
-) -> Comparison:
-    tally = None if wishes.metric is None else MetricTally(wishes.metric)
-    sums = None if wishes.accumulation is None else wishes.accumulation.dtype
-    pair = Pair(reference, candidate, Running(wishes.run == "emulated", wishes.accumulation, wishes.names))
-    lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (wishes.low, sums) if dtype)])
-    batches = iter(dataset)
-    first, empty = _skip_empty(batches)
-    if first is None:
-        return _compare_nothing(pair, dataset, empty, wishes)
-    standards = Standards(pair, first, wishes.low, sums)
-    sessions, chunks, notes = _load_with_layers(pair, first) if wishes.has_layers else (Sessions(pair, {}), [], [])
-    layers = _layer_meters(chunks[:1], lowest)
-    count, samples = 0, 0
-    for batch in chain([first], batches):
-        if batch.samples == 0:
-            empty += 1
-            continue
-        answers = sessions.run(batch.feeds)
-        standards.add(batch, answers)
-        _add(layers, answers, batch)
-        if tally is not None:
-            wanted, found = ({name: side[name] for name in standards.meters} for side in answers)
-            tally.add(wanted, found, batch.labels, batch.samples)
-        count, samples = count + 1, samples + batch.samples
-        _tell(wishes, "comparing", count)
-    notes += [*pair.match.notes, *sessions.notes(), *standards.notes()]
-    notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
-    results = standards.results(wishes.max_error)
-    inner = [meter.result() for meter in layers.values()]
-    del sessions, answers  # room for the next
-    more, said = _compare_layers(pair, chunks[1:], dataset, lowest, wishes)
-    return Comparison(
-        DataSource(dataset.name, count, samples),
-        wishes.run,
-        results,
-        (*inner, *more),
-        _judge(results, tally, wishes, standards.faults),
-        None if tally is None else tally.result(),
-        (*notes, *said),
-    )
-
-
-def _skip_empty(batches: "Iterator[Batch]") -> "tuple[Batch | None, int]":
-    """The first batch that holds a sample, None if none does, and how many before it hold none."""
-    empty = 0
-    for batch in batches:
-        if batch.samples:
-            return batch, empty
-        empty += 1
-    return None, empty
-
-
-def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Wishes) -> Comparison:
-    """The comparison on data without a sample: nothing is run, and nothing can be told."""
-    verdict = judge((), DataWatch().faults())
-    return Comparison(DataSource(dataset.name, batches, 0), wishes.run, (), (), verdict, None, pair.match.notes)
-
-
-def _load_with_layers(pair: Pair, first: "Batch") -> tuple[Sessions, list[Layers], list[str]]:
-    """Make both models ready with the layers that fit beside the outputs; without any if an engine cannot."""
-    try:
-        chunks = pair.split_layers(pair.layers(), first.feeds)
-        return Sessions(pair, chunks[0] if chunks else {}), chunks, []
-    except (ContractError, InputError) as error:
-        return Sessions(pair, {}), [], [f"layers were not compared: {error}"]
-
-
-def _compare_layers(
-    pair: Pair, chunks: Sequence[Layers], dataset: "Dataset", lowest: DType, wishes: Wishes
-) -> tuple[list[Deviation], list[str]]:
-    """Compare the layers that did not fit beside the outputs, in a pass over the data for each chunk."""
-    found: list[Deviation] = []
-    for number, chunk in enumerate(chunks):
-        stage = f"comparing layers, part {number + 2} of {len(chunks) + 1}"
-        try:
-            found += _compare_chunk(pair, chunk, dataset, lowest, wishes, stage)
-        except (ContractError, InputError) as error:  # both ran on all data before; such as data that comes once
-            return found, [f"{sum(map(len, chunks[number:]))} layers were not compared: {error}"]
-    return found, []
-
-
-def _compare_chunk(
-    pair: Pair, chunk: Layers, dataset: "Dataset", lowest: DType, wishes: Wishes, stage: str
-) -> list[Deviation]:
-    meters = _layer_meters([chunk], lowest)
-    sessions = Sessions(pair, chunk)
-    for count, batch in enumerate((batch for batch in dataset if batch.samples), 1):
-        _add(meters, sessions.run(batch.feeds), batch)
-        _tell(wishes, stage, count)
-    return [meter.result() for meter in meters.values()]
-
-
-def _layer_meters(chunks: Sequence[Layers], lowest: DType) -> dict[str, Meter]:
-    return {name: Meter(name, lowest, has_ranks=False) for chunk in chunks for name in chunk}
-
-
-def _judge(outputs: Sequence[Deviation], tally: MetricTally | None, wishes: Wishes, faults: Sequence[str]) -> Verdict:
-    by_error = judge(outputs, faults)
-    if tally is None or wishes.max_drop is None:
-        return by_error
-    by_drop = judge_drop(outputs, tally.name, tally.drop(), wishes.max_drop, tally.result().reference, faults)
-    return by_drop if wishes.max_error is None or by_error.is_same else by_error
-
-
-def _add(meters: Mapping[str, Meter], answers: tuple[Mapping[str, Any], Mapping[str, Any]], batch: "Batch") -> None:
-    for name, meter in meters.items():
-        meter.add(answers[0][name], answers[1][name], batch.samples)
-
-
-def _tell(wishes: Wishes, stage: str, done: int) -> None:
-    if wishes.progress is not None:
-        wishes.progress(stage, done, 0)
+    return compare_asked(protos[0], protos[1], dataset, wishes)
 
 
 def _name(given: Any, otherwise: str) -> str:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from mezzo.converting.results import open_source
 from mezzo.core.graph import Graph
 from mezzo.core.levels import Precision
 from mezzo.core.plans import Plan
@@ -16,8 +17,7 @@ from mezzo.files.planfile import load_plan
 from mezzo.frontends.onnx.lowcast import FORMATS
 from mezzo.frontends.onnx.run import emulated_session
 from mezzo.frontends.onnx.switch import Emulator
-from mezzo.verbs.compare import read_accumulation
-from mezzo.verbs.convert import open_source
+from mezzo.judging.answers import read_accumulation
 
 if TYPE_CHECKING:
     import onnx

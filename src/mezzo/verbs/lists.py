@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
+    from mezzo.converting.results import Converted, Progress
     from mezzo.core.target import Target
     from mezzo.frontends.onnx.model import OnnxModel
-    from mezzo.verbs.convert import Converted, Progress
 
 # An operator, one of its attributes, and the values at which it stays FP32.
 Condition = tuple[str, str, Sequence[object]]
@@ -70,7 +70,8 @@ def convert_lists(
     Warns:
         UserWarning: a list names an unknown operator, or an excluded name is no node's.
     """
-    from mezzo.verbs import convert as pipeline
+    from mezzo.converting.results import open_source
+    from mezzo.verbs.convert import convert_opened
 
     given = {
         "target_dtype_ops": target_dtype_ops, "fp32_ops": fp32_ops, "widest_dtype_ops": widest_dtype_ops,
@@ -80,9 +81,9 @@ def convert_lists(
     for name, ops in (*given.items(), ("excluded_names", excluded_names)):
         _check_texts(name, ops)
     _check_overlaps(given, conditions or ())
-    opened = pipeline.open_source(model, trust_external_paths, progress)
+    opened = open_source(model, trust_external_paths, progress)
     _check_operators(opened, given, conditions or (), excluded_names)
-    return pipeline.convert_opened(
+    return convert_opened(
         opened,
         dst,
         Request(

@@ -4,9 +4,9 @@ import os
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.conversion import judge_model
+from mezzo.converting.results import PlanOptions, Progress, open_source, read_plan_options
 from mezzo.deciding.lower import lower
 from mezzo.dtypes import DType
-from mezzo.verbs.convert import PlanOptions, Progress, open_source, read_plan_options
 from mezzo.verbs.strategies import StrategyRow, try_strategies
 from mezzo.views.outline import (
     Counts,

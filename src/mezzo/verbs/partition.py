@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mezzo.converting.results import PlanOptions, Progress, open_source
 from mezzo.core.graph import Graph, Kind
 from mezzo.deciding.options import chosen_target
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.places import check_destination
-from mezzo.verbs.convert import PlanOptions, Progress, open_source
 
 if TYPE_CHECKING:
     import onnx

@@ -2,205 +2,21 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Unpack
 
-from mezzo.converting.conversion import judge_model
-from mezzo.core.graph import Graph, Kind
-from mezzo.deciding.options import Options
-from mezzo.deciding.planner import Judged, rows_of
-from mezzo.dtypes import FORMATS, HIGH, DType
-from mezzo.errors import MezzoError
-from mezzo.frontends.onnx.run import native_session
-from mezzo.frontends.onnx.switch import Emulator
+from mezzo.converting.results import PlanOptions, Progress, open_source, read_plan_options
+from mezzo.judging.answers import read_accumulation
 from mezzo.judging.data import open_model_data
-from mezzo.judging.standards import Telling, find_telling
-from mezzo.numerics.errors import ErrorSum
-from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
-from mezzo.numerics.sensitivity import Probing, probe_units
-from mezzo.numerics.splits import cut
+from mezzo.numerics.measures import DataSource, Sensitivity
 from mezzo.numerics.telling import DataWatch
-from mezzo.search.alike import find_places
-from mezzo.structure import View
-from mezzo.structure.normalization import norms
-from mezzo.verbs.compare import read_accumulation
-from mezzo.verbs.convert import PlanOptions, Progress, open_source, read_plan_options
+from mezzo.search.bench import MOST_RUNS, Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from mezzo.core.plans import Accumulation
-    from mezzo.frontends.onnx.model import OnnxModel
-    from mezzo.numerics.datasets import Batch, Data
-
-# Answers of the reference are kept up to this size, and computed anew beyond it.
-_KEPT_BYTES = 1 << 29
-_MOST_RUNS = 48
-# A part of the data that tells errors apart: enough numbers that their mean square is known to a few percent.
-_NUMBERS = 4096
-_LEAST_SAMPLES, _MOST_SAMPLES = 2, 16
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Nodes that are judged together. `nodes` are ids of the planner's graph."""
-
-    name: str
-    nodes: tuple[int, ...]
-
-
-class Bench:
-    """A model ready to run under any assignment, with the answers it gives in FP32."""
-
-    def __init__(self, model: "OnnxModel", options: Options, accumulation: "Accumulation | None" = None) -> None:
-        self.model, self.options = model, options
-        reading, self.judged = judge_model(model, options)
-        self.opset = reading.opset
-        self.low: DType = options.wishes.low
-        sums_high = {n for n, verdict in enumerate(self.judged.verdicts()) if verdict.accumulate is HIGH}
-        reading = model.read(self.low, self.opset)
-        self.emulator = Emulator(
-            model, reading, [self.low], accumulation, sums_high=sums_high, limits=self.judged.limits
-        )
-        self._kept: dict[str, Mapping[str, Any]] = {}
-        self._kept_bytes = 0
-        self.runs = 0
-
-    @property
-    def outputs(self) -> frozenset[str]:
-        """The names of the model's outputs."""
-        return frozenset(port.name for port in self.model.source.model.graph.output)
-
-    @property
-    def graph(self) -> Graph:
-        return self.judged.problem.graph
-
-    def reference(self, batch: "Batch") -> Mapping[str, Any]:
-        """The model's own answers."""
-        kept = self._kept.get(batch.origin)
-        if kept is None:
-            kept = self.emulator.run(batch.feeds, {})
-            size = sum(getattr(answer, "nbytes", 0) for answer in kept.values())
-            if self._kept_bytes + size <= _KEPT_BYTES:
-                self._kept[batch.origin] = kept
-                self._kept_bytes += size
-        return kept
-
-    def run(self, batch: "Batch", low_nodes: Collection[int]) -> Mapping[str, Any]:
-        """The answers with these nodes low."""
-        self.runs += 1
-        return self.emulator.run(batch.feeds, dict.fromkeys(low_nodes, self.low))
-
-    def error(
-        self, low_nodes: Collection[int], batches: "Iterable[Batch]", shares: Mapping[str, float] | None = None
-    ) -> float:
-        """The largest relative L2 error of an output over the batches; infinite where an output is broken.
-
-        `shares`: what each output counts, 1 unless given.
-        """
-        total = ErrorSum(shares)
-        for batch in batches:
-            total.add(self.reference(batch), self.run(batch, low_nodes))
-            if total.is_broken:
-                break
-        return total.error
-
-    def tell(self, batches: "Iterable[Batch]") -> Telling:
-        """What the model's own answers to data can show."""
-
-        def load(model: "onnx.ModelProto") -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-            return native_session(model).run
-
-        return find_telling(self.model.materialize(self.model.source.model), load, batches, self.reference)
-
-    def reaching(self, outputs: Collection[str]) -> frozenset[int]:
-        """The nodes that the model's outputs of these names depend on, ties of bodies included."""
-        wanted = {f"output {name}" for name in outputs}
-        waiting = [n.id for n in self.graph.nodes if n.kind is Kind.OUTPUT and n.name in wanted]
-        found = set(waiting)
-        while waiting:
-            for value in self.graph.nodes[waiting.pop()].inputs:
-                producer = None if value is None else self.graph.values[value].producer
-                if producer is not None and producer not in found:
-                    found.add(producer)
-                    waiting.append(producer)
-        return frozenset(found)
-
-
-def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
-    """The units of a model that may run low, in graph order: decomposed norms as one, linked operators as one.
-
-    Operators that only move values make no error of their own and are in no unit.
-    """
-    problem = judged.problem
-    graph, rows = problem.graph, rows_of(problem.graph)
-    is_free, linked = problem.allowed.sum(axis=0) > 1, problem.linked[0]
-    owner: dict[int, str] = {}
-    for name, group in norms(View(graph, rows, FORMATS[low])):
-        label = f"{name} around {group[0].name!r}"
-        owner |= {node.id: label for node in group if node.id not in owner}
-    members: dict[str, list[int]] = {}
-    for node in graph.nodes:
-        row = rows[node.id]
-        if node.kind is not Kind.OP or not is_free[node.id]:
-            continue
-        if row is not None and row.keeps_values:
-            continue
-        root = graph.nodes[linked[node.id]]
-        label = owner.get(node.id) or (node.name if root.id == node.id else f"those linked with {root.name!r}")
-        members.setdefault(label, []).append(node.id)
-    return tuple(Unit(name, tuple(nodes)) for name, nodes in members.items())
-
-
-def can_cut(model: "OnnxModel", batch: "Batch") -> bool:
-    """Whether a model takes the first samples of a batch: no input fixes its length, and it runs on half of them."""
-    dims = [port.type.tensor_type.shape.dim[:1] for port in model.source.model.graph.input]
-    if batch.samples < 2 or any(dim.HasField("dim_value") for first in dims for dim in first):
-        return False
-    try:
-        native_session(model.materialize(model.source.model)).run(cut(batch, 0, batch.samples // 2).feeds)
-    except MezzoError:  # the length is a weight's, or that of another input
-        return False
-    return True
-
-
-def few_samples(bench: "Bench", batch: "Batch") -> "Batch":
-    """The first samples of a batch, as many as give outputs to measure errors on, where the model takes fewer."""
-    answers = bench.reference(batch).values()
-    numbers = sum(getattr(answer, "size", 0) for answer in answers) / batch.samples if batch.samples else 0
-    wanted = min(max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES), _MOST_SAMPLES)
-    return cut(batch, 0, wanted) if batch.samples > wanted and can_cut(bench.model, batch) else batch
-
-
-def probe(
-    units: Sequence[Unit],
-    error_of: Callable[[Sequence[int]], float],
-    max_runs: int = _MOST_RUNS,
-    may_go_on: Callable[[], bool] = lambda: True,
-    report: Callable[[int], None] | None = None,
-    places: Sequence[int] | None = None,
-) -> Probing:
-    """Find what each unit costs in at most `max_runs` runs; `error_of` runs the nodes that it is given low."""
-    done = 0
-
-    def run(chosen: Sequence[int]) -> float:
-        nonlocal done
-        done += 1
-        if report is not None:
-            report(done)
-        return error_of([node for unit in chosen for node in units[unit].nodes])
-
-    weights = [float(len(unit.nodes)) for unit in units]
-    return probe_units(weights, run, max_runs, may_go_on=may_go_on, places=places)
-
-
-def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:
-    """The place of each unit in blocks that repeat: that of its nodes."""
-    of_node = find_places(graph)
-    known: dict[tuple[int, ...], int] = {}
-    return [known.setdefault(tuple(of_node[node] for node in unit.nodes), len(known)) for unit in units]
+    from mezzo.numerics.datasets import Data
 
 
 def sensitivity(
@@ -209,7 +25,7 @@ def sensitivity(
     *,
     batch_size: int | None = None,
     labels: Sequence[str] = (),
-    max_runs: int = _MOST_RUNS,
+    max_runs: int = MOST_RUNS,
     accumulate: str | None = None,
     tile: int | None = None,
     progress: Progress | None = None,
@@ -249,29 +65,3 @@ def sensitivity(
     places = places_of(bench.graph, units)
     probing = probe(units, lambda low: bench.error(low, [batch], shares), max_runs, report=tell, places=places)
     return describe_probing(bench, units, probing, data_source, telling.unknown)
-
-
-def describe_probing(
-    bench: Bench, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
-) -> Sensitivity:
-    """Name what a probing found."""
-    nodes = bench.graph.nodes
-    found = []
-    for at, (unit, cost) in enumerate(zip(units, probing.costs, strict=True)):
-        low, high = probing.interval(at)
-        broken = "an output is NaN or infinite"
-        shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
-        found.append(
-            UnitError(
-                unit.name,
-                tuple(nodes[node].name for node in unit.nodes),
-                math.sqrt(cost.square),
-                cost.is_measured,
-                None if math.isfinite(cost.square) else broken if cost.is_measured else shared,
-                cost.together,
-                None if cost.is_measured else low,
-                None if cost.is_measured else high,
-            )
-        )
-    order = sorted(range(len(found)), key=lambda at: (-found[at].error, at))
-    return Sensitivity(data, tuple(found[at] for at in order), probing.all_low, probing.runs, unknown)

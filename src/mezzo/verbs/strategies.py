@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from mezzo.converting.conversion import judge_model
+from mezzo.converting.results import PlanOptions, Progress, open_source, read_plan_options
 from mezzo.core.graph import Kind
 from mezzo.core.strategy import Problem, conversions, cost
-from mezzo.verbs.convert import PlanOptions, Progress, open_source, read_plan_options
 
 if TYPE_CHECKING:
     import onnx

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.results import Converted, PlanOptions, Progress, finish, open_source, read_plan_options
 from mezzo.core.strategy import MeasuredCosts, Problem
 from mezzo.deciding.options import Options
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.profile.nodes import time_model
+from mezzo.judging.answers import read_accumulation
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.costs import table_costs
 from mezzo.numerics.frontier import Candidate, predict
@@ -30,14 +32,12 @@ from mezzo.numerics.measures import (
 from mezzo.numerics.splits import split
 from mezzo.numerics.verdicts import read_drop
 from mezzo.places import check_destination, check_destinations
+from mezzo.search.bench import can_cut
 from mezzo.search.costs import Measurement, check_measurable
 from mezzo.search.costs import measure as measure_target
 from mezzo.search.goals import Goal, Memory, Score
 from mezzo.search.protecting import check, protect, with_data_settings
 from mezzo.search.tuner import Choosing, Limits, Tuner
-from mezzo.verbs.compare import read_accumulation
-from mezzo.verbs.convert import Converted, PlanOptions, Progress, finish, open_source, read_plan_options
-from mezzo.verbs.sensitivity import can_cut
 
 if TYPE_CHECKING:
     import onnx
