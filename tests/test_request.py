@@ -12,6 +12,7 @@ import pytest
 
 import mezzo
 from mezzo.cli import options as cli
+from mezzo.converting import results
 from mezzo.converting.results import PlanOptions
 from mezzo.core.request import Request, Scope, about, options_about, settings_of, usual_settings
 from mezzo.deciding.recording import describe_step
@@ -61,6 +62,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], R
     def stop(**given: object) -> None:
         raise Asked(Request(**given))  # type: ignore[arg-type]
 
+    monkeypatch.setattr(results, "Request", stop)
     monkeypatch.setattr(pipeline, "Request", stop)
     monkeypatch.setattr(converting, "Request", stop)
 

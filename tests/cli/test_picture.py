@@ -27,7 +27,7 @@ g (float[2,3,8,8] x) => (float[2,10] y)
 TWO_HEADS = """
 <ir_version: 8, opset_import: ["" : 13]>
 g (float[N,4] x) => (float[N,4] a, float[N,4] b, float[N,4] c)
-<float[4,4] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}, int64 axis = {1}>
+<float[4,4] w = {0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8}, int64 axis = {1}>
 {
    [m1] h = MatMul(x, w)
    [s1] a = Softmax<axis=-1>(h)
