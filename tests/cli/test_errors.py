@@ -272,7 +272,7 @@ def test_no_words_print_the_help_and_fail(run):
 def test_signals_end_the_program_quietly(folder, number, code, told):
     script = (
         "import os, signal, sys\n"
-        "from mezzo import pipeline\n"
+        "from mezzo.verbs import convert as pipeline\n"
         "from mezzo.cli import main\n"
         f"pipeline.convert = lambda *a, **o: (os.kill(os.getpid(), {int(number)}), signal.pause())\n"
         "sys.exit(main(['convert', 'small.onnx', 'out.onnx']))\n"
