@@ -22,6 +22,8 @@ _BELOW_NORMAL = 0.29
 _LEAST_WORTH = 1e-6
 
 
+# So few trips are no reason to fear that steps are lost beside what they add up to.
+_FEW = 16
 _SWEEPS = 3
 _STRICTER = 0.125
 
@@ -141,13 +143,24 @@ class Backward:
         return self.ends[tie]
 
     def _wanted(self, tie: Node) -> Demand:
-        """What is asked of a state by those who read it after the loop and, once that is known, in its body."""
+        """What is asked of a state by those who read it after the loop and, once that is known, in its body.
+
+        A state that grows carries along the share that it is off by: what is asked of it while it is small is asked
+        of no larger part of it later.
+        """
         values = [v for v in tie.outputs if v is not None]
-        return Demand(min(self.absolute[v] for v in values), min(self.relative[v] for v in values))
+        held, last = self.site.held, tie.inputs[-1]
+        size = 0.0 if last is None else rms(held[last])
+        absolute = min(self.absolute[v] * max(size / (rms(held[v]) or size or 1.0), 1.0) for v in values)
+        return Demand(absolute, min(self.relative[v] for v in values))
 
     def _trips_that_count(self, tie: Node) -> float:
-        """Over how many trips an error lives: all of them, unless the body makes it smaller each time."""
+        """How many errors add up in a state: one per trip, unless the body makes them smaller each time. Those of few
+        trips are independent, those of many all err to the side that steps too small to be seen are lost on.
+        """
         trips = float(max(self.loops.trips(self.site, tie), 1))
+        if trips <= _FEW:
+            trips = math.sqrt(trips)
         graph, last = self.site.graph, tie.inputs[-1]
         inside = [v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope]
         if last is None or not inside:
