@@ -3,8 +3,10 @@
 import math
 from dataclasses import dataclass, field
 
+from mezzo.dtypes import FLOATING
 from mezzo.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Axis, Site
+from mezzo.facts import Transfer
 from mezzo.graph import Graph, Kind, Node
 
 # A trip count that is data.
@@ -67,11 +69,24 @@ def note_trips(site: Site, node: Node) -> None:
     """
     axis = site.scanned.get(node.id)
     if node.op == "Loop":
-        numbers = site.integers(site.operand(node, 0))
+        count = site.operand(node, 0)
+        numbers = site.integers(count)
         if numbers:
             _limit(site, node.id, min(max(numbers[0], 0), _MOST_TRIPS))
+        elif count is not None:
+            _limit(site, node.id, _trips_of_data(site, count))
     elif axis is not None:
         _limit(site, axis.loop, site.length(node.outputs[0] if axis.leaves else node.inputs[0], axis.place))
+
+
+def _trips_of_data(site: Site, count: int) -> int | None:
+    """How many trips a count that was worked out of floats plausibly is."""
+    maker, x = site.producer(count), site.held[count]
+    source = site.operand(maker, 0)
+    if site.transfer(maker) is not Transfer.CAST or source is None or x.flags & LOST:
+        return None
+    is_of_floats = site.graph.values[source].dtype in FLOATING
+    return math.ceil(max(min(x.mean + SIGMA * x.std, x.high), 0.0)) if is_of_floats else None
 
 
 def _limit(site: Site, loop: int, trips: int | None) -> None:
