@@ -30,6 +30,8 @@ from mezzo.estimates.site import Site
 from mezzo.facts import Transfer
 from mezzo.graph import Node
 
+# Zeros and ones.
+_COUNT = UNIT | INTEGER
 # Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
 _RARELY = 1e-3
 # Exponents spread so widely say little by their mean.
@@ -52,7 +54,7 @@ def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     ends = a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high
     most = max(2.0 * largest(a) * size_b, 2.0 * largest(b) * size_a, 8.0 * size)
     flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT | HARD) | (a.flags | b.flags) & (MASKED | TOUCHING)
-    if any(x.flags & UNIT and x.flags & INTEGER for x in (a, b)):
+    if a.flags & _COUNT == _COUNT or b.flags & _COUNT == _COUNT:
         flags |= TOUCHING  # what it hides becomes zero
     std = math.sqrt(max(size * size - mean * mean, 0.0))
     return moments(mean, std, max(min(ends), -most), min(max(ends), most), flags)

@@ -13,6 +13,7 @@ from mezzo.estimates.moments import (
     UNKNOWN,
     Moments,
     exactly,
+    flagged,
     hull,
     moments,
 )
@@ -48,7 +49,7 @@ def is_mask(x: Moments) -> bool:
 
 
 def _with_mask(x: Moments) -> Moments:
-    return x._replace(flags=x.flags | MASKED)
+    return flagged(x, x.flags | MASKED)
 
 
 def selected(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

@@ -15,6 +15,7 @@ from mezzo.estimates.moments import (
     UNIT,
     UNKNOWN,
     Moments,
+    flagged,
     is_singular,
     largest,
     low_of_sum,
@@ -52,7 +53,7 @@ def total(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def mean(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.terms(node)
     y = scaled(summed(xs[0], terms), 1.0 / terms)
-    return y if y.flags & LOST else y._replace(flags=y.flags & ~INTEGER | xs[0].flags & UNIT)
+    return y if y.flags & LOST else flagged(y, y.flags & ~INTEGER | xs[0].flags & UNIT)
 
 
 def pool(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -60,7 +61,7 @@ def pool(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if x.flags & LOST or terms <= 1.0:
         return x
     y = scaled(summed(x, terms), 1.0 / terms)
-    return y._replace(flags=y.flags & ~INTEGER | x.flags & UNIT)
+    return flagged(y, y.flags & ~INTEGER | x.flags & UNIT)
 
 
 def _window(node: Node) -> float:

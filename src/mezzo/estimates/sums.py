@@ -34,23 +34,29 @@ _GUARD = 1e-3
 
 
 def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    if len(xs) == 2:
-        if site.is_same(node):
-            return scaled(xs[0], 2.0)
-        taken = _taken_off(site, node)
+    if len(xs) != 2:
+        total = xs[0]
+        for x in xs[1:]:
+            total = _sum(total, x)
+        return total
+    a, b = xs
+    first, second = node.inputs
+    if first is None or second is None:
+        return _sum(a, b)
+    one, other = site.kept[first], site.kept[second]
+    if one == other:
+        return scaled(a, 2.0)
+    if site.made_by[first] in _TURNING or site.made_by[second] in _TURNING:
+        taken = _taken_off(site, first, second)
         if taken is not None:
             return _less(site, *taken)
-        blended = _blend(site, *node.inputs)
-        if blended is not None:
-            return blended
-        site.note_parts(node, xs)
-    total = xs[0]
-    for x in xs[1:]:
-        total = _sum(total, x)
-    first, second = site.operand(node, 0), site.operand(node, 1)
-    if len(xs) == 2 and xs[0].std and xs[1].std and first is not None and second is not None:
-        return cancelled(site, first, second, 1.0, total) or total
-    return total
+    blended = _blend(site, one, other) if site.made_by[one] in _TURNING and site.made_by[other] in _TURNING else None
+    if blended is not None:
+        return blended
+    if node.outputs[0] is not None:
+        site.sums.add(node.outputs[0])
+    total = _sum(a, b)
+    return (cancelled(site, first, second, 1.0, total) or total) if a.std and b.std else total
 
 
 def _rest(site: Site, first: int, second: int) -> Moments | None:
@@ -62,21 +68,21 @@ def _rest(site: Site, first: int, second: int) -> Moments | None:
     return None if taken is None else scaled(taken, -1.0)
 
 
-def _taken_off(site: Site, node: Node) -> tuple[int, int] | None:
+def _taken_off(site: Site, first: int, second: int) -> tuple[int, int] | None:
     """The two values of a sum that is a difference: one operand is a negative."""
-    for first, second in ((0, 1), (1, 0)):
-        value, plain = node.inputs[second], node.inputs[first]
-        if value is None or plain is None:
-            continue
+    for plain, value in ((first, second), (second, first)):
         maker = site.producer(value)
-        if site.transfer(maker) is Transfer.NEGATE and maker.inputs[0] is not None:
+        if site.made_by[value] is Transfer.NEGATE and maker.inputs[0] is not None:
             return plain, maker.inputs[0]
-        if site.transfer(maker) is Transfer.MULTIPLY:
+        if site.made_by[value] is Transfer.MULTIPLY:
             for k in range(2):
                 other = site.operand(maker, k)
                 if site.number(site.operand(maker, 1 - k)) == -1.0 and other is not None:
                     return plain, other
     return None
+
+
+_TURNING = frozenset({Transfer.NEGATE, Transfer.MULTIPLY})
 
 
 def _blend(site: Site, *terms: int | None) -> Moments | None:
@@ -170,9 +176,9 @@ def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
     error = absolute_of(demand, y)
-    if all(x.flags & POSITIVE for x in xs) and y.flags & POSITIVE:
+    if y.flags & POSITIVE and all(x.flags & POSITIVE for x in xs):
         return tuple(Demand(error, max(demand.relative, error / (rms(x) or 1.0))) for x in xs)
-    return tuple(tolerated(x, error) for x in xs)
+    return [tolerated(x, error) for x in xs]
 
 
 def _difference_demands(
@@ -180,7 +186,7 @@ def _difference_demands(
 ) -> Sequence[Demand | None]:
     """What is left of a difference may be small beside its operands, so no share of theirs will do."""
     error = absolute_of(demand, y)
-    return tuple(tolerated(x, error) for x in xs)
+    return [tolerated(x, error) for x in xs]
 
 
 def average(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
