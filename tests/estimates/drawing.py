@@ -7,7 +7,8 @@ lie between two ends). A weight `w` is normal, a factor `c` one number.
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,15 @@ _DIMS = {
 }  # fmt: skip
 
 
+# Constants that a graph may name.
+_NUMBERS = {
+    "last": "int64[1] last = {{-1}}", "axis": "int64 axis = {{1}}", "first": "int64[1] first = {{0}}",
+    "image": "int64[4] image = {{32, 16, 8, 8}}", "two_axes": "int64[2] two_axes = {{-1, 2}}",
+    "half": "{} half = {{0.5}}", "two": "{} two = {{2}}", "minus": "{} minus = {{-1}}", "tiny": "{} tiny = {{0.01}}",
+    "hundred": "{} hundred = {{100}}",
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Draw:
     """A graph, its data, and what of the data was stated."""
@@ -43,16 +53,11 @@ class Draw:
     data: Mapping[str, Array]
     made: Mapping[str, str]  # by name: the operator that states the moments of a normal operand
     given: Mapping[str, tuple[float, float]]
-    graph: Graph = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "graph", open_model(self._model(self.made)).read(DType.FLOAT16).graph)
 
     def _model(self, made: Mapping[str, str], dtype: str = "float") -> onnx.ModelProto:
         inputs = ", ".join(f"{dtype}[{_SHAPE}] {name}" for name in self.data if name not in made)
-        initial = f"int64[1] last = {{-1}}, int64 axis = {{1}}, {dtype} half = {{0.5}}, {dtype} two = {{2}}"
-        initial += ", int64[1] first = {0}, int64[4] image = {32, 16, 8, 8}, int64[2] two_axes = {-1, 2}"
-        initial += f", {dtype} minus = {{-1}}, {dtype} tiny = {{0.01}}, {dtype} hundred = {{100}}"
+        numbers = {name: number.format(dtype) for name, number in _NUMBERS.items() if _reads(self.text, name)}
+        initial = ", ".join(numbers.values())
         body = "".join(made.values()) + self.text
         model = onnx.parser.parse_model(
             f'<ir_version: 10, opset_import: ["" : 21]> g ({inputs}) => ({dtype} y) <{initial}> {{ {body} }}'
@@ -90,10 +95,16 @@ class Draw:
 
     def run(self, **changed: Array) -> Array:
         """What the graph makes of the data in FP64."""
-        if not hasattr(self, "_evaluator"):
-            object.__setattr__(self, "_evaluator", ReferenceEvaluator(self._model({}, "double")))
         feeds = {name: changed.get(name, data) for name, data in self.data.items()}
-        return np.asarray(self._evaluator.run(None, feeds)[0], np.float64)  # type: ignore[attr-defined]
+        return np.asarray(self._evaluator.run(None, feeds)[0], np.float64)
+
+    @cached_property
+    def _evaluator(self) -> ReferenceEvaluator:
+        return ReferenceEvaluator(self._model({}, "double"))
+
+    @cached_property
+    def graph(self) -> Graph:
+        return open_model(self._model(self.made)).read(DType.FLOAT16).graph
 
     def amplification(self, name: str, seed: int = 0) -> float:
         """By what factor small independent errors of an operand grow on the way to the result, root mean square."""

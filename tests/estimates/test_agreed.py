@@ -19,8 +19,8 @@ _NAMES = {
 _HELD = ~(RAW | CONSTANT)
 _X, _I = "float[4,4] x", "int64[4,4] i"
 
-# Body, inputs, (mean, spread, low, high), flags; x lies between -1 and 3, p between 0 and 2, q between 0 and 1, i between
-# 0 and 9, b is true or false.
+# Body, inputs, (mean, spread, low, high), flags; x lies between -1 and 3, p between 0 and 2, q between 0 and 1, i
+# between 0 and 9, b is true or false.
 EXACT = (
     ("y = Identity(x)", _X, (1, _SPREAD, -1, 3), 0),
     ("y = Neg(x)", _X, (-1, _SPREAD, -3, 1), 0),
@@ -111,7 +111,8 @@ EXACT = (
     ("n = Reshape(lots, last) e = Reshape(x, last) y = Concat<axis = 0>(e, n)", _X, (1, _SPREAD, -1, 3), MASKED),
     ("e = Reshape(x, last) f = Reshape(p, last) y = Concat<axis = 0>(e, f)", "float[4,4] x, float[4] p",
      (1, math.sqrt((_SPREAD**2 + _SPREAD**2 / 4) / 2), -1, 3), 0),
-    ("y = Where(b, p, q)", "bool[4] b, float[4] p, float[4] q", (0.75, math.sqrt((4 / 12 + 1 / 12) / 2 + 0.0625), 0, 2), POSITIVE),
+    ("y = Where(b, p, q)", "bool[4] b, float[4] p, float[4] q",
+     (0.75, math.sqrt(5 / 24 + 1 / 16), 0, 2), POSITIVE),
     # A condition bounds what it picks.
     ("t = Greater(x, one) y = Where(t, x, one)", _X, None, 0),
     ("t = Greater(p, minus) y = Where(t, p, x)", "float[4,4] p, float[4,4] x", (1, 2 / math.sqrt(12), 0, 2), POSITIVE),

@@ -1,5 +1,5 @@
-"""What laws ask of their operands where no slope says it: thresholds, whole numbers, saturation, shares; and when a value
-is found that its reader cannot take rounded.
+"""What laws ask of their operands where no slope says it: thresholds, whole numbers, saturation, shares; and when a
+value is found that its reader cannot take rounded.
 """
 
 import math
