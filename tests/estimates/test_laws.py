@@ -12,7 +12,7 @@ from drawing import NEVER_FINE, Draw, draw, rms_of
 
 from mezzo.estimates.moments import INTEGER, POSITIVE, UNIT, rms
 
-_SEEDS = 3
+_SEEDS = 2
 # An output may be off by this share of its worth where the format is as coarse as NEVER_FINE.
 _TOLERANCE = 0.02
 # Rounding of FP32 constants, beside bounds that hold exactly.
