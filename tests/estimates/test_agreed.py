@@ -189,3 +189,47 @@ def test_states_of_recurrent_operators_lie_between_their_bounds() -> None:
         "y, h = GRU<hidden_size = 4>(x, k, r)", "float[3,2,4] x, float[1,12,4] k, float[1,12,4] r", output="float y"
     ).held()
     assert held == (0.0, 0.5, -1.0, 1.0, 0)
+
+
+_CUT = "int64[1] s1, int64[1] e1, int64[1] s2, int64[1] e2"
+
+
+@pytest.mark.parametrize("rest", ["y = Sub(d, f)", "n = Neg(f) y = Add(d, n)", "n = Mul(f, minus) y = Add(n, d)"])
+def test_neighbours_in_a_running_sum_differ_by_what_was_added(rest: str) -> None:
+    cut = "c = CumSum(x, axis) d = Slice(c, s1, e1, last) f = Slice(c, s2, e2, last) "
+    assert read(cut + rest, f"float[4,64] x, {_CUT}", x=(-1.0, 3.0)).held()[:4] == (1.0, _SPREAD, -1.0, 3.0)
+    apart = cut.replace("f = Slice(c", "b = CumSum(z, axis) f = Slice(b")
+    assert read(apart + rest, f"float[4,64] x, float[4,64] z, {_CUT}", x=(-1.0, 3.0)).held().std > 4 * _SPREAD
+
+
+@pytest.mark.parametrize(
+    ("ends", "middle", "wanted"),
+    [
+        ((-1.0, 3.0), 1.0, (1.0, _SPREAD, 1.0 - 4 * _SPREAD, 1.0 + 4 * _SPREAD)),
+        ((-1.0, 3.0), 0.0, (2.0, _SPREAD, 2.0 - 4 * _SPREAD, 2.0 + 4 * _SPREAD)),
+        ((-1.0, 3.0), 1000.0, (1.0, 2.0, -7.0, 9.0)),  # the statistics tell of another input: they were gathered
+        (None, 0.0, (1.0, 2.0, -7.0, 9.0)),
+    ],
+)
+def test_statistics_that_were_gathered_tell_what_the_input_is_like(
+    ends: tuple[float, float] | None, middle: float, wanted: tuple[float, ...]
+) -> None:
+    shapes = ", ".join(f"float[8] {name}" for name in "abms")
+    given = {"a": (2.0, 2.0), "b": (1.0, 1.0), "m": (middle, middle), "s": (4.0, 4.0)}
+    if ends is None:
+        body, inputs = "u = Det(q) x = Expand(u, k) ", "float[4,4] q, int64[3] k, "
+    else:
+        body, inputs, given = "", "float[2,8,4] x, ", {**given, "x": ends}
+    held = read(body + "y = BatchNormalization(x, a, b, m, s)", inputs + shapes, **given).held()
+    assert held[:4] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_running_product_stays_between_zero_and_its_operand() -> None:
+    assert read("y = CumProd(x, axis)", opset=26, x=(0.5, 0.9)).held()[2:4] == (0.0, 0.9)
+
+
+@pytest.mark.parametrize(("ends", "wanted"), [((-1.0, 3.0), (-81.0, 81.0)), ((0.0, 2.0), (0.0, 16.0))])
+def test_a_product_of_all_is_within_the_largest_to_their_number(
+    ends: tuple[float, float], wanted: tuple[float, float]
+) -> None:
+    assert read("y = ReduceProd(x, last)", x=ends).held()[2:4] == wanted

@@ -103,6 +103,8 @@ NORMAL = (
     Law(
         'y = Einsum<equation = "ij,ij,j->i">(x, z, g)', size=1.3, spread=1.4, ends=(-0.15, 0.7), slope=None, share=None
     ),
+    Law('y = Einsum<equation = "ij,ij->ij">(x, z)', ends=(-0.45, 0.2)),
+    Law('s = Einsum<equation = "ij">(x) y = Neg(s)'),
     Law("y = ReduceMean(x, last)", ends=(-0.15, 3.0)),
     Law("y = ReduceSumSquare(x, last)", share=_SQUARED),
     Law("y = ReduceL2(x, last)", share=_SQUARED),
