@@ -12,7 +12,7 @@ from mezzo.graph import Kind
 from mezzo.planner import rows_of
 from mezzo.policy import Category, Evidence, Finding, Lifting, Verdict
 from mezzo.structure import View
-from mezzo.structure.estimated import coarse, notes_of, overflows
+from mezzo.structure.estimated import RULES, coarse, notes_of, overflows
 
 _X = "float[4,4] x"
 _OFFSET = "[off] c = Add(x, hundred) [mid] m = ReduceMean(c, last) [sub] y = Sub(c, m)"
@@ -97,13 +97,25 @@ def test_notes_name_some_inputs_and_operators_and_count_the_rest() -> None:
 
 
 def test_rules_are_lifted_of_operators_that_fit_and_of_no_others() -> None:
-    graph = view("[one] a = Exp(x) [two] b = Exp(a) [three] y = Relu(b)").graph
+    graph = view("[one] a = Exp(x) [two] b = Exp(a) [three] c = Relu(b) [shape] n = Shape(c) y = Cast<to = 1>(n)").graph
     plain = Verdict(Category.DENY, "exponential", "grows fast")
     verdicts = [plain] * len(graph.nodes)
     fits, tight = Evidence("holds 0 to 2", fits=True), Evidence("holds 0 to 1e6", fits=False)
-    lifted = {"gone": fits, "one": fits, "two": tight, "three": fits, "input x": fits}
+    lifted = {"gone": fits, "one": fits, "two": tight, "three": fits, "shape": fits, "input x": fits}
     lift_rules(graph, verdicts, policy("balanced"), DType.FLOAT16, lifted)
     changed = {node.name: v for node, v in zip(graph.nodes, verdicts, strict=True) if v is not plain}
     assert set(changed) == {"one"} and graph.nodes[graph.by_name["one"]].kind is Kind.OP
     assert changed["one"].category is not Category.DENY
     assert changed["one"].lift is not None and changed["one"].lift.because == "holds 0 to 2"
+
+
+def test_notes_of_a_model_without_inputs_tell_what_was_not_followed() -> None:
+    assert notes_of(view("c = Identity(hundred) y = Neg(c)", "")) == ()
+    (strange,) = notes_of(view("c = Expand(hundred, k) d = Det(c) y = Neg(d)".replace("k", "last"), ""))
+    assert strange.startswith("sizes are not followed through Det:")
+
+
+def test_ranges_lift_what_may_overflow_and_outputs_what_is_too_coarse() -> None:
+    assert [(rule.name, rule.lifting) for rule in RULES] == [
+        ("may-overflow", Lifting.BY_RANGES), ("too-coarse", Lifting.BY_OUTPUTS),
+    ]  # fmt: skip

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mezzo.numerics.telling import NO_SAMPLE, AnswerWatch, DataWatch, Unknown, judge_noise
+from mezzo.numerics.telling import AnswerWatch, DataWatch, Unknown, judge_noise
 
+_NONE = ("the data holds no sample",)
 _NAN, _INF = float("nan"), float("inf")
 _MOVING = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
 _SAMPLES = len(_MOVING)
@@ -28,8 +29,8 @@ def faults(*batches: tuple[Any, int]) -> tuple[str, ...]:
     ("batches", "wanted"),
     [
         ([(_MOVING, 3)], ()),
-        ([], NO_SAMPLE),
-        ([(_MOVING[:0], 0)], NO_SAMPLE),
+        ([], _NONE),
+        ([(_MOVING[:0], 0)], _NONE),
         ([(_MOVING[:, :0], 3)], ("every input is empty",)),
         ([(None, 3)], ("every input is empty",)),
         ([(np.array(["a", "b"]), 2)], ()),
