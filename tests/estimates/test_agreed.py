@@ -2,10 +2,15 @@
 
 import math
 
+import onnx.parser
 import pytest
 from reading import read
 
+from mezzo.dtypes import FORMATS, DType
+from mezzo.estimates import estimate
 from mezzo.estimates.moments import CONSTANT, HARD, INTEGER, LOST, MASKED, POSITIVE, RARE, RAW, TOUCHING, UNIT
+from mezzo.frontends.onnx.model import open_model
+from mezzo.planner import rows_of
 
 _BYTES = 48.0  # spread of eight-bit numbers that hold data
 _WHOLE = INTEGER | POSITIVE
@@ -39,6 +44,8 @@ EXACT = (
     ("s = Sigmoid(x) y = Sub(one, s)", _X, None, POSITIVE | UNIT | HARD),
     ("s = Tanh(x) y = Add(s, one)", _X, None, POSITIVE | HARD),
     ("s = Tanh(x) y = Sub(s, one)", _X, None, HARD),
+    ("a = Relu(x) y = Mul(a, two)", _X, None, POSITIVE | TOUCHING),
+    ("a = Relu(x) y = Mul(a, minus)", _X, None, 0),
     # Guards against zero: whoever wrote them expects that they are met.
     ("y = Max(p, eps)", "float[4] p", None, POSITIVE),
     ("a = Relu(x) y = Add(a, eps)", _X, None, POSITIVE),
@@ -233,3 +240,66 @@ def test_a_product_of_all_is_within_the_largest_to_their_number(
     ends: tuple[float, float], wanted: tuple[float, float]
 ) -> None:
     assert read("y = ReduceProd(x, last)", x=ends).held()[2:4] == wanted
+
+
+def test_a_constant_is_the_same_number_wherever_it_is_stored() -> None:
+    held = read("h = Constant<value_float = 0.5>() c = Add(x, half) d = Add(x, h) y = Sub(c, d)").held()
+    assert held[:4] == (0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("factor", "spread"), [(0.5, 0.5), (0.75, 0.25), (0.25, math.sqrt(1 + 0.0625))])
+def test_what_a_difference_leaves_is_followed_where_most_of_it_cancels(factor: float, spread: float) -> None:
+    held = read(f"k = Constant<value_float = {factor}>() p = Mul(x, k) y = Sub(x, p)").held()
+    assert held.std == pytest.approx(spread)
+
+
+@pytest.mark.parametrize("body", ["y = MatMul(x, t)", "y = MatMul(t, w4)"])
+def test_the_length_of_a_product_is_that_of_the_operand_whose_shape_is_known(body: str) -> None:
+    held = read("t = Reshape(v, k) " + body, "float[4,64] x, float[64,8] w4, float[N] v, int64[2] k").held()
+    assert held.std == pytest.approx(8.0)
+
+
+def test_the_length_of_a_product_that_nobody_knows_is_long() -> None:
+    held = read("t = Reshape(v, k) u = Reshape(x, k) y = MatMul(t, u)", "float[N] v, float[N] x, int64[2] k").held()
+    assert held.std == pytest.approx(16.0)  # 256 terms
+
+
+def test_counts_that_go_round_a_loop_may_grow_by_their_most_each_time() -> None:
+    held = read(
+        "trips = Constant<value_int = 50>() f = Cast<to = 1>(i) y = Loop(trips, , f) <body = b (int64 n, bool go, "
+        "float[4] s) => (bool more, float[4] t) <float c = {3}> { more = Identity(go) t = Add(s, c) }>",
+        "int64[4] i", i=(0.0, 9.0),
+    ).held()  # fmt: skip
+    assert 9.0 + 50 * 3.0 <= held.high < 170.0
+    assert held.mean == pytest.approx(4.5 + 50 * 3.0)
+
+
+def test_what_is_read_twice_is_found_once_by_each_reader() -> None:
+    made = read("m = ReduceMean(x, last) c = Sub(x, m) y = Mul(c, c)", low=FORMATS[DType.BFLOAT16], x=(99.0, 101.0))
+    readers = [made.graph.nodes[entry.reader].op for entry in made.coarse("x")]
+    assert readers.count("Sub") == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "spread"),
+    [
+        ("b = ReduceSum<axes = [1]>(a) c = ReduceSum<axes = [1]>(b)", 8.0),  # 64 terms, then one
+        ("b = ReduceSum<axes = [1], keepdims = 0>(a) c = ReduceSum<axes = [0]>(b)", 16.0),  # 64 terms, then 4
+        ("d = Identity(a) c = ReduceSum<axes = [1]>(d)", 8.0),
+        ("d = Transpose<perm = [1, 0]>(a) c = ReduceSum<axes = [1]>(d)", 2.0),
+        ("d = Transpose(a) c = ReduceSum<axes = [1]>(d)", 2.0),
+        ("d = Tanh(a) e = Add(a, v) c = ReduceSum<axes = [0]>(e)", math.sqrt(8)),
+        ("d = MatMul(a, v) c = ReduceSum<axes = [1]>(d)", 24.0),  # 64 products, 9 of them
+    ],
+)
+def test_shapes_are_worked_out_in_the_bodies_of_functions(body: str, spread: float) -> None:
+    other = "float[64,9] z" if "MatMul" in body else "float[4,64] z"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 11, "local" : 1]> g (float[4,64] x, {other}) => (float y) '
+        "{ p = local.part(x, z) y = Neg(p) } "
+        f'<domain: "local", opset_import: ["" : 11]> part (a, v) => (c) {{ {body} }}'
+    )
+    graph = open_model(model).read(DType.FLOAT16).graph
+    found = estimate(graph, rows_of(graph), FORMATS[DType.FLOAT16], {})
+    held = found.held[next(number for number, value in enumerate(graph.values) if value.name == "y")]
+    assert held.std == pytest.approx(spread)

@@ -236,6 +236,8 @@ CANCELLING = tuple(
         _NEAR + "n = Neg(p) h = Mul(x, two) r = Sub(h, x) y = Add(n, r)",
         _FAR + "q = Pow(f, two) r = Mul(q, tiny) s = Mul(r, half) y = Sub(p, s)",
         _FAR + "q = Abs(f) y = Sub(p, q)",
+        _FAR.replace("Add(x", "Sub(x") + "q = Pow(f, two) r = Mul(q, tiny) s = Mul(r, half) y = Add(p, s)",
+        _FAR.replace("Add(x", "Sub(x") + "q = Abs(f) y = Add(p, q)",
         _FAR + "q = Mul(f, f) u = Add(q, e) v = Mul(f, f) y = Sub(u, v)",
     )
 )

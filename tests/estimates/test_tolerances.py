@@ -34,6 +34,7 @@ ASKED = (
     ("t = Cast<to = 11>(x) y = Cast<to = 1>(t)", _X, "x", _T * _SIZE),
     ("y = Softmax<axis = -1>(x)", _X, "x", _T * math.sqrt(1 + _SPREAD)),
     ("y = Exp(x)", _X, "x", _T),
+    ("y = MeanVarianceNormalization<axes = [1]>(x)", _X, "x", _T * _SPREAD),
     ("y = Pow(two, x)", _X, "x", _T / math.log(2)),
     ("y = Pow(half, x)", _X, "x", _T / math.log(2)),
     ("y = Log(h)", "float[4,4] h", "h", None),
