@@ -15,6 +15,7 @@ from mezzo.planner import rows_of
 _BYTES = 48.0  # spread of eight-bit numbers that hold data
 _WHOLE = INTEGER | POSITIVE
 _TRUTH = INTEGER | POSITIVE | UNIT
+_CUT_OFF = 1 / math.sqrt(12)  # spread of what rounding to whole numbers takes off
 _SPREAD = 4 / math.sqrt(12)  # of numbers spread evenly between -1 and 3
 _NAMES = {
     INTEGER: "whole", MASKED: "masked", LOST: "lost", CONSTANT: "constant", POSITIVE: "positive", UNIT: "unit",
@@ -58,7 +59,7 @@ EXACT = (
     ("y = Cast<to = 1>(b)", "bool[4] b", (0.5, 0.5, 0, 1), _TRUTH | HARD),
     ("t = Cast<to = 9>(x) y = Cast<to = 1>(t)", _X, (0.5, 0.5, 0, 1), _TRUTH),
     ("t = Cast<to = 7>(x) y = Cast<to = 1>(t)", _X, (1, _SPREAD, -1, 3), INTEGER),
-    ("t = Cast<to = 2>(x) y = Cast<to = 1>(t)", _X, (1, _SPREAD, -1, 3), INTEGER),
+    ("t = Cast<to = 2>(x) y = Cast<to = 1>(t)", _X, (1, _SPREAD, 0, 3), INTEGER),
     ("t = Cast<to = 11>(x) y = Cast<to = 1>(t)", _X, (1, _SPREAD, -1, 3), 0),
     ("y = Cast<to = 1>(i)", _I, (4.5, 9 / math.sqrt(12), 0, 9), _WHOLE),
     ("f = Cast<to = 1>(i) y = Mul(f, two)", _I, (9, 18 / math.sqrt(12), 0, 18), _WHOLE),
@@ -66,8 +67,8 @@ EXACT = (
     ("f = Cast<to = 1>(i) y = Add(f, one)", _I, (5.5, 9 / math.sqrt(12), 1, 10), _WHOLE),
     ("f = Cast<to = 1>(i) y = Sub(f, two)", _I, (2.5, 9 / math.sqrt(12), -2, 7), INTEGER),
     ("f = Cast<to = 1>(i) y = Add(f, half)", _I, (5, 9 / math.sqrt(12), 0.5, 9.5), POSITIVE),
-    ("y = Floor(x)", _X, (1, _SPREAD, -1, 3), INTEGER),
-    ("y = Ceil(p)", "float[4] p", (1, 2 / math.sqrt(12), 0, 2), _WHOLE),
+    ("y = Floor(x)", _X, (0.5, math.hypot(_SPREAD, _CUT_OFF), -1, 3), INTEGER),
+    ("y = Ceil(p)", "float[4] p", (1.5, math.hypot(2, 1) / math.sqrt(12), 0, 2), _WHOLE),
     ("f = Cast<to = 1>(i) y = ReduceMax(f, last)", _I, None, _WHOLE),
     ("f = Cast<to = 1>(i) y = ReduceMean(f, last)", _I, None, POSITIVE),
     ("f = Cast<to = 1>(b) y = ReduceSum(f, last)", "bool[3,16] b", (8, 2, 0, 16), _WHOLE),
@@ -95,7 +96,7 @@ EXACT = (
     ("y = Range(minus, hundred, two)", "float[4,4] x", (49.5, 101 / math.sqrt(12), -1, 100), INTEGER),
     ("y = Range(zero, hundred, half)", "float[4,4] x", (50, 100 / math.sqrt(12), 0, 100), POSITIVE),
     ("n = Shape(x) k = Squeeze(n) t = Range(start, k, ten) y = Cast<to = 1>(t)", "float[60] x",
-     (30, 60 / math.sqrt(12), 0, 60), _WHOLE),
+     (25, math.sqrt(17.5 / 6) * 10, 0, 50), _WHOLE),
     ("y = RandomNormal<shape = [4], mean = 2.0, scale = 3.0>()", _X, (2, 3, -10, 14), 0),
     ("y = RandomNormal<shape = [4]>()", _X, (0, 1, -4, 4), 0),
     ("y = OneHot<axis = -1>(i, ten, mixed)", _I, (1, 2, -1, 3), INTEGER),

@@ -41,7 +41,7 @@ def test_who_makes_and_who_reads_what_may_overflow_is_told_the_size() -> None:
     size = "'a' may reach 9e+04, past f16's 65504"
     rest = "'y' may reach 9e+04, past f16's 65504"
     assert told(seen, list(overflows(seen))) == [
-        ("sq", size, None, None), ("neg", f"reads {size}", "sq", None), ("neg", rest, None, None),
+        ("sq", size, None, None), ("neg", "reads " + size.replace("may", ", which may").replace(" ,", ","), "sq", None), ("neg", rest, None, None),
     ]  # fmt: skip
     assert {finding.rule for finding in overflows(seen)} == {"may-overflow"}
 
@@ -55,7 +55,7 @@ def test_a_value_overflows_from_where_it_rounds_to_infinity(top: float, count: i
 def test_what_runs_over_in_a_constant_or_an_input_is_told_to_readers_alone() -> None:
     seen = view("[tan] y = Tanh(x)", x=(-1e5, 0.0))
     assert told(seen, list(overflows(seen))) == [
-        ("tan", "reads 'x' may reach 1e+05, past f16's 65504", None, None),
+        ("tan", "reads 'x', which may reach 1e+05, past f16's 65504", None, None),
     ]  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def test_notes_name_some_inputs_and_operators_and_count_the_rest() -> None:
     taken, strange = notes_of(seen)
     listed = ", ".join(f"{name!r} unit scale (-4 to 4)" for name in "abcd")
     assert taken == (
-        f"without data, inputs are taken to hold: {listed} and 3 more; --assume NAME=LO..HI says otherwise"
+        f"where no data shows it, inputs are taken to hold: {listed} and 3 more; --assume NAME=LO..HI says otherwise"
     )
     assert strange == ("sizes are not followed through DFT, Det (2): what they make is neither suspected nor cleared")
 

@@ -1,7 +1,7 @@
 """Laws of activation functions, bounds and steps."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.estimates.laws import Demand, Law, Laws, passed, tolerated
 from mezzo.estimates.moments import (
@@ -195,8 +195,16 @@ def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return x
-    off = 0.0 if x.flags & INTEGER else _STEP_SPREAD  # what is cut off is anything between 0 and 1
-    return moments(x.mean, math.hypot(x.std, off), x.low, x.high, INTEGER | x.flags & POSITIVE)
+    if x.flags & INTEGER:
+        return x
+    # What is cut off is anything between 0 and 1.
+    cut, drift = _STEPS.get(node.op, (round, 0.0))
+    low, high = float(cut(x.low)), float(cut(x.high))
+    return moments(x.mean + drift, math.hypot(x.std, _STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
+
+
+# How a step cuts numbers off, and by how much it moves them on the whole.
+_STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {"Ceil": (math.ceil, 0.5), "Floor": (math.floor, -0.5)}
 
 
 def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
