@@ -105,7 +105,7 @@ def divide(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return UNKNOWN
     first, second = node.inputs
     assert first is not None and second is not None, "both operands are there"
-    if site.origin[first] == site.origin[second]:
+    if site.are_same(first, second):
         return exactly(1.0)
     if not b.std:
         return scaled(a, 1.0 / b.mean) if b.mean else UNKNOWN
@@ -227,8 +227,8 @@ def _root_demand(x: Moments, exponent: float, demand: Demand) -> Demand:
     steepness = abs(exponent) or 1.0
     relative = demand.relative / steepness
     if exponent >= 1.0:
-        size = rms(x) or 1.0
-        return Demand(demand.absolute / (steepness * min(size ** (exponent - 1.0), BELIEVABLE) or 1.0), relative)
+        slope = rms(sampled(lambda t: min(abs(t) ** (exponent - 1.0), BELIEVABLE), x))
+        return Demand(demand.absolute / (steepness * slope or 1.0), relative)
     near = _size_that_counts(x)
     if not near:
         return Demand(0.0, relative)

@@ -135,7 +135,10 @@ def _einsum_demands(
     if len(xs) == 1:
         return (tolerated(xs[0], error / math.sqrt(terms)),)
     if len(xs) == 2:
-        return _factor_demands(xs, y, demand, error, terms)
+        asked = _factor_demands(xs, y, demand, error, terms)
+        if site.is_same(node):  # both are off at once
+            return tuple(Demand(wish.absolute / 2.0, wish.relative / 2.0) for wish in asked)
+        return asked
     sizes = [rms(x) for x in xs]
     whole = math.prod(sizes) * math.sqrt(terms)
     return tuple(tolerated(x, error * size / whole if whole else math.inf) for x, size in zip(xs, sizes, strict=True))

@@ -90,6 +90,29 @@ def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return sampled(_relu, x, POSITIVE | touching | x.flags & (INTEGER | UNIT))
 
 
+def bent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Numbers above zero stay, those below are made smaller, their sign stays."""
+    x = xs[0]
+    if x.flags & (LOST | POSITIVE):
+        return x
+    stated = node.attributes.get("alpha") if node.attributes else None
+    alpha = stated if isinstance(stated, float) else _LEAK if node.op == "LeakyRelu" else 1.0
+    if node.op in ("Elu", "Celu", "Selu"):
+        return sampled(lambda t: t if t > 0.0 else alpha * math.expm1(t), x)
+    if node.op == "PRelu":
+        alpha = xs[1].mean
+    return sampled(lambda t: t if t > 0.0 else alpha * t, x)
+
+
+_LEAK = 0.01
+
+
+def sign(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if xs[0].flags & POSITIVE:
+        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)
+    return Moments(0.0, 1.0, -1.0, 1.0, INTEGER | HARD)
+
+
 def _periodic(f: Curve) -> Law:
     """The law of a sine or cosine: of small angles a curve like others, of large ones anything between -1 and 1."""
 
@@ -243,6 +266,7 @@ def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dem
 
 LAWS: Laws = {
     Transfer.RELU: Law(relu, passed),
+    Transfer.BENT: Law(bent, passed),
     Transfer.GELU: _curve(_gelu),
     Transfer.SILU: _curve(_silu),
     Transfer.SIGMOID: _curve(_sigmoid, POSITIVE | UNIT | HARD),
@@ -255,6 +279,7 @@ LAWS: Laws = {
     Transfer.CLIP: Law(clip, passed),
     Transfer.MAXIMUM: Law(maximum, passed),
     Transfer.MINIMUM: Law(minimum, passed),
+    Transfer.SIGN: Law(sign, threshold_demands),
     Transfer.STEP: Law(step, _step_demands),
     Transfer.ABOVE: Law(truth, threshold_demands),
     Transfer.BELOW: Law(truth, threshold_demands),

@@ -30,6 +30,8 @@ from mezzo.graph import ConstantFacts, Kind, Node
 
 # Reductions whose results others are recognised by.
 _REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
+# What may be another in each sweep; of sources, casts of integers.
+_REPEATED = frozenset({Kind.OP, Kind.TIE, Kind.CAST, Kind.SOURCE})
 # Sizes below this fit in every format.
 _PEAK = 1e4
 _MOVING = frozenset({Transfer.MOVE, Transfer.KEEP})
@@ -50,6 +52,7 @@ class Forward:
     blown: dict[int, float] = field(default_factory=dict)
     peaks: dict[int, float] = field(default_factory=dict)
     entering: dict[int, list[int]] = field(default_factory=dict)  # by call: values that enter it without a tie
+    counting: dict[int, int] = field(default_factory=dict)  # by loop: what its body takes as the number of the trip
     known: dict[tuple[object, ...], int] = field(default_factory=dict)  # by operator and operands: a result
     strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
 
@@ -58,6 +61,7 @@ class Forward:
         nodes = self.site.graph.nodes
         for value in self.site.graph.entered:
             self.entering.setdefault(self.site.graph.values[value].producer, []).append(value)
+        self.counting = self.loops.counters(self.site)
         self._visit(nodes)
         for _ in range(self.loops.sweeps):
             self._note_peaks()
@@ -65,7 +69,7 @@ class Forward:
             self.blown.clear()
             self.known.clear()
             self.site.begin_sweep()
-            self._visit([node for node in nodes if node.kind in (Kind.OP, Kind.TIE, Kind.CAST)])
+            self._visit([node for node in nodes if node.kind in _REPEATED and (node.inputs or node.kind is Kind.OP)])
 
     def _visit(self, nodes: Sequence[Node]) -> None:
         visits = {
@@ -174,7 +178,9 @@ class Forward:
             note_trips(self.site, node)
         for value in node.outputs:
             if value is not None:
-                self.site.held[value] = self.loops.counter(self.site, node, value)
+                self.site.held[value] = UNKNOWN
+        if node.id in self.counting:
+            self.site.held[self.counting[node.id]] = self.loops.counted(self.site, node)
         for value in self.entering.get(node.id, ()):
             self._enter(value)
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from mezzo.dtypes import FLOATING
+from mezzo.dtypes import FLOATING, DType
 from mezzo.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Axis, Site
 from mezzo.facts import Transfer
@@ -54,13 +54,21 @@ class Loops:
         owner = _owner(site.graph, tie)
         return OPEN_TRIPS if owner is None else site.trips.get(owner, OPEN_TRIPS)
 
-    def counter(self, site: Site, node: Node, value: int) -> Moments:
-        """What a control node makes itself: a Loop's iteration number, else nothing known."""
-        is_first = (node.outputs and value == node.outputs[0]) or site.graph.values[value].scope != node.scope
-        if node.op == "Loop" and is_first and str(site.graph.values[value].dtype) == "i64":
-            trips = float(max(site.trips.get(node.id, OPEN_TRIPS), 1))
-            return moments(trips / 2, trips / 3, 0.0, trips, INTEGER | POSITIVE)
-        return UNKNOWN
+    def counters(self, site: Site) -> dict[int, int]:
+        """What the body of each Loop takes as the number of the trip: the first value that the Loop itself makes."""
+        found: dict[int, int] = {}
+        if len(site.graph.scopes) > 1:
+            for number, value in enumerate(site.graph.values):
+                maker = site.graph.nodes[value.producer]
+                if value.scope != maker.scope and maker.op == "Loop" and value.dtype is DType.INT64:
+                    found.setdefault(maker.id, number)
+        return found
+
+    def counted(self, site: Site, loop: Node) -> Moments:
+        """The number of the trip."""
+        trips = site.trips.get(loop.id, OPEN_TRIPS)
+        last = float(max((trips if trips < _MOST_TRIPS else OPEN_TRIPS) - 1, 0))
+        return moments(last / 2, last / math.sqrt(12.0), 0.0, last, INTEGER | POSITIVE)
 
 
 def note_trips(site: Site, node: Node) -> None:

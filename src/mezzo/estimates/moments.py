@@ -134,16 +134,23 @@ def shifted(x: Moments, offset: float) -> Moments:
     flags = x.flags & (MASKED | LOST | HARD)
     if offset == int(offset):
         flags |= x.flags & INTEGER
-    if x.flags & HARD and low >= -_ROUNDED:
+    if x.flags & HARD and (abs(low) <= _ROUNDED or (low > 0.0 and offset >= _bound_below(x))):
         flags |= POSITIVE
         low = max(low, 0.0)
-        if high <= 1.0 + _ROUNDED:
+        if high <= 1.0 + _ROUNDED and (offset <= 0.0 or high >= 1.0 - _ROUNDED or not x.flags & UNIT):
             flags |= UNIT
         if low <= _NEAR_BOUND:
             flags |= TOUCHING
     elif x.flags & POSITIVE and offset >= 0.0:
         flags |= POSITIVE
     return moments(x.mean + offset, x.std, low, max(high, low), flags)
+
+
+def _bound_below(x: Moments) -> float:
+    """What makes numbers within bounds positive, if added: plausible ends stay short of bounds like 1 and 1/2."""
+    if x.low >= 0.0 or x.flags & (UNIT | POSITIVE):
+        return 0.0
+    return float(2.0 ** math.ceil(math.log2(-x.low)))
 
 
 # What FP32 makes of a bound, and how near to one a number counts as at it.

@@ -188,7 +188,13 @@ def log_sum_exp(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _logit_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    return (tolerated(xs[0], demand.absolute),)
+    """Each operand counts by its share of the sum of powers: all alike average out, one outdoes the others."""
+    share = math.sqrt(min(math.exp(min(xs[0].std ** 2, _BROADEST)) / max(site.terms(node), 1.0), 1.0))
+    return (tolerated(xs[0], demand.absolute / share),)
+
+
+# Logits spread so widely leave one that outdoes all others.
+_BROADEST = 50.0
 
 
 def running_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

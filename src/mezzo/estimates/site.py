@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
 from mezzo.estimates.moments import LOST, MASKED, UNKNOWN, Moments
@@ -117,7 +118,31 @@ class Site:
     def is_same(self, node: Node) -> bool:
         """Whether the first two operands are the same numbers in the same order."""
         first, second = node.inputs[:2]
-        return first is not None and second is not None and self.kept[first] == self.kept[second]
+        return first is not None and second is not None and self.are_same(first, second)
+
+    def are_same(self, first: int, second: int) -> bool:
+        """Whether two values are the same numbers in the same order, each beside itself."""
+        return self.kept[first] == self.kept[second] and self.pairs_up(first, second)
+
+    def pairs_up(self, first: int, second: int) -> bool:
+        """Whether an operator meets the numbers of two values one by one, rather than all of one with all of the other:
+        a column with a row.
+        """
+        if first == second:
+            return True
+        one, other = self.shape(first), self.shape(second)
+        if one is None or other is None or one == other:
+            return True
+        pairs = [*zip_longest(reversed(one), reversed(other), fillvalue=1)]
+        return not (any(a == 1 != b for a, b in pairs) and any(a != 1 == b for a, b in pairs))
+
+    def times(self, node: Node) -> Sequence[int] | None:
+        """How often the numbers of each operand are among the operands; None where each is there once."""
+        inputs = node.inputs
+        if len(inputs) == 2:
+            return (2, 2) if self.is_same(node) else None
+        kept = [None if value is None else self.kept[value] for value in inputs]
+        return None if len(set(kept)) == len(kept) else [kept.count(value) for value in kept]
 
     def is_moved(self, node: Node) -> bool:
         """Whether the first two operands are the same numbers, moved or not."""

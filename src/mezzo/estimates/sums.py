@@ -18,6 +18,7 @@ from mezzo.estimates.moments import (
     UNKNOWN,
     Moments,
     exactly,
+    flagged,
     hull,
     moments,
     rms,
@@ -44,7 +45,7 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if first is None or second is None:
         return _sum(a, b)
     one, other = site.kept[first], site.kept[second]
-    if one == other:
+    if one == other and site.pairs_up(first, second):
         return scaled(a, 2.0)
     if site.made_by[first] in _TURNING or site.made_by[second] in _TURNING:
         taken = _taken_off(site, first, second)
@@ -56,7 +57,8 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if node.outputs[0] is not None:
         site.sums.add(node.outputs[0])
     total = _sum(a, b)
-    return (cancelled(site, first, second, 1.0, total) or total) if a.std and b.std else total
+    left = cancelled(site, first, second, 1.0, total) if a.std and b.std else None
+    return total if left is None or not site.pairs_up(first, second) else left
 
 
 def _rest(site: Site, first: int, second: int) -> Moments | None:
@@ -112,7 +114,8 @@ def _sum(a: Moments, b: Moments) -> Moments:
     flags = a.flags & b.flags & (INTEGER | POSITIVE) | (a.flags | b.flags) & MASKED
     if not b.std:
         if not _guarded(a, b.mean):
-            return shifted(a, b.mean)
+            y = shifted(a, b.mean)
+            return flagged(y, y.flags | MASKED) if b.flags & MASKED else y
         rare = 0 if a.flags & TOUCHING else RARE
         return moments(mean, a.std, b.mean, a.high + b.mean, flags | rare | a.flags & (UNIT | POSITIVE))
     if not a.std:
@@ -142,8 +145,8 @@ def _less(site: Site, first: int, second: int) -> Moments:
     a, b = site.held[first], site.held[second]
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
-    if site.kept[first] == site.kept[second]:
-        return exactly(0.0)
+    if site.are_same(first, second) or (site.kept[first] == site.kept[second] and a.flags & INTEGER):
+        return exactly(0.0)  # of positions less positions, too, what is next to zero counts: the distance of neighbours
     by = site.reduced.get(site.origin[second])
     if by is not None and by[1] == site.origin[first]:
         if by[0] is Transfer.EXTREME:
@@ -168,6 +171,8 @@ def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
     """What two values leave of one another; `y` takes them for independent."""
     left = cancelled(site, first, second, -1.0, y)
     size = apart(site, first, second) if left is None else None
+    if (size is None and left is None) or not site.pairs_up(first, second):
+        return y
     if size is None:
         return left or y
     mean = min(max(y.mean, -size), size)
@@ -176,6 +181,9 @@ def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
     error = absolute_of(demand, y)
+    times = site.times(node)
+    if times is not None:
+        return tuple(tolerated(x, error / count) for x, count in zip(xs, times, strict=True))
     if y.flags & POSITIVE and all(x.flags & POSITIVE for x in xs):
         return tuple(Demand(error, max(demand.relative, error / (rms(x) or 1.0))) for x in xs)
     return [tolerated(x, error) for x in xs]
