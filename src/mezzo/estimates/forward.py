@@ -257,4 +257,6 @@ def of_constant(facts: ConstantFacts) -> Moments:
     std = math.sqrt(max(facts.rms**2 - facts.mean**2, 0.0))
     if facts.minimum == facts.maximum:
         std = 0.0
+        if abs(facts.minimum) < 1e15 and facts.minimum.is_integer():
+            flags |= INTEGER
     return Moments(facts.mean, std, facts.minimum, facts.maximum, flags)
