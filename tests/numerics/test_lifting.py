@@ -9,7 +9,7 @@ import pytest
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.model import open_model
-from mezzo.numerics.lifting import lifts
+from mezzo.numerics.lifting import can_tell, lifts
 from mezzo.numerics.measures import FormatRange, ValueRange
 
 _CHAIN = """<ir_version: 10, opset_import: ["" : 21]>
@@ -141,3 +141,36 @@ def test_zeros_that_no_input_reaches_are_no_gap_in_the_data() -> None:
         [add]  y = Add(x, b)
     }"""
     assert "add" in lifted(text, (held("input x", "x"), held("bias", "b", 0.0), held("add", "y")))
+
+
+_ENDS = (held("input x", "x"), held("input b", "b"), held("third", "y"))
+
+
+def speaks(*ranges: ValueRange) -> bool:
+    graph = open_model(onnx.parser.parse_model(_CHAIN)).read(DType.FLOAT16).graph
+    return can_tell(graph, ranges)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        (_ENDS, True),
+        (_ALL, True),
+        ((), True),  # nothing speaks against it
+        ((replace(_ENDS[0], has_nan=True), *_ENDS[1:]), False),
+        ((*_ENDS[:2], replace(_ENDS[2], has_nan=True)), False),
+        ((*_ENDS[:2], replace(_ENDS[2], minimum=2.0, maximum=2.0)), False),  # an output that never changes
+        ((replace(_ENDS[0], minimum=2.0, maximum=2.0), *_ENDS[1:]), True),
+        ((replace(_ALL[2], has_nan=True), *_ENDS), True),  # what lies between shows in the outputs
+    ],
+)
+def test_answers_speak_for_a_plan_where_both_ends_are_numbers_and_outputs_change(
+    ranges: Sequence[ValueRange], expected: bool
+) -> None:
+    assert speaks(*ranges) is expected
+
+
+def test_of_values_that_are_equally_large_the_first_is_named() -> None:
+    graph = open_model(onnx.parser.parse_model(_CHAIN)).read(DType.FLOAT16).graph
+    found = lifts(graph, rows_of(graph), FORMATS[DType.FLOAT16], _ALL, 7)
+    assert found["second"].because.startswith("'h' holds")

@@ -33,9 +33,17 @@ CORE = (
     "check", "coloring", "columns", "dtypes", "facts", "graph", "grouping", "lower", "planner", "plans", "policy",
     "promotion", "rules", "selectors", "strategy", "target",
 )  # fmt: skip
+# What a plan and a result say of themselves: what was found and lifted, how it was made, where it is written.
+TELLING = (
+    "alike", "findings", "opset_steps", "places", "protecting", "provenance", "recalling", "recording", "standards",
+)  # fmt: skip
 FOLDERS = {
     "core": tuple(SOURCE / f"{name}.py" for name in CORE),
-    **{name: tuple(sorted((SOURCE / name).glob("*.py"))) for name in ("strategies", "structure", "numerics")},
+    **{
+        name: tuple(sorted((SOURCE / name).glob("*.py")))
+        for name in ("strategies", "structure", "numerics", "estimates")
+    },
+    "telling": tuple(SOURCE / f"{name}.py" for name in TELLING),
 }
 # The quick tests of each folder: files as globs in tests/, or one test of a file.
 _PLANNING = (
@@ -53,8 +61,14 @@ TESTS = {
     "core": _PLANNING,
     "strategies": (*_PLANNING, *_LAWS),
     "structure": _PLANNING,
-    "numerics": ("numerics/test_*.py",),
-}
+    "numerics": ("numerics/test_*.py", "test_verdicts.py"),
+    "estimates": ("estimates/test_*.py", "test_golden.py::test_case_gives_what_its_file_says"),
+    "telling": (
+        "core/test_words.py", "core/test_margins.py", "cli/test_cannot_tell.py", "cli/test_places.py",
+        "cli/test_provenance_commands.py", "test_alike.py", "test_golden.py::test_case_gives_what_its_file_says",
+        "test_plans.py", "test_protecting.py", "test_provenance.py", "test_verdicts.py",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,8 @@ class Transfer(enum.Enum):
     MINIMUM = "minimum"  # number by number
     MAXIMUM = "maximum"  # number by number
     CLIP = "clip"
-    RELU = "relu"  # and what bends the negative side
+    RELU = "relu"
+    BENT = "bent"  # numbers below zero are made smaller, those above stay
     GELU = "gelu"
     SILU = "silu"
     SIGMOID = "sigmoid"
@@ -147,6 +148,7 @@ class Transfer(enum.Enum):
     GIVEN_STATISTICS = "given-statistics"  # by mean and variance that are operands: BatchNorm in inference
     ATTENTION = "attention"
     RECURRENT = "recurrent"
+    SIGN = "sign"  # -1, 0 or 1
     STEP = "step"  # floor, round: whole numbers of the input's size
     ABOVE = "above"  # whether the first operand is larger than the second
     BELOW = "below"  # whether it is smaller

@@ -20,8 +20,11 @@ from mezzo.estimates.forward import Forward
 from mezzo.estimates.inputs import Assumption
 from mezzo.estimates.laws import Laws
 from mezzo.estimates.loops import find_loops
-from mezzo.estimates.moments import LOST, UNKNOWN, Moments, largest
+from mezzo.estimates.moments import UNKNOWN, Moments, largest
 from mezzo.estimates.site import Site
+from mezzo.estimates.sizes import measure
+from mezzo.core.facts import OpFacts
+from mezzo.core.graph import Graph
 
 LAWS: Laws = {
     **arithmetic.LAWS, **contractions.LAWS, **curves.LAWS, **integers.LAWS, **movement.LAWS, **norms.LAWS,
@@ -101,19 +104,12 @@ def _walk(
     loops = find_loops(site)
     forward = Forward(site, LAWS, given, loops)
     forward.walk()
-    backward = Backward(site, LAWS, low, loops)
+    sizes = measure(site, low)
+    backward = Backward(site, LAWS, low, loops, sizes)
     backward.walk()
-    limit = low.overflow_from
-    overflowing = [
-        (number, largest(x))
-        for number, x in enumerate(site.held)
-        if (x.high >= limit or x.low <= -limit)
-        and not x.flags & LOST
-        and graph.values[number].dtype is HIGH
-        and number not in graph.constants
-    ]
-    beyond = {number: size for number, size in forward.peaks.items() if size >= limit} | forward.blown
-    seen = {number for number, _ in overflowing}
+    overflowing = [(number, largest(site.held[number])) for number in sizes.overflowing]
+    beyond = {number: size for number, size in forward.peaks.items() if size >= low.overflow_from} | forward.blown
+    seen = set(sizes.overflowing)
     overflowing += [(n, size) for n, size in beyond.items() if n not in seen and graph.values[n].dtype is HIGH]
     return Estimates(
         site.held,

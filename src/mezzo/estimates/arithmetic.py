@@ -30,6 +30,8 @@ from mezzo.estimates.moments import (
 )
 from mezzo.estimates.site import Site
 
+# Zeros and ones.
+_COUNT = UNIT | INTEGER
 # Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
 _RARELY = 1e-3
 # Exponents spread so widely say little by their mean.
@@ -52,7 +54,7 @@ def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     ends = a.low * b.low, a.low * b.high, a.high * b.low, a.high * b.high
     most = max(2.0 * largest(a) * size_b, 2.0 * largest(b) * size_a, 8.0 * size)
     flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT | HARD) | (a.flags | b.flags) & (MASKED | TOUCHING)
-    if any(x.flags & UNIT and x.flags & INTEGER for x in (a, b)):
+    if a.flags & _COUNT == _COUNT or b.flags & _COUNT == _COUNT:
         flags |= TOUCHING  # what it hides becomes zero
     std = math.sqrt(max(size * size - mean * mean, 0.0))
     return moments(mean, std, max(min(ends), -most), min(max(ends), most), flags)
@@ -103,7 +105,7 @@ def divide(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return UNKNOWN
     first, second = node.inputs
     assert first is not None and second is not None, "both operands are there"
-    if site.origin[first] == site.origin[second]:
+    if site.are_same(first, second):
         return exactly(1.0)
     if not b.std:
         return scaled(a, 1.0 / b.mean) if b.mean else UNKNOWN
@@ -225,8 +227,8 @@ def _root_demand(x: Moments, exponent: float, demand: Demand) -> Demand:
     steepness = abs(exponent) or 1.0
     relative = demand.relative / steepness
     if exponent >= 1.0:
-        size = rms(x) or 1.0
-        return Demand(demand.absolute / (steepness * min(size ** (exponent - 1.0), BELIEVABLE) or 1.0), relative)
+        slope = rms(sampled(lambda t: min(abs(t) ** (exponent - 1.0), BELIEVABLE), x))
+        return Demand(demand.absolute / (steepness * slope or 1.0), relative)
     near = _size_that_counts(x)
     if not near:
         return Demand(0.0, relative)

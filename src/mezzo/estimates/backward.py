@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 from mezzo.core.facts import Transfer
@@ -10,18 +11,21 @@ from mezzo.core.graph import Kind, Node, Role
 from mezzo.dtypes import HIGH, Format
 from mezzo.estimates.laws import FINEST, Demand, Law, absolute_of
 from mezzo.estimates.loops import Loops
-from mezzo.estimates.moments import INTEGER, LOST, MASKED, Moments, crosses_zero, largest, rms
+from mezzo.estimates.moments import INTEGER, LOST, MASKED, Moments, crosses_zero, largest
 from mezzo.estimates.picking import is_only_picked
 from mezzo.estimates.site import Site
+from mezzo.estimates.sizes import Sizes
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Kind, Node, Role
 
 # Rounding to nearest errs by a quarter of eps on the whole, relative to each number.
 _ROUNDING = 0.25
-# Numbers below the smallest normal one err by this share of the smallest subnormal one, root mean square.
-_BELOW_NORMAL = 0.29
 # Outputs of nets that fade away are worth at least this much.
 _LEAST_WORTH = 1e-6
 
 
+# So few trips are no reason to fear that steps are lost beside what they add up to.
+_FEW = 16
 _SWEEPS = 3
 _STRICTER = 0.125
 
@@ -38,7 +42,7 @@ class Coarse(NamedTuple):
 
 @dataclass
 class Backward:
-    """Demands by value id, infinite where nobody asks, and what was found too coarse.
+    """What is asked of values, by value id, None where nobody asks, and what was found too coarse.
 
     A state is asked for by whoever reads it after the loop, and at every trip by readers in the body: what a body
     stacks asks for the errors of all trips before.
@@ -48,41 +52,37 @@ class Backward:
     laws: Mapping[Transfer, Law]
     low: Format
     loops: Loops
-    absolute: list[float] = field(default_factory=list)
-    relative: list[float] = field(default_factory=list)
+    sizes: Sizes
+    asked: list[Demand | None] = field(default_factory=list)
     coarse: list[Coarse] = field(default_factory=list)
     endurance: dict[int, float] = field(default_factory=dict)  # by tie: over how many trips errors add up
     lengthened: dict[int, int] = field(default_factory=dict)  # by value that ends a trip: its tie
-    wanted: dict[int, Demand] = field(default_factory=dict)  # by tie: what is asked of its state at the end of a trip
+    wanted: dict[int, Demand | None] = field(
+        default_factory=dict
+    )  # by tie: what is asked of its state at the end of a trip
     ends: dict[int, Demand] = field(default_factory=dict)  # by tie: what this walk asked of it at the end of a trip
     strictness: float = 1.0  # by how much more than that is asked, so that the state's own way round is what counts
-
-    def __post_init__(self) -> None:
-        self._half_eps = self.low.eps / 2
-        self._vanishing = _BELOW_NORMAL * self.low.smallest_subnormal
-        # Constants of which a quarter of the numbers vanishes, whatever the largest are; moved and cast, too.
-        graph = self.site.graph
-        faint = {
-            value
-            for value, facts in (*graph.constants.items(), *graph.wide_constants.items())
-            if facts.faint is not None and self._vanishing > self.site.tolerance * facts.faint
-        }
-        self._faint = frozenset(v for v, o in enumerate(self.site.origin) if o in faint) if faint else frozenset()
 
     def walk(self) -> None:
         """Ask from the outputs back; models with loops three times: to see who asks for the state, how an error of it
         grows in one trip, and what follows for all trips.
         """
-        nodes = self.site.graph.nodes
         for tie in self.loops.ties.values():
             if tie.inputs[-1] is not None:
                 self.lengthened[tie.inputs[-1]] = tie.id
+        visits = {
+            Kind.OP: self._operator,
+            Kind.OUTPUT: self._output,
+            Kind.TIE: self._hand_on,
+            Kind.CAST: self._hand_on,
+            Kind.SOURCE: self._hand_on,
+        }
         for sweep in range(_SWEEPS if self.loops.ties else 1):
-            size = len(self.site.graph.values)
-            self.absolute, self.relative = [math.inf] * size, [math.inf] * size
+            self.asked = [None] * len(self.site.graph.values)
             self.coarse.clear()
-            for node in reversed(nodes):
-                self._visit(node)
+            for node in reversed(self.site.graph.nodes):
+                if node.inputs:
+                    visits[node.kind](node)
             if sweep == 0:
                 self.wanted = {number: self._wanted(tie) for number, tie in self.loops.ties.items()}
                 self.strictness = _STRICTER
@@ -90,64 +90,60 @@ class Backward:
                 self.endurance = {number: self._trips_that_count(tie) for number, tie in self.loops.ties.items()}
                 self.strictness = 1.0
 
-    def _visit(self, node: Node) -> None:
-        kind = node.kind
-        if kind is Kind.OP:
-            if node.outputs:
-                self._operator(node)
-        elif kind is Kind.OUTPUT:
-            value = node.inputs[0]
-            if value is not None:
-                worth = max(rms(self.site.held[value]), _LEAST_WORTH)
-                self._ask(value, node, 0, Demand(self.site.tolerance * worth, self.site.tolerance))
-        elif kind is Kind.TIE:
-            demand = self._demand_of(node)
-            if demand is not None:
-                for operand, value in enumerate(node.inputs):
-                    if value is not None:
-                        self._ask(value, node, operand, demand)
-        elif kind in (Kind.CAST, Kind.SOURCE) and node.inputs:
-            demand = self._demand_of(node)
-            if demand is not None and node.inputs[0] is not None:
-                self._ask(node.inputs[0], node, 0, demand)
+    def _output(self, node: Node) -> None:
+        value = node.inputs[0]
+        if value is not None:
+            worth = max(self.sizes.size[value], _LEAST_WORTH)
+            self._ask(node, (Demand(self.site.tolerance * worth, self.site.tolerance),))
+
+    def _hand_on(self, node: Node) -> None:
+        """What is asked of the results is asked of every operand; of a Cast there is one."""
+        demand = self._demand_of(node)
+        if demand is not None:
+            self._ask(node, (demand,) * (len(node.inputs) if node.kind is Kind.TIE else 1))
 
     def _demand_of(self, node: Node) -> Demand | None:
         """The strictest of what is asked of a node's results."""
         outputs = node.outputs
-        if len(outputs) == 1 and not self.lengthened and outputs[0] is not None:
-            absolute = self.absolute[outputs[0]]
-            return None if absolute == math.inf else Demand(absolute, self.relative[outputs[0]])
-        absolute = relative = math.inf
-        for value in outputs:
-            if value is not None:
-                absolute = min(absolute, self.absolute[value])
-                relative = min(relative, self.relative[value])
-                tie = self.lengthened.get(value)
-                if tie is not None:
-                    own = self._end_of_trip(tie)
-                    absolute, relative = min(absolute, own.absolute), min(relative, own.relative)
-        return None if absolute == math.inf else Demand(absolute, relative)
+        if len(outputs) == 1 and not self.lengthened:
+            return None if outputs[0] is None else self.asked[outputs[0]]
+        values = [value for value in outputs if value is not None]
+        ending = [self.lengthened[value] for value in values if value in self.lengthened]
+        return _strictest([*(self.asked[value] for value in values), *map(self._end_of_trip, ending)])
 
-    def _end_of_trip(self, tie: int) -> Demand:
+    def _end_of_trip(self, tie: int) -> Demand | None:
         """What is asked of a state at the end of a trip: errors of all trips that count add up in what is read."""
-        absolute, relative = self._wanted(self.loops.ties[tie])  # so far those after the loop, which may be in another
-        known = self.wanted.get(tie)
-        if known is not None:
-            absolute, relative = min(absolute, known.absolute), min(relative, known.relative)
-        if absolute == math.inf:
-            return Demand(math.inf, math.inf)
+        so_far = self._wanted(self.loops.ties[tie])  # by those after the loop, which may be in another
+        wanted = _strictest([so_far, self.wanted.get(tie)])
+        if wanted is None:
+            return None
         trips = self.endurance.get(tie, 1.0) / self.strictness
-        self.ends[tie] = Demand(absolute / trips, relative / trips)
+        self.ends[tie] = Demand(wanted.absolute / trips, wanted.relative / trips)
         return self.ends[tie]
 
-    def _wanted(self, tie: Node) -> Demand:
-        """What is asked of a state by those who read it after the loop and, once that is known, in its body."""
-        values = [v for v in tie.outputs if v is not None]
-        return Demand(min(self.absolute[v] for v in values), min(self.relative[v] for v in values))
+    def _wanted(self, tie: Node) -> Demand | None:
+        """What is asked of a state by those who read it after the loop and, once that is known, in its body.
+
+        A state that grows carries along the share that it is off by: what is asked of it while it is small is asked
+        of no larger part of it later.
+        """
+        size, last = self.sizes.size, tie.inputs[-1]
+        grown = 0.0 if last is None else size[last]
+        demands = []
+        for value in tie.outputs:
+            wish = None if value is None else self.asked[value]
+            if value is not None and wish is not None:
+                growth = max(grown / (size[value] or grown or 1.0), 1.0)
+                demands.append(Demand(wish.absolute * growth, wish.relative))
+        return _strictest(demands)
 
     def _trips_that_count(self, tie: Node) -> float:
-        """Over how many trips an error lives: all of them, unless the body makes it smaller each time."""
+        """How many errors add up in a state: one per trip, unless the body makes them smaller each time. Those of few
+        trips are independent, those of many all err to the side that steps too small to be seen are lost on.
+        """
         trips = float(max(self.loops.trips(self.site, tie), 1))
+        if trips <= _FEW:
+            trips = math.sqrt(trips)
         graph, last = self.site.graph, tie.inputs[-1]
         inside = [v for v in tie.outputs if v is not None and graph.values[v].scope != tie.scope]
         if last is None or not inside:
@@ -156,71 +152,85 @@ class Backward:
             return 1.0  # the state goes round unchanged
         if is_only_picked(self.site, inside, last):
             return 1.0  # what was rounded once is not rounded again
-        asked = self.ends.get(tie.id)
-        end = math.inf if asked is None else absolute_of(asked, self.site.held[last])
-        begin = min(self.absolute[v] for v in inside)
-        if end == math.inf or begin == math.inf or not begin:
-            return 1.0 if begin == math.inf else trips
-        gain = min(end / begin, 1.0)
+        at_end = self.ends.get(tie.id)
+        begin = min((wish.absolute for v in inside if (wish := self.asked[v]) is not None), default=math.inf)
+        if begin == math.inf:
+            return 1.0
+        if at_end is None or not begin:
+            return trips
+        gain = min(absolute_of(at_end, self.site.held[last]) / begin, 1.0)
         return trips if gain >= 1.0 else min(trips, 1.0 / (1.0 - gain))
 
     def _operator(self, node: Node) -> None:
-        row = self.site.rows[node.id]
-        transfer = None if row is None else row.transfer
-        demand = self._demand_of(node)
-        if transfer is None:
+        transfer = self.site.transfers[node.id]
+        outputs = node.outputs
+        if transfer is None or not outputs:
             return
-        held = self.site.held
+        demand = self._demand_of(node)
         if demand is None:
-            if not self._decides(node):
+            if transfer in _PASSING or not self._decides(node):
                 return
-            demand = Demand(math.inf, math.inf)
-        xs = [held[value] if value is not None else _ABSENT for value in node.inputs]
-        y = held[node.outputs[0]] if node.outputs[0] is not None else _ABSENT
+            demand = _NOTHING
+        held = self.site.held
+        xs: list[Moments] = []
+        for value in node.inputs:
+            xs.append(_ABSENT if value is None else held[value])
+        y = held[outputs[0]] if outputs[0] is not None else _ABSENT
         if y.flags & LOST:
             return
         try:
             asked = self.laws[transfer].backward(self.site, node, xs, y, demand)
         except (OverflowError, ZeroDivisionError, ValueError, IndexError):
             return
-        for operand, (value, wish) in enumerate(zip(node.inputs, asked, strict=False)):
-            if value is not None and wish is not None:
-                self._ask(value, node, operand, wish)
+        self._ask(node, asked)
 
     def _decides(self, node: Node) -> bool:
         """Whether what a node makes of floats are no floats: thresholds and indices ask on their own account."""
         values = self.site.graph.values
         return any(v is not None and values[v].dtype is not HIGH for v in node.outputs)
 
-    def _ask(self, value: int, node: Node, operand: int, wish: Demand) -> None:
-        """Note what a reader asks of a value, and whether the low format gives it."""
-        x = self.site.held[value]
-        absolute, relative = wish
-        if x.flags & LOST or absolute != absolute:
+    def _ask(self, node: Node, wishes: Sequence[Demand | None]) -> None:
+        """Note what a reader asks of its operands, and whether the low format gives it."""
+        asked, finest, worst = self.asked, self.sizes.finest, self.sizes.worst
+        inputs = node.inputs
+        for operand, wish in enumerate(wishes):
+            if wish is None:
+                continue
+            value = inputs[operand]
+            if value is None:
+                continue
+            absolute, relative = wish.absolute, wish.relative
+            if not (finest[value] <= absolute < _ANY and relative >= FINEST):
+                bounded = self._bounded(value, absolute, relative)
+                if bounded is None:
+                    continue
+                wish, absolute = bounded, bounded.absolute
+            known = asked[value]
+            asked[value] = wish if known is None else _stricter(known, wish)
+            if worst[value] > absolute:
+                self._judge(value, node, operand, wish)
+
+    def _bounded(self, value: int, absolute: float, relative: float) -> Demand | None:
+        """A demand for no more than FP32 keeps; None where nothing is asked, or nothing is known of the value."""
+        finest = self.sizes.finest[value]
+        if finest != finest or absolute != absolute:
+            return None
+        absolute = max(absolute, finest)
+        return None if absolute == math.inf else Demand(absolute, max(FINEST, relative))
+
+    def _judge(self, value: int, node: Node, operand: int, wish: Demand) -> None:
+        """Note a value that rounding puts off by more than a reader tolerates."""
+        if node.signature.inputs[operand] is Role.FIXED:
             return
-        size = math.sqrt(x.mean * x.mean + x.std * x.std)
-        if absolute < FINEST * size:
-            absolute = FINEST * size
-        if relative < FINEST:
-            relative = FINEST
-        if absolute < self.absolute[value]:
-            self.absolute[value] = absolute
-        if relative < self.relative[value]:
-            self.relative[value] = relative
-        most = x.high if x.high > -x.low else -x.low
-        if self._half_eps * most + self._vanishing <= absolute and value not in self._faint:
-            return  # whatever the value is: no number of it is off by more
-        if self.site.graph.values[value].dtype is not HIGH or node.signature.inputs[operand] is Role.FIXED:
-            return
-        error = self._error(value, x, size, absolute, relative)
+        error = self._error(value, self.site.held[value], self.sizes.size[value], wish.absolute, wish.relative)
         if error is not None:
-            self.coarse.append(Coarse(value, node.id, size, error, absolute))
+            self.coarse.append(Coarse(value, node.id, self.sizes.size[value], error, wish.absolute))
 
     def _error(self, value: int, x: Moments, size: float, absolute: float, relative: float) -> float | None:
         """What rounding does to a value, if that is more than is tolerated."""
         low = self.low
-        if value in self._faint:
-            return self._vanishing
+        if value in self.sizes.faint:
+            return self.sizes.vanishing
         facts = self.site.constant(value)
         if facts is not None and facts.values is not None:
             return _constant_error(facts.values, low, absolute, relative)
@@ -229,7 +239,7 @@ class Backward:
         if x.flags & INTEGER and largest(x) <= low.largest_exact_integer:
             return None
         rounding = _ROUNDING * low.eps * size
-        vanishing = min(self._vanishing, size)
+        vanishing = min(self.sizes.vanishing, size)
         if rounding + vanishing <= absolute:
             return None
         if _ROUNDING * low.eps <= relative:
@@ -242,6 +252,23 @@ class Backward:
 
 
 _ABSENT = Moments(0.0, 0.0, 0.0, 0.0, LOST)
+# Laws that ask of operands what is asked of the result, or nothing: where nothing is, they need not be put to work.
+_PASSING = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.SHAPE})
+_ANY = math.inf
+_NOTHING = Demand(_ANY, _ANY)
+
+
+def _stricter(one: Demand, other: Demand) -> Demand:
+    """What satisfies both demands."""
+    if one.absolute <= other.absolute and one.relative <= other.relative:
+        return one
+    return Demand(min(one.absolute, other.absolute), min(one.relative, other.relative))
+
+
+def _strictest(demands: Sequence[Demand | None]) -> Demand | None:
+    """What satisfies all demands; None where there is none."""
+    present = [demand for demand in demands if demand is not None]
+    return reduce(_stricter, present) if present else None
 
 
 def _constant_error(values: Sequence[float], low: Format, absolute: float, relative: float) -> float | None:

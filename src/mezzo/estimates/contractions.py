@@ -25,9 +25,10 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
     """The sum of so many products of numbers of a and b."""
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
-    mean = terms * a.mean * b.mean
-    square_a, square_b = a.mean * a.mean + a.std * a.std, b.mean * b.mean + b.std * b.std
-    std = math.sqrt(max(terms * (square_a * square_b - a.mean * a.mean * b.mean * b.mean), 0.0))
+    mean_a, mean_b, std_a, std_b = a.mean, b.mean, a.std, b.std
+    mean = terms * mean_a * mean_b
+    square_a, square_b = mean_a * mean_a + std_a * std_a, mean_b * mean_b + std_b * std_b
+    std = math.sqrt(max(terms * (square_a * square_b - mean_a * mean_a * mean_b * mean_b), 0.0))
     low, high = mean - SIGMA * std, mean + SIGMA * std
     flags = 0
     if a.flags & b.flags & POSITIVE or (a.flags & POSITIVE and b.low >= 0.0) or (b.flags & POSITIVE and a.low >= 0.0):
@@ -73,18 +74,17 @@ def tolerated_bias(xs: Sequence[Moments], error: float) -> Demand | None:
 def _factor_demands(
     xs: Sequence[Moments], y: Moments, demand: Demand, error: float, terms: float
 ) -> tuple[Demand, Demand]:
-    a, b = xs[0], xs[1]
-    root = math.sqrt(terms)
-    demands = []
-    for x, other in ((a, b), (b, a)):
-        weight = rms(other) * root
-        own = error / weight if weight else math.inf
-        if own is math.inf:
-            demands.append(Demand(math.inf, math.inf))
-            continue
-        relative = max(demand.relative, own / (rms(x) or 1.0)) if y.flags & POSITIVE else own / (rms(x) or 1.0)
-        demands.append(Demand(own, relative))
-    return demands[0], demands[1]
+    size_a, size_b, root = rms(xs[0]), rms(xs[1]), math.sqrt(terms)
+    least = demand.relative if y.flags & POSITIVE else 0.0
+    return _factor_demand(error, size_b * root, size_a, least), _factor_demand(error, size_a * root, size_b, least)
+
+
+def _factor_demand(error: float, weight: float, size: float, least: float) -> Demand:
+    if not weight:
+        return Demand(math.inf, math.inf)
+    own = error / weight
+    relative = own / (size or 1.0)
+    return Demand(own, relative if relative > least else least)
 
 
 def einsum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -135,7 +135,10 @@ def _einsum_demands(
     if len(xs) == 1:
         return (tolerated(xs[0], error / math.sqrt(terms)),)
     if len(xs) == 2:
-        return _factor_demands(xs, y, demand, error, terms)
+        asked = _factor_demands(xs, y, demand, error, terms)
+        if site.is_same(node):  # both are off at once
+            return tuple(Demand(wish.absolute / 2.0, wish.relative / 2.0) for wish in asked)
+        return asked
     sizes = [rms(x) for x in xs]
     whole = math.prod(sizes) * math.sqrt(terms)
     return tuple(tolerated(x, error * size / whole if whole else math.inf) for x, size in zip(xs, sizes, strict=True))

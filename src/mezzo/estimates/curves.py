@@ -1,7 +1,7 @@
 """Laws of activation functions, bounds and steps."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node
@@ -88,6 +88,29 @@ def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return x
     touching = TOUCHING if x.low < 0.0 else 0
     return sampled(_relu, x, POSITIVE | touching | x.flags & (INTEGER | UNIT))
+
+
+def bent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    """Numbers above zero stay, those below are made smaller, their sign stays."""
+    x = xs[0]
+    if x.flags & (LOST | POSITIVE):
+        return x
+    stated = node.attributes.get("alpha") if node.attributes else None
+    alpha = stated if isinstance(stated, float) else _LEAK if node.op == "LeakyRelu" else 1.0
+    if node.op in ("Elu", "Celu", "Selu"):
+        return sampled(lambda t: t if t > 0.0 else alpha * math.expm1(t), x)
+    if node.op == "PRelu":
+        alpha = xs[1].mean
+    return sampled(lambda t: t if t > 0.0 else alpha * t, x)
+
+
+_LEAK = 0.01
+
+
+def sign(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if xs[0].flags & POSITIVE:
+        return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)
+    return Moments(0.0, 1.0, -1.0, 1.0, INTEGER | HARD)
 
 
 def _periodic(f: Curve) -> Law:
@@ -195,8 +218,16 @@ def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
         return x
-    off = 0.0 if x.flags & INTEGER else _STEP_SPREAD  # what is cut off is anything between 0 and 1
-    return moments(x.mean, math.hypot(x.std, off), x.low, x.high, INTEGER | x.flags & POSITIVE)
+    if x.flags & INTEGER:
+        return x
+    # What is cut off is anything between 0 and 1.
+    cut, drift = _STEPS.get(node.op, (round, 0.0))
+    low, high = float(cut(x.low)), float(cut(x.high))
+    return moments(x.mean + drift, math.hypot(x.std, _STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
+
+
+# How a step cuts numbers off, and by how much it moves them on the whole.
+_STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {"Ceil": (math.ceil, 0.5), "Floor": (math.floor, -0.5)}
 
 
 def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -235,6 +266,7 @@ def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dem
 
 LAWS: Laws = {
     Transfer.RELU: Law(relu, passed),
+    Transfer.BENT: Law(bent, passed),
     Transfer.GELU: _curve(_gelu),
     Transfer.SILU: _curve(_silu),
     Transfer.SIGMOID: _curve(_sigmoid, POSITIVE | UNIT | HARD),
@@ -247,6 +279,7 @@ LAWS: Laws = {
     Transfer.CLIP: Law(clip, passed),
     Transfer.MAXIMUM: Law(maximum, passed),
     Transfer.MINIMUM: Law(minimum, passed),
+    Transfer.SIGN: Law(sign, threshold_demands),
     Transfer.STEP: Law(step, _step_demands),
     Transfer.ABOVE: Law(truth, threshold_demands),
     Transfer.BELOW: Law(truth, threshold_demands),

@@ -20,6 +20,7 @@ from mezzo.estimates.moments import (
     POSITIVE,
     UNKNOWN,
     Moments,
+    flagged,
     hull,
     largest,
     moments,
@@ -29,8 +30,12 @@ from mezzo.estimates.site import Site
 
 # Reductions whose results others are recognised by.
 _REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
+# What may be another in each sweep; of sources, casts of integers.
+_REPEATED = frozenset({Kind.OP, Kind.TIE, Kind.CAST, Kind.SOURCE})
 # Sizes below this fit in every format.
 _PEAK = 1e4
+_MOVING = frozenset({Transfer.MOVE, Transfer.KEEP})
+_TRACED = _REMEMBERED | _MOVING
 
 
 @dataclass
@@ -47,6 +52,7 @@ class Forward:
     blown: dict[int, float] = field(default_factory=dict)
     peaks: dict[int, float] = field(default_factory=dict)
     entering: dict[int, list[int]] = field(default_factory=dict)  # by call: values that enter it without a tie
+    counting: dict[int, int] = field(default_factory=dict)  # by loop: what its body takes as the number of the trip
     known: dict[tuple[object, ...], int] = field(default_factory=dict)  # by operator and operands: a result
     strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
 
@@ -55,78 +61,81 @@ class Forward:
         nodes = self.site.graph.nodes
         for value in self.site.graph.entered:
             self.entering.setdefault(self.site.graph.values[value].producer, []).append(value)
-        for node in nodes:
-            self._visit(node)
+        self.counting = self.loops.counters(self.site)
+        self._visit(nodes)
         for _ in range(self.loops.sweeps):
             self._note_peaks()
             self.loops.advance(self.site)
             self.blown.clear()
             self.known.clear()
-            self.site.tangents.clear()
-            for node in nodes:
-                if node.kind is Kind.OP or node.kind is Kind.TIE or node.kind is Kind.CAST:
-                    self._visit(node)
+            self.site.begin_sweep()
+            self._visit([node for node in nodes if node.kind in _REPEATED and (node.inputs or node.kind is Kind.OP)])
 
-    def _visit(self, node: Node) -> None:
-        held = self.site.held
-        kind = node.kind
-        if kind is Kind.OP:
-            self._operator(node)
-        elif kind is Kind.SOURCE:
-            value = node.outputs[0]
-            if value is not None:
-                held[value] = x = self._source(node, value)
-                if x.low == x.high and not x.flags & LOST:  # one number is one number, wherever it is stored
-                    self.site.kept[value] = self.known.setdefault((x.low,), value)
-        elif kind is Kind.TIE:
-            self._tie(node)
-        elif kind is Kind.INPUT:
-            value = node.outputs[0]
-            if value is not None:
-                found = self.assumptions[value] = assume(self.site, node, self.given)
-                held[value] = found.held
-        elif kind is Kind.CAST:
-            held[node.outputs[0]] = held[node.inputs[0]]  # type: ignore[index]  # a Cast has both
-            self.site.origin[node.outputs[0]] = self.site.origin[node.inputs[0]]  # type: ignore[index]
-            self.site.kept[node.outputs[0]] = self.site.kept[node.inputs[0]]  # type: ignore[index]
+    def _visit(self, nodes: Sequence[Node]) -> None:
+        visits = {
+            Kind.OP: self._operator,
+            Kind.SOURCE: self._source,
+            Kind.TIE: self._tie,
+            Kind.INPUT: self._input,
+            Kind.CAST: self._cast,
+        }
+        for node in nodes:
+            visit = visits.get(node.kind)
+            if visit is not None:
+                visit(node)
+
+    def _input(self, node: Node) -> None:
+        value = node.outputs[0]
+        if value is not None:
+            found = self.assumptions[value] = assume(self.site, node, self.given)
+            self.site.held[value] = found.held
+
+    def _cast(self, node: Node) -> None:
+        site, source, result = self.site, node.inputs[0], node.outputs[0]
+        assert source is not None and result is not None, "a Cast has both"
+        site.held[result], site.origin[result], site.kept[result] = (
+            site.held[source],
+            site.origin[source],
+            site.kept[source],
+        )
 
     def _operator(self, node: Node) -> None:
         site, held = self.site, self.site.held
-        row = site.rows[node.id]
-        transfer = None if row is None else row.transfer
+        transfer = site.transfers[node.id]
         if transfer is None:
             self._stranger(node)
             return
-        xs = [UNKNOWN if value is None else held[value] for value in node.inputs]
+        kept, inputs, outputs = site.kept, node.inputs, node.outputs
+        xs: list[Moments] = []
+        same: list[object] = [node.signature.op]  # what makes the same numbers: the operator, and its operands
+        for value in inputs:  # two comprehensions would take a quarter of the walk
+            xs.append(UNKNOWN if value is None else held[value])
+            same.append(None if value is None else kept[value])
         try:
             y = self.laws[transfer].forward(site, node, xs) if xs or transfer is Transfer.RANDOM else UNKNOWN
         except (OverflowError, ZeroDivisionError, ValueError, IndexError):
             y = UNKNOWN  # hostile numbers and shapes: the estimate gives up, the model is converted all the same
-        result = node.outputs[0] if node.outputs else None
+        result = outputs[0] if outputs else None
         if result is None:
             return
         if not -BELIEVABLE < y.low <= y.high < BELIEVABLE:
             y = self._past_belief(result, xs, y)
         held[result] = y
-        for other in node.outputs[1:]:
-            if other is not None:
-                held[other] = _other_result(transfer, y)
+        if len(outputs) > 1:
+            other = y if transfer in _MOVING else UNKNOWN  # parts of a Split are alike; statistics are not followed
+            for value in outputs[1:]:
+                if value is not None:
+                    held[value] = other
         if not node.attributes:  # worked out before: the same numbers again
-            kept = site.kept
-            key = (node.op, *[None if value is None else kept[value] for value in node.inputs])
-            kept[result] = self.known.setdefault(key, result)
-        if not node.inputs:
+            kept[result] = self.known.setdefault(tuple(same), result)
+        if transfer in _TRACED and inputs and inputs[0] is not None:
+            self._trace(transfer, inputs[0], result)
+        if not inputs:
             return
-        if transfer in (Transfer.MOVE, Transfer.KEEP) and node.inputs[0] is not None:
-            site.origin[result] = site.origin[node.inputs[0]]
-            if transfer is Transfer.KEEP:
-                site.kept[result] = site.kept[node.inputs[0]]
-            by = site.reduced.get(node.inputs[0])
-            if by is not None:
-                site.reduced[result] = by
-        elif transfer in _REMEMBERED and node.inputs[0] is not None:
-            site.reduced[result] = (transfer, site.origin[node.inputs[0]])
-        derive_shape(site, node)
+        derived, counts = site.derived.keys(), site.counts.keys()
+        # The front end tells most shapes; what was worked out here adds to that only where it is among the operands.
+        if result in site.shapeless or not (derived.isdisjoint(inputs) and counts.isdisjoint(inputs)):
+            derive_shape(site, node)
         if site.graph.values[result].dtype in COUNTING:
             note_entries(site, node)
 
@@ -149,6 +158,19 @@ class Forward:
             if size > _PEAK and not x.flags & LOST and number not in self.site.graph.constants:
                 self.peaks[number] = max(size, self.peaks.get(number, 0.0))
 
+    def _trace(self, transfer: Transfer, source: int, result: int) -> None:
+        """Note of which value a result is a part, or the same numbers, or which one it reduces."""
+        site = self.site
+        if transfer in _REMEMBERED:
+            site.reduced[result] = (transfer, site.origin[source])
+            return
+        site.origin[result] = site.origin[source]
+        if transfer is Transfer.KEEP:
+            site.kept[result] = site.kept[source]
+        by = site.reduced.get(source)
+        if by is not None:
+            site.reduced[result] = by
+
     def _stranger(self, node: Node) -> None:
         if node.signature.dtype is not None:
             self.strangers[node.op] = self.strangers.get(node.op, 0) + 1
@@ -156,7 +178,9 @@ class Forward:
             note_trips(self.site, node)
         for value in node.outputs:
             if value is not None:
-                self.site.held[value] = self.loops.counter(self.site, node, value)
+                self.site.held[value] = UNKNOWN
+        if node.id in self.counting:
+            self.site.held[self.counting[node.id]] = self.loops.counted(self.site, node)
         for value in self.entering.get(node.id, ()):
             self._enter(value)
 
@@ -192,7 +216,14 @@ class Forward:
             note_trips(site, node)
             derive_shape(site, node)
 
-    def _source(self, node: Node, value: int) -> Moments:
+    def _source(self, node: Node) -> None:
+        value = node.outputs[0]
+        if value is not None:
+            self.site.held[value] = x = self._stored(node, value)
+            if x.low == x.high and not x.flags & LOST:  # one number is one number, wherever it is stored
+                self.site.kept[value] = self.known.setdefault((x.low,), value)
+
+    def _stored(self, node: Node, value: int) -> Moments:
         site = self.site
         if node.inputs and node.inputs[0] is not None:  # a Cast from an integer or another float
             x = site.held[node.inputs[0]]
@@ -200,7 +231,7 @@ class Forward:
             site.kept[value] = site.kept[node.inputs[0]]
             dtype = site.graph.values[node.inputs[0]].dtype
             if dtype is not None and integer_span(dtype) is not None and not x.flags & LOST:
-                return x._replace(flags=x.flags | INTEGER)
+                return flagged(x, x.flags | INTEGER)
             return x
         facts = site.constant(value)
         if facts is not None:
@@ -209,11 +240,6 @@ class Forward:
         if numbers:
             return of_integers(numbers)
         return UNKNOWN
-
-
-def _other_result(transfer: Transfer, y: Moments) -> Moments:
-    """Second and later results: parts of a Split are alike; statistics and indices are not followed."""
-    return y if transfer in (Transfer.MOVE, Transfer.KEEP) else UNKNOWN
 
 
 def of_constant(facts: ConstantFacts) -> Moments:
@@ -231,4 +257,6 @@ def of_constant(facts: ConstantFacts) -> Moments:
     std = math.sqrt(max(facts.rms**2 - facts.mean**2, 0.0))
     if facts.minimum == facts.maximum:
         std = 0.0
+        if abs(facts.minimum) < 1e15 and facts.minimum.is_integer():
+            flags |= INTEGER
     return Moments(facts.mean, std, facts.minimum, facts.maximum, flags)

@@ -225,14 +225,19 @@ def _is_probability(site: Site, value: int) -> bool:
         if transfer is Transfer.SUBTRACT and operand == 1 and _constant_beside(site, node, 1) == 1.0:
             return True
         if transfer is Transfer.CLIP:
-            high = site.number(site.operand(node, 2))
-            stated = node.attributes.get("max") if node.attributes else None
-            high = stated if high is None and isinstance(stated, float) else high
-            if high is not None and 0.5 < high <= 1.0:
+            least, most = _bound(site, node, 1, "min"), _bound(site, node, 2, "max")
+            if most is not None and 0.5 < most <= 1.0 and (least is None or least >= 0.0):
                 return True
         if _is_log_of_log(site, node):
             return True
     return False
+
+
+def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None:
+    value = site.operand(node, operand)
+    stated = node.attributes.get(attribute) if node.attributes else None
+    folded = None if value is None else _folded(site, value, _DEEPEST_FOLD)
+    return stated if folded is None and isinstance(stated, float) else folded
 
 
 def _is_log_of_log(site: Site, node: Node) -> bool:

@@ -8,7 +8,19 @@ from mezzo.core.graph import Node
 from mezzo.dtypes import integer_span
 from mezzo.estimates.curves import threshold_demands
 from mezzo.estimates.laws import Demand, Law, Laws, nothing, tolerated
-from mezzo.estimates.moments import INTEGER, LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, moments, rms, scaled
+from mezzo.estimates.moments import (
+    INTEGER,
+    LOST,
+    POSITIVE,
+    SIGMA,
+    UNIT,
+    UNKNOWN,
+    Moments,
+    flagged,
+    moments,
+    rms,
+    scaled,
+)
 from mezzo.estimates.site import Site
 
 # Eight-bit integers that hold data: half of their range is the size of most.
@@ -27,7 +39,7 @@ def cast(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return x
     flags = x.flags | INTEGER
     if x.low >= span[0] and x.high <= span[1]:
-        return x._replace(flags=flags)
+        return flagged(x, flags)
     low, high = (float(min(max(end, span[0]), span[1])) for end in (x.low, x.high))
     return moments(x.mean, x.std, low, high, flags)
 
@@ -58,7 +70,7 @@ def dequantized(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if scale.flags & LOST or not rms(scale):
         return UNKNOWN
     y = scaled(_QUANTIZED, rms(scale))
-    return y._replace(flags=0)
+    return flagged(y, 0)
 
 
 LAWS: Laws = {

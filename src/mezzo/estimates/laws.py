@@ -1,8 +1,8 @@
 """What a law is: forward, an estimate of the result; backward, what the operands may be off by."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node
@@ -13,9 +13,11 @@ from mezzo.estimates.site import Site
 FINEST = 3e-8
 
 
-class Demand(NamedTuple):
+# Not frozen, which the style asks for: one is made for nearly every operand, and freezing takes three times as long.
+@dataclass(slots=True)
+class Demand:
     """What readers of a value tolerate: a root mean square error, the same for all its numbers, or else a share of
-    each number. Either is enough.
+    each number. Either is enough. Never changed: readers share it.
     """
 
     absolute: float
@@ -40,7 +42,8 @@ Laws = Mapping[Transfer, Law]
 
 def tolerated(x: Moments, absolute: float) -> Demand:
     """A demand that says nothing of each number's own size."""
-    size = rms(x)
+    mean, std = x.mean, x.std
+    size = math.sqrt(mean * mean + std * std)
     return Demand(absolute, absolute / size if size else 0.0)
 
 
@@ -51,7 +54,13 @@ def share(x: Moments, part: float) -> Demand:
 
 def absolute_of(demand: Demand, y: Moments) -> float:
     """The error, the same everywhere, that a demand allows: a share of each number allows that of the small ones."""
-    typical = max(y.low, -y.high, abs(y.mean) - 4.0 * y.std, 0.0)
+    typical, low, high = abs(y.mean) - 4.0 * y.std, y.low, -y.high
+    if low > typical:
+        typical = low
+    if high > typical:
+        typical = high
+    if not typical > 0.0:
+        return demand.absolute
     return max(demand.absolute, demand.relative * typical)
 
 

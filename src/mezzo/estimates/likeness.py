@@ -101,7 +101,7 @@ _KEEPING = frozenset(
 _SMOOTH = _KEEPING | frozenset(
     {Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.RECIPROCAL, Transfer.SQUARE_ROOT, Transfer.POWER,
      Transfer.EXPONENTIAL, Transfer.LOGARITHM, Transfer.ABSOLUTE, Transfer.SUM, Transfer.MEAN, Transfer.POOL,
-     Transfer.CONTRACT, Transfer.EINSUM, Transfer.SOFTMAX, Transfer.RELU, Transfer.GELU, Transfer.SILU,
+     Transfer.CONTRACT, Transfer.EINSUM, Transfer.SOFTMAX, Transfer.RELU, Transfer.BENT, Transfer.GELU, Transfer.SILU,
      Transfer.SIGMOID, Transfer.HARD_SIGMOID, Transfer.SOFTPLUS, Transfer.ERROR_FUNCTION, Transfer.TANH, Transfer.SINE,
      Transfer.COSINE, Transfer.CLIP, Transfer.MAXIMUM, Transfer.MINIMUM, Transfer.STANDARDIZE, Transfer.NORMALIZE_SIZE,
      Transfer.GIVEN_STATISTICS}

@@ -3,9 +3,11 @@
 import math
 from dataclasses import dataclass, field
 
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.dtypes import FLOATING, DType
 from mezzo.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Axis, Site
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Graph, Kind, Node
 
 # A trip count that is data.
 OPEN_TRIPS = 10_000
@@ -52,13 +54,21 @@ class Loops:
         owner = _owner(site.graph, tie)
         return OPEN_TRIPS if owner is None else site.trips.get(owner, OPEN_TRIPS)
 
-    def counter(self, site: Site, node: Node, value: int) -> Moments:
-        """What a control node makes itself: a Loop's iteration number, else nothing known."""
-        is_first = (node.outputs and value == node.outputs[0]) or site.graph.values[value].scope != node.scope
-        if node.op == "Loop" and is_first and str(site.graph.values[value].dtype) == "i64":
-            trips = float(max(site.trips.get(node.id, OPEN_TRIPS), 1))
-            return moments(trips / 2, trips / 3, 0.0, trips, INTEGER | POSITIVE)
-        return UNKNOWN
+    def counters(self, site: Site) -> dict[int, int]:
+        """What the body of each Loop takes as the number of the trip: the first value that the Loop itself makes."""
+        found: dict[int, int] = {}
+        if len(site.graph.scopes) > 1:
+            for number, value in enumerate(site.graph.values):
+                maker = site.graph.nodes[value.producer]
+                if value.scope != maker.scope and maker.op == "Loop" and value.dtype is DType.INT64:
+                    found.setdefault(maker.id, number)
+        return found
+
+    def counted(self, site: Site, loop: Node) -> Moments:
+        """The number of the trip."""
+        trips = site.trips.get(loop.id, OPEN_TRIPS)
+        last = float(max((trips if trips < _MOST_TRIPS else OPEN_TRIPS) - 1, 0))
+        return moments(last / 2, last / math.sqrt(12.0), 0.0, last, INTEGER | POSITIVE)
 
 
 def note_trips(site: Site, node: Node) -> None:
@@ -67,11 +77,24 @@ def note_trips(site: Site, node: Node) -> None:
     """
     axis = site.scanned.get(node.id)
     if node.op == "Loop":
-        numbers = site.integers(site.operand(node, 0))
+        count = site.operand(node, 0)
+        numbers = site.integers(count)
         if numbers:
             _limit(site, node.id, min(max(numbers[0], 0), _MOST_TRIPS))
+        elif count is not None:
+            _limit(site, node.id, _trips_of_data(site, count))
     elif axis is not None:
         _limit(site, axis.loop, site.length(node.outputs[0] if axis.leaves else node.inputs[0], axis.place))
+
+
+def _trips_of_data(site: Site, count: int) -> int | None:
+    """How many trips a count that was worked out of floats plausibly is."""
+    maker, x = site.producer(count), site.held[count]
+    source = site.operand(maker, 0)
+    if site.transfer(maker) is not Transfer.CAST or source is None or x.flags & LOST:
+        return None
+    is_of_floats = site.graph.values[source].dtype in FLOATING
+    return math.ceil(max(min(x.mean + SIGMA * x.std, x.high), 0.0)) if is_of_floats else None
 
 
 def _limit(site: Site, loop: int, trips: int | None) -> None:

@@ -21,6 +21,7 @@ TOUCHING = 128  # many of its numbers are zero
 HARD = 512  # its ends are bounds, by its mathematics
 RARE = 256  # comes as near to zero as its low end says only where a guard against zero is met
 
+# min and max take six times as long as a comparison, which counts below and in the laws that most operators have.
 # Sampled values are taken to stay within this many standard deviations when asked whether they overflow.
 SIGMA = 4.0
 # The same when asked how near to zero they come.
@@ -53,7 +54,8 @@ def moments(mean: float, std: float, low: float, high: float, flags: int = 0) ->
         return UNKNOWN
     if not low <= mean <= high:
         mean = min(max(mean, low), high) if mean == mean else (low + high) / 2
-    reach = max(high - mean, mean - low)
+    above, below = high - mean, mean - low
+    reach = below if below > above else above
     if not std <= reach:
         std = reach
     return _new((mean, std, low, high, flags))
@@ -63,14 +65,21 @@ def exactly(number: float, flags: int = 0) -> Moments:
     return _new((number, 0.0, number, number, flags))
 
 
+def flagged(x: Moments, flags: int) -> Moments:
+    """The same numbers of another kind."""
+    return _new((x.mean, x.std, x.low, x.high, flags))
+
+
 def rms(x: Moments) -> float:
     """Root of the mean square."""
-    return math.sqrt(x.mean * x.mean + x.std * x.std)
+    mean, std = x.mean, x.std
+    return math.sqrt(mean * mean + std * std)
 
 
 def largest(x: Moments) -> float:
     """Largest plausible magnitude."""
-    return max(x.high, -x.low)
+    above, below = x.high, -x.low
+    return below if below > above else above
 
 
 def nearest_zero(x: Moments) -> float:
@@ -107,15 +116,16 @@ def low_of_sum(mean: float, std: float, terms: float, least: float) -> float:
 
 def scaled(x: Moments, factor: float) -> Moments:
     """x times a number."""
-    ends = x.low * factor, x.high * factor
+    one, other = x.low * factor, x.high * factor
+    low, high = other if other < one else one, other if other > one else one
     flags = x.flags & (MASKED | LOST | HARD)
     if factor >= 0.0:
         flags |= x.flags & (POSITIVE | TOUCHING)
-    elif x.flags & HARD and min(ends) >= 0.0:
-        flags |= POSITIVE | (UNIT if max(ends) <= 1.0 + _ROUNDED else 0) | (TOUCHING if min(ends) <= _NEAR_BOUND else 0)
+    elif x.flags & HARD and low >= 0.0:
+        flags |= POSITIVE | (UNIT if high <= 1.0 + _ROUNDED else 0) | (TOUCHING if low <= _NEAR_BOUND else 0)
     if abs(factor) < BELIEVABLE and factor == int(factor):
         flags |= x.flags & INTEGER
-    return _new((x.mean * factor, x.std * abs(factor), min(ends), max(ends), flags))
+    return _new((x.mean * factor, x.std * abs(factor), low, high, flags))
 
 
 def shifted(x: Moments, offset: float) -> Moments:
@@ -124,16 +134,23 @@ def shifted(x: Moments, offset: float) -> Moments:
     flags = x.flags & (MASKED | LOST | HARD)
     if offset == int(offset):
         flags |= x.flags & INTEGER
-    if x.flags & HARD and low >= -_ROUNDED:
+    if x.flags & HARD and (abs(low) <= _ROUNDED or (low > 0.0 and offset >= _bound_below(x))):
         flags |= POSITIVE
         low = max(low, 0.0)
-        if high <= 1.0 + _ROUNDED:
+        if high <= 1.0 + _ROUNDED and (offset <= 0.0 or high >= 1.0 - _ROUNDED or not x.flags & UNIT):
             flags |= UNIT
         if low <= _NEAR_BOUND:
             flags |= TOUCHING
     elif x.flags & POSITIVE and offset >= 0.0:
         flags |= POSITIVE
     return moments(x.mean + offset, x.std, low, max(high, low), flags)
+
+
+def _bound_below(x: Moments) -> float:
+    """What makes numbers within bounds positive, if added: plausible ends stay short of bounds like 1 and 1/2."""
+    if x.low >= 0.0 or x.flags & (UNIT | POSITIVE):
+        return 0.0
+    return float(2.0 ** math.ceil(math.log2(-x.low)))
 
 
 # What FP32 makes of a bound, and how near to one a number counts as at it.
@@ -147,14 +164,17 @@ def hull(parts: "list[Moments]") -> Moments:
     believed = [x for x in parts if not x.flags & LOST]
     if not believed:
         return UNKNOWN
-    mean = sum(x.mean for x in believed) / len(believed)
-    square = sum(x.mean * x.mean + x.std * x.std for x in believed) / len(believed)
-    flags = INTEGER | POSITIVE | UNIT
+    mean = square = 0.0
+    _, _, low, high, _ = believed[0]
+    every, some = INTEGER | POSITIVE | UNIT, 0
     for x in believed:
-        flags &= x.flags
-    flags |= MASKED if any(x.flags & MASKED for x in believed) else 0
-    flags |= LOST if len(believed) < len(parts) else 0
-    low, high = min(x.low for x in believed), max(x.high for x in believed)
+        mean += x.mean
+        square += x.mean * x.mean + x.std * x.std
+        low, high = min(low, x.low), max(high, x.high)
+        every &= x.flags
+        some |= x.flags
+    mean, square = mean / len(believed), square / len(believed)
+    flags = every | some & MASKED | (LOST if len(believed) < len(parts) else 0)
     return moments(mean, math.sqrt(max(square - mean * mean, 0.0)), low, high, flags)
 
 
@@ -167,24 +187,28 @@ _POINTS = (
 
 def sampled(f: Callable[[float], float], x: Moments, flags: int = 0) -> Moments:
     """f(x), by five points of a normal distribution and the two ends."""
+    middle, std, low, high, _ = x
     mean = square = 0.0
-    low, high = math.inf, -math.inf
+    least, most = math.inf, -math.inf
     for point, weight in _POINTS:
-        y = f(min(max(x.mean + point * x.std, x.low), x.high))
+        at = middle + point * std
+        y = f(low if at < low else high if at > high else at)
         mean += weight * y
         square += weight * y * y
-        low, high = min(low, y), max(high, y)
-    first, last = f(x.low), f(x.high)
-    low, high = min(low, first, last), max(high, first, last)
-    return moments(mean, math.sqrt(max(square - mean * mean, 0.0)), low, high, flags)
+        least, most = y if y < least else least, y if y > most else most
+    for y in (f(low), f(high)):
+        least, most = y if y < least else least, y if y > most else most
+    return moments(mean, math.sqrt(max(square - mean * mean, 0.0)), least, most, flags)
 
 
 def slope(f: Callable[[float], float], x: Moments) -> float:
     """Root mean square of the derivative of f over x. A steep place counts by how often it is met."""
-    step = 1e-3 * max(x.std, 1e-3 * abs(x.mean), 1e-12)
+    middle, std, low, high, _ = x
+    step = 1e-3 * max(std, 1e-3 * abs(middle), 1e-12)
     total = 0.0
     for point, weight in _POINTS:
-        at = min(max(x.mean + point * x.std, x.low), x.high)
-        rise = (f(min(at + step, x.high + step)) - f(max(at - step, x.low - step))) / (2 * step)
+        at = middle + point * std
+        at = low if at < low else high if at > high else at
+        rise = (f(at + step) - f(at - step)) / (2 * step)
         total += weight * rise * rise
     return math.sqrt(total)

@@ -15,6 +15,7 @@ from mezzo.estimates.moments import (
     UNKNOWN,
     Moments,
     exactly,
+    flagged,
     hull,
     moments,
 )
@@ -48,7 +49,7 @@ def is_mask(x: Moments) -> bool:
 
 
 def _with_mask(x: Moments) -> Moments:
-    return x._replace(flags=x.flags | MASKED)
+    return flagged(x, x.flags | MASKED)
 
 
 def selected(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -129,7 +130,8 @@ def filled(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     result = node.outputs[0]
     facts = None if result is None else site.graph.constants.get(result)
     if facts is not None and facts.values:
-        return exactly(facts.values[0], POSITIVE if facts.values[0] >= 0 else 0)
+        number = facts.values[0]
+        return exactly(number, (POSITIVE if number >= 0.0 else 0) | (INTEGER if number.is_integer() else 0))
     if result is not None and site.graph.values[result].dtype not in FLOATING:
         return Moments(1.0, 0.0, 1.0, 1.0, INTEGER | POSITIVE)  # whole numbers are filled in to be counted
     return Moments(0.0, 0.0, 0.0, 0.0, INTEGER | POSITIVE)
@@ -140,6 +142,11 @@ def one_hot(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def random(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    if "Uniform" in node.op:
+        stated = node.attributes or {}
+        ends = stated.get("low", 0.0), stated.get("high", 1.0)
+        low, high = (end if isinstance(end, float) else math.nan for end in ends)
+        return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, POSITIVE if low >= 0.0 else 0)
     scale = node.attributes.get("scale", 1.0) if node.attributes else 1.0
     middle = node.attributes.get("mean", 0.0) if node.attributes else 0.0
     if not isinstance(scale, float) or not isinstance(middle, float):

@@ -85,14 +85,26 @@ def _standard_demands(
 
 
 def _size_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    if node.op == "LpNormalization":
+        return (tolerated(xs[0], demand.absolute * rms(xs[0]) / _unit(site, node)),)
     return _norm_demands(xs, node, demand, rms(xs[0]))
 
 
 def unit_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if node.op == "LpNormalization":
-        count = _width(site, node)
-        return moments(0.0, 1.0 / math.sqrt(count), -1.0, 1.0)
+        return moments(0.0, _unit(site, node), -1.0, 1.0)
     return standardized(site, node, xs[:2])
+
+
+def _unit(site: Site, node: Node) -> float:
+    """Size of numbers of which so many make up one, by their squares or by their magnitudes."""
+    count = _width(site, node)
+    is_first = bool(node.attributes) and node.attributes.get("p") == 1
+    return min(_OF_MAGNITUDES / count, 1.0) if is_first else 1.0 / math.sqrt(count)
+
+
+# Size of normal numbers over their mean magnitude.
+_OF_MAGNITUDES = math.sqrt(0.5 * math.pi)
 
 
 def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

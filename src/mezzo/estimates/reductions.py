@@ -17,6 +17,7 @@ from mezzo.estimates.moments import (
     UNIT,
     UNKNOWN,
     Moments,
+    flagged,
     is_singular,
     largest,
     low_of_sum,
@@ -52,7 +53,7 @@ def total(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def mean(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.terms(node)
     y = scaled(summed(xs[0], terms), 1.0 / terms)
-    return y if y.flags & LOST else y._replace(flags=y.flags & ~INTEGER | xs[0].flags & UNIT)
+    return y if y.flags & LOST else flagged(y, y.flags & ~INTEGER | xs[0].flags & UNIT)
 
 
 def pool(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -60,7 +61,7 @@ def pool(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if x.flags & LOST or terms <= 1.0:
         return x
     y = scaled(summed(x, terms), 1.0 / terms)
-    return y._replace(flags=y.flags & ~INTEGER | x.flags & UNIT)
+    return flagged(y, y.flags & ~INTEGER | x.flags & UNIT)
 
 
 def _window(node: Node) -> float:
@@ -187,7 +188,13 @@ def log_sum_exp(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _logit_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    return (tolerated(xs[0], demand.absolute),)
+    """Each operand counts by its share of the sum of powers: all alike average out, one outdoes the others."""
+    share = math.sqrt(min(math.exp(min(xs[0].std ** 2, _BROADEST)) / max(site.terms(node), 1.0), 1.0))
+    return (tolerated(xs[0], demand.absolute / share),)
+
+
+# Logits spread so widely leave one that outdoes all others.
+_BROADEST = 50.0
 
 
 def running_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

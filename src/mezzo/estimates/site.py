@@ -1,8 +1,10 @@
 """What a law may ask of the graph: shapes, lengths, small constants, and which values are one value moved."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import zip_longest
 from typing import NamedTuple
 
 from mezzo.core.facts import OpFacts, Transfer
@@ -32,9 +34,10 @@ class Site:
     """A graph under estimation. `tolerance`: the share of its worth that an output may be off by. `held` are the
     estimates by value id; laws read it, the walk writes it.
 
+    `transfers` are the laws by node id, `made_by` those that make the values, by value id, None where there is none.
     `origin`: the value of which a value is the same numbers moved, itself elsewhere; `kept`: in their order, too.
     `reduced`: of a value that an axis was reduced to, the law that did it and the value reduced, each seen through
-    moves. `parts`: of a sum of two, each operand with what the other one holds.
+    moves. `sums`: sums of two that are not recognised as anything else.
     """
 
     graph: Graph
@@ -50,11 +53,22 @@ class Site:
     counts: dict[int, Entries] = field(default_factory=dict)  # see mezzo.estimates.counts
     trips: dict[int, int] = field(default_factory=dict)  # by loop: how often it runs, where that is known
     scanned: dict[int, Axis] = field(default_factory=dict)  # by tie that hands slices into a body or out of it
-    parts: dict[int, tuple[tuple[int, Moments], ...]] = field(default_factory=dict)
+    sums: set[int] = field(default_factory=set)
+    transfers: Sequence[Transfer | None] = field(init=False)
+    made_by: Sequence[Transfer | None] = field(init=False)
+    _terms: dict[int, float] = field(default_factory=dict)  # by node: how many numbers it sums up for one
+
+    def __post_init__(self) -> None:
+        self.transfers = transfers = [None if row is None else row.transfer for row in self.rows]
+        self.made_by = [transfers[node] for node in self.graph.columns.value_producer.tolist()]
 
     def transfer(self, node: Node) -> Transfer | None:
-        row = self.rows[node.id]
-        return None if row is None else row.transfer
+        return self.transfers[node.id]
+
+    @cached_property
+    def shapeless(self) -> Set[int]:
+        """Values of which the front end tells no shape."""
+        return frozenset(range(len(self.graph.values))).difference(self.graph.shapes)
 
     def shape(self, value: int | None) -> Shape | None:
         """Shape of a value as far as it is known: what the front end tells, else what the walk derived."""
@@ -103,25 +117,49 @@ class Site:
 
     def is_same(self, node: Node) -> bool:
         """Whether the first two operands are the same numbers in the same order."""
-        first, second = self.operand(node, 0), self.operand(node, 1)
-        return first is not None and second is not None and self.kept[first] == self.kept[second]
+        first, second = node.inputs[:2]
+        return first is not None and second is not None and self.are_same(first, second)
+
+    def are_same(self, first: int, second: int) -> bool:
+        """Whether two values are the same numbers in the same order, each beside itself."""
+        return self.kept[first] == self.kept[second] and self.pairs_up(first, second)
+
+    def pairs_up(self, first: int, second: int) -> bool:
+        """Whether an operator meets the numbers of two values one by one, rather than all of one with all of the other:
+        a column with a row.
+        """
+        if first == second:
+            return True
+        one, other = self.shape(first), self.shape(second)
+        if one is None or other is None or one == other:
+            return True
+        pairs = [*zip_longest(reversed(one), reversed(other), fillvalue=1)]
+        return not (any(a == 1 != b for a, b in pairs) and any(a != 1 == b for a, b in pairs))
+
+    def times(self, node: Node) -> Sequence[int] | None:
+        """How often the numbers of each operand are among the operands; None where each is there once."""
+        inputs = node.inputs
+        if len(inputs) == 2:
+            return (2, 2) if self.is_same(node) else None
+        kept = [None if value is None else self.kept[value] for value in inputs]
+        return None if len(set(kept)) == len(kept) else [kept.count(value) for value in kept]
 
     def is_moved(self, node: Node) -> bool:
         """Whether the first two operands are the same numbers, moved or not."""
-        first, second = self.operand(node, 0), self.operand(node, 1)
+        first, second = node.inputs[:2]
         return first is not None and second is not None and self.origin[first] == self.origin[second]
-
-    def note_parts(self, node: Node, xs: Sequence[Moments]) -> None:
-        """Remember what a sum of two is the sum of."""
-        first, second, result = node.inputs[0], node.inputs[1], node.outputs[0]
-        if first is not None and second is not None and result is not None and xs[0].std and xs[1].std:
-            self.parts[result] = (self.kept[first], xs[1]), (self.kept[second], xs[0])
 
     def without_part(self, total: int, part: int) -> Moments | None:
         """What is left of a sum once one of its parts is taken off again."""
-        for kept, rest in self.parts.get(self.kept[total], ()):
-            if kept == self.kept[part]:
-                return rest
+        total = self.kept[total]
+        if total not in self.sums:
+            return None
+        first, second = self.producer(total).inputs
+        if first is None or second is None or not self.held[first].std or not self.held[second].std:
+            return None
+        for kept, rest in ((first, second), (second, first)):
+            if self.kept[kept] == self.kept[part]:
+                return self.held[rest]
         return None
 
     def step_of_running_sum(self, first: int, second: int) -> Moments | None:
@@ -132,6 +170,11 @@ class Site:
         if self.transfer(maker) is not Transfer.RUNNING_SUM or maker.inputs[0] is None:
             return None
         return self.held[maker.inputs[0]]
+
+    def begin_sweep(self) -> None:
+        """Forget what follows from estimates and shapes: both may be others this time."""
+        self.tangents.clear()
+        self._terms.clear()
 
     def producer(self, value: int) -> Node:
         return self.graph.nodes[self.graph.values[value].producer]
@@ -149,22 +192,28 @@ class Site:
         """The axes that a reduction runs over; None for all of them."""
         axes = node.attributes.get("axes") if node.attributes else None
         if isinstance(axes, tuple):
-            return tuple(int(axis) for axis in axes)
+            return tuple(map(int, axes))
         if len(node.inputs) > 1 and node.inputs[1] is not None:
             return self.integers(node.inputs[1]) or (-1,)
         return None
 
     def terms(self, node: Node) -> float:
-        """How many numbers go into one of a reduction's result."""
+        """How many numbers go into one of a reduction's result; worked out once, for both ways."""
+        terms = self._terms.get(node.id)
+        if terms is None:
+            terms = self._terms[node.id] = self._count_reduced(node)
+        return terms
+
+    def _count_reduced(self, node: Node) -> float:
         value, result = node.inputs[0], node.outputs[0]
         shape = self.shape(value)
         if shape is None:
             return self._ratio(value, result)
-        axes = self.reduced_axes(node)
+        rank = len(shape)
+        axes: Sequence[int] | None = self.reduced_axes(node)
         if axes is None:
-            axes = tuple(range(2, len(shape))) if node.op.startswith("Global") else tuple(range(len(shape)))
-        sizes = [shape[axis] for axis in axes if -len(shape) <= axis < len(shape)]
-        return math.prod(OPEN_LENGTH if size is None else max(size, 1) for size in sizes)
+            axes = range(2, rank) if node.op.startswith("Global") else range(rank)
+        return math.prod([_counted(shape[axis]) for axis in axes if -rank <= axis < rank])
 
     def _ratio(self, value: int | None, result: int | None) -> float:
         if value is None or result is None:
@@ -174,7 +223,13 @@ class Site:
         return ratio if ratio > 1 else OPEN_LENGTH
 
     def contracted(self, node: Node) -> float:
-        """How many products a contraction sums up for one number of its result."""
+        """How many products a contraction sums up for one number of its result; worked out once, for both ways."""
+        terms = self._terms.get(node.id)
+        if terms is None:
+            terms = self._terms[node.id] = self._count_products(node)
+        return terms
+
+    def _count_products(self, node: Node) -> float:
         weight, data = self.shape(self.operand(node, 1)), self.shape(node.inputs[0])
         if "Conv" in node.op:
             if weight is None or len(weight) < 3:
@@ -194,3 +249,8 @@ class Site:
             if size is not None:
                 return max(size, 1)
         return OPEN_LENGTH
+
+
+def _counted(size: int | None) -> int:
+    """The length of an axis, where it is open what is taken for it."""
+    return OPEN_LENGTH if size is None else max(size, 1)

@@ -20,6 +20,7 @@ from mezzo.estimates.moments import (
     UNKNOWN,
     Moments,
     exactly,
+    flagged,
     hull,
     moments,
     rms,
@@ -34,23 +35,30 @@ _GUARD = 1e-3
 
 
 def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    if len(xs) == 2:
-        if site.is_same(node):
-            return scaled(xs[0], 2.0)
-        taken = _taken_off(site, node)
+    if len(xs) != 2:
+        total = xs[0]
+        for x in xs[1:]:
+            total = _sum(total, x)
+        return total
+    a, b = xs
+    first, second = node.inputs
+    if first is None or second is None:
+        return _sum(a, b)
+    one, other = site.kept[first], site.kept[second]
+    if one == other and site.pairs_up(first, second):
+        return scaled(a, 2.0)
+    if site.made_by[first] in _TURNING or site.made_by[second] in _TURNING:
+        taken = _taken_off(site, first, second)
         if taken is not None:
             return _less(site, *taken)
-        blended = _blend(site, *node.inputs)
-        if blended is not None:
-            return blended
-        site.note_parts(node, xs)
-    total = xs[0]
-    for x in xs[1:]:
-        total = _sum(total, x)
-    first, second = site.operand(node, 0), site.operand(node, 1)
-    if len(xs) == 2 and xs[0].std and xs[1].std and first is not None and second is not None:
-        return cancelled(site, first, second, 1.0, total) or total
-    return total
+    blended = _blend(site, one, other) if site.made_by[one] in _TURNING and site.made_by[other] in _TURNING else None
+    if blended is not None:
+        return blended
+    if node.outputs[0] is not None:
+        site.sums.add(node.outputs[0])
+    total = _sum(a, b)
+    left = cancelled(site, first, second, 1.0, total) if a.std and b.std else None
+    return total if left is None or not site.pairs_up(first, second) else left
 
 
 def _rest(site: Site, first: int, second: int) -> Moments | None:
@@ -62,21 +70,21 @@ def _rest(site: Site, first: int, second: int) -> Moments | None:
     return None if taken is None else scaled(taken, -1.0)
 
 
-def _taken_off(site: Site, node: Node) -> tuple[int, int] | None:
+def _taken_off(site: Site, first: int, second: int) -> tuple[int, int] | None:
     """The two values of a sum that is a difference: one operand is a negative."""
-    for first, second in ((0, 1), (1, 0)):
-        value, plain = node.inputs[second], node.inputs[first]
-        if value is None or plain is None:
-            continue
+    for plain, value in ((first, second), (second, first)):
         maker = site.producer(value)
-        if site.transfer(maker) is Transfer.NEGATE and maker.inputs[0] is not None:
+        if site.made_by[value] is Transfer.NEGATE and maker.inputs[0] is not None:
             return plain, maker.inputs[0]
-        if site.transfer(maker) is Transfer.MULTIPLY:
+        if site.made_by[value] is Transfer.MULTIPLY:
             for k in range(2):
                 other = site.operand(maker, k)
                 if site.number(site.operand(maker, 1 - k)) == -1.0 and other is not None:
                     return plain, other
     return None
+
+
+_TURNING = frozenset({Transfer.NEGATE, Transfer.MULTIPLY})
 
 
 def _blend(site: Site, *terms: int | None) -> Moments | None:
@@ -106,7 +114,8 @@ def _sum(a: Moments, b: Moments) -> Moments:
     flags = a.flags & b.flags & (INTEGER | POSITIVE) | (a.flags | b.flags) & MASKED
     if not b.std:
         if not _guarded(a, b.mean):
-            return shifted(a, b.mean)
+            y = shifted(a, b.mean)
+            return flagged(y, y.flags | MASKED) if b.flags & MASKED else y
         rare = 0 if a.flags & TOUCHING else RARE
         return moments(mean, a.std, b.mean, a.high + b.mean, flags | rare | a.flags & (UNIT | POSITIVE))
     if not a.std:
@@ -136,8 +145,8 @@ def _less(site: Site, first: int, second: int) -> Moments:
     a, b = site.held[first], site.held[second]
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
-    if site.kept[first] == site.kept[second]:
-        return exactly(0.0)
+    if site.are_same(first, second) or (site.kept[first] == site.kept[second] and a.flags & INTEGER):
+        return exactly(0.0)  # of positions less positions, too, what is next to zero counts: the distance of neighbours
     by = site.reduced.get(site.origin[second])
     if by is not None and by[1] == site.origin[first]:
         if by[0] is Transfer.EXTREME:
@@ -162,6 +171,8 @@ def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
     """What two values leave of one another; `y` takes them for independent."""
     left = cancelled(site, first, second, -1.0, y)
     size = apart(site, first, second) if left is None else None
+    if (size is None and left is None) or not site.pairs_up(first, second):
+        return y
     if size is None:
         return left or y
     mean = min(max(y.mean, -size), size)
@@ -170,9 +181,12 @@ def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
     error = absolute_of(demand, y)
-    if all(x.flags & POSITIVE for x in xs) and y.flags & POSITIVE:
+    times = site.times(node)
+    if times is not None:
+        return tuple(tolerated(x, error / count) for x, count in zip(xs, times, strict=True))
+    if y.flags & POSITIVE and all(x.flags & POSITIVE for x in xs):
         return tuple(Demand(error, max(demand.relative, error / (rms(x) or 1.0))) for x in xs)
-    return tuple(tolerated(x, error) for x in xs)
+    return [tolerated(x, error) for x in xs]
 
 
 def _difference_demands(
@@ -180,7 +194,7 @@ def _difference_demands(
 ) -> Sequence[Demand | None]:
     """What is left of a difference may be small beside its operands, so no share of theirs will do."""
     error = absolute_of(demand, y)
-    return tuple(tolerated(x, error) for x in xs)
+    return [tolerated(x, error) for x in xs]
 
 
 def average(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

@@ -5,7 +5,7 @@ take the terms for independent do not see it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mezzo.core.facts import Transfer
 from mezzo.estimates.moments import LOST, SIGMA, Moments, moments
@@ -26,10 +26,10 @@ def cancelled(site: Site, first: int, second: int, sign: float, y: Moments) -> M
     """The sum of two values, the second times `sign`, if to first order they cancel; `y` is the estimate that takes
     them for independent.
     """
-    if y.flags & LOST:
+    if y.flags & LOST or not (site.made_by[first] in _FOLLOWING or site.made_by[second] in _FOLLOWING):
         return None
     one, other = _tangent(site, first, _DEEPEST), _tangent(site, second, _DEEPEST)
-    if not one.keys() & other.keys():
+    if one.keys().isdisjoint(other):
         return None
     joint = {symbol: one.get(symbol, 0.0) + sign * other.get(symbol, 0.0) for symbol in one.keys() | other.keys()}
     rest = sum(max(site.held[v].std ** 2 - _variance(site, t), 0.0) for v, t in ((first, one), (second, other)))
@@ -59,7 +59,10 @@ def is_complement(site: Site, first: int, second: int) -> bool:
 
 
 def _variance(site: Site, tangent: Tangent) -> float:
-    return sum((slope * site.held[symbol].std) ** 2 for symbol, slope in sorted(tangent.items()))
+    total = 0.0
+    for symbol, slope in sorted(tangent.items()):
+        total += (slope * site.held[symbol].std) ** 2
+    return total
 
 
 def _tangent(site: Site, value: int, depth: int) -> Tangent:
@@ -68,37 +71,37 @@ def _tangent(site: Site, value: int, depth: int) -> Tangent:
     Worked out once per value, so that all sums together are linear in the graph.
     """
     known = site.tangents.get(value)
-    if known is None:
-        known = _derived(site, value, depth)
-        if depth:
-            site.tangents[value] = known
-    return known
-
-
-def _derived(site: Site, value: int, depth: int) -> Tangent:
-    itself = {site.kept[value]: 1.0}
-    node = site.producer(value)
-    transfer = site.transfer(node)
+    if known is not None:
+        return known
+    transfer = site.made_by[value]
     if not depth or transfer not in _FOLLOWING:
-        return itself
-    operands = [v for v in node.inputs[:2] if v is not None]
-    moving = [v for v in operands if site.held[v].std]
+        return {site.kept[value]: 1.0}
+    operands = [operand for operand in site.producer(value).inputs[:2] if operand is not None]
+    found = _derived(site, operands, transfer, depth - 1)
+    if found is None or len(found) > _MOST or not _variance(site, found) >= _EXPLAINED * site.held[value].std ** 2:
+        found = {site.kept[value]: 1.0}
+    site.tangents[value] = found
+    return found
+
+
+def _derived(site: Site, operands: Sequence[int], transfer: Transfer, depth: int) -> Tangent | None:
+    """The slopes of a result after those of its operands; None where two of them do not go together."""
+    held = site.held
+    moving = [value for value in operands if held[value].std]
     if len(moving) == 1 and (len(operands) == 1 or transfer is not Transfer.POWER or moving[0] == operands[0]):
-        fixed = next((site.held[v].mean for v in operands if not site.held[v].std), 1.0)
-        factor = _factor(transfer, site.held[moving[0]].mean, fixed, is_second=moving[0] != operands[0])
-        found = {symbol: slope * factor for symbol, slope in _tangent(site, moving[0], depth - 1).items()}
-    elif len(moving) == 2 and transfer not in (Transfer.POWER, Transfer.DIVIDE):
-        weights = 1.0, -1.0 if transfer is Transfer.SUBTRACT else 1.0
-        if transfer is Transfer.MULTIPLY:
-            weights = site.held[moving[1]].mean, site.held[moving[0]].mean
-        found = {}
-        for operand, weight in zip(moving, weights, strict=True):
-            for symbol, slope in _tangent(site, operand, depth - 1).items():
-                found[symbol] = found.get(symbol, 0.0) + weight * slope
-    else:
-        return itself
-    is_followed = len(found) <= _MOST and _variance(site, found) >= _EXPLAINED * site.held[value].std ** 2
-    return found if is_followed else itself
+        fixed = next((held[value].mean for value in operands if not held[value].std), 1.0)
+        factor = _factor(transfer, held[moving[0]].mean, fixed, is_second=moving[0] != operands[0])
+        return {symbol: slope * factor for symbol, slope in _tangent(site, moving[0], depth).items()}
+    if len(moving) != 2 or transfer in (Transfer.POWER, Transfer.DIVIDE):
+        return None
+    weights = 1.0, -1.0 if transfer is Transfer.SUBTRACT else 1.0
+    if transfer is Transfer.MULTIPLY:
+        weights = held[moving[1]].mean, held[moving[0]].mean
+    found: dict[int, float] = {}
+    for operand, weight in zip(moving, weights, strict=True):
+        for symbol, slope in _tangent(site, operand, depth).items():
+            found[symbol] = found.get(symbol, 0.0) + weight * slope
+    return found
 
 
 def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> float:

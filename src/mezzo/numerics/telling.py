@@ -114,7 +114,7 @@ class Watch:
         if isinstance(self._number, np.str_ | str | bytes | np.bool_):
             return repr(self._number.item() if isinstance(self._number, np.generic) else self._number)
         value = complex(self._number) if np.iscomplexobj(self._number) else complex(float(self._number))
-        return f"{value:.6g}" if value.imag else f"{value.real:.6g}"
+        return f"{value:.6g}" if value.imag else f"{value.real + 0.0:.6g}"  # -0 is 0
 
     @property
     def is_zero(self) -> bool:

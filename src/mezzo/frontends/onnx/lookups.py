@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 import onnx
 
@@ -38,31 +39,33 @@ class Modules(Mapping[int, str]):
 
 
 class Shapes(Mapping[int, Shape]):
-    """Shapes by value id: of weights as stored, of other values as ONNX infers them."""
+    """Shapes by value id: of weights as stored, of other values as ONNX infers them. All are looked up at the first
+    question: who asks of one value asks of most.
+    """
 
     def __init__(
         self, inferred: Mapping[str, Shape], values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto]
     ) -> None:
         self._inferred, self._values, self._tensors = inferred, values, tensors
 
+    @cached_property
+    def _known(self) -> dict[int, Shape]:
+        inferred = self._inferred
+        known = {number: inferred[value.name] for number, value in enumerate(self._values) if value.name in inferred}
+        return known | {number: tuple(tensor.dims) for number, tensor in self._tensors.items()}
+
     def __getitem__(self, value: int) -> Shape:
-        tensor = self._tensors.get(value)
-        if tensor is not None:
-            return tuple(tensor.dims)
-        return self._inferred[self._values[value].name]
+        return self._known[value]
 
     def get(self, value: int, default: Shape | None = None) -> Shape | None:  # type: ignore[override]  # the one default
         """The same without an exception, which costs as much as the look."""
-        tensor = self._tensors.get(value)
-        if tensor is not None:
-            return tuple(tensor.dims)
-        return self._inferred.get(self._values[value].name, default)
+        return self._known.get(value, default)
 
     def __iter__(self) -> Iterator[int]:
-        return (value for value in range(len(self._values)) if self.get(value) is not None)
+        return iter(self._known)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._known)
 
 
 class Integers(Mapping[int, tuple[int, ...]]):

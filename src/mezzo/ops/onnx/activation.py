@@ -8,18 +8,18 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("Celu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.RELU),
-    facts("Elu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.RELU),
+    facts("Celu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.BENT),
+    facts("Elu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.BENT),
     facts("Gelu", Cost.POINTWISE, transfer=Transfer.GELU),
     facts("HardSigmoid", Cost.POINTWISE, is_bounded=True, numbers=("alpha", "beta"), transfer=Transfer.HARD_SIGMOID),
     facts("HardSwish", Cost.POINTWISE, transfer=Transfer.SILU),
-    facts("LeakyRelu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.RELU),
+    facts("LeakyRelu", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.BENT),
     facts("Mish", Cost.POINTWISE, transfer=Transfer.SILU),
-    facts("PRelu", Cost.POINTWISE, transfer=Transfer.RELU),
+    facts("PRelu", Cost.POINTWISE, transfer=Transfer.BENT),
     facts("Relu", Cost.POINTWISE, transfer=Transfer.RELU),
-    facts("Selu", Cost.POINTWISE, numbers=("alpha", "gamma"), transfer=Transfer.RELU),
+    facts("Selu", Cost.POINTWISE, numbers=("alpha", "gamma"), transfer=Transfer.BENT),
     # Shrink and ThresholdedRelu jump at their threshold.
-    facts("Shrink", Cost.POINTWISE, Risk.STEP, numbers=("bias", "lambd"), transfer=Transfer.RELU),
+    facts("Shrink", Cost.POINTWISE, Risk.STEP, numbers=("bias", "lambd"), transfer=Transfer.BENT),
     facts("Sigmoid", Cost.POINTWISE, is_bounded=True, transfer=Transfer.SIGMOID),
     facts("Softplus", Cost.POINTWISE, transfer=Transfer.SOFTPLUS),
     facts("Softsign", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TANH),

@@ -21,7 +21,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts(
         "GreaterOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.ABOVE
     ),
-    facts("Hardmax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.MOVE),
+    facts("Hardmax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
     facts("IsInf", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
     facts("IsNaN", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
     facts("Less", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.BELOW),

@@ -43,7 +43,7 @@ FACTS: tuple[OpFacts, ...] = (
     # A rotation by angles whose sines and cosines are given: it keeps the norm of each pair.
     facts("RotaryEmbedding", Cost.POINTWISE, transfer=Transfer.MOVE),
     facts("Round", Cost.POINTWISE, Risk.STEP, function=Function.FLOOR, transfer=Transfer.STEP),
-    facts("Sign", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("Sign", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.SIGN),
     facts("Sin", Cost.POINTWISE, Risk.PERIODIC, is_bounded=True, transfer=Transfer.SINE),
     facts("Sinh", Cost.POINTWISE, Risk.EXPONENTIAL),
     facts("Sqrt", Cost.POINTWISE, function=Function.SQRT, transfer=Transfer.SQUARE_ROOT),
