@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import toy_dialect
@@ -11,18 +12,23 @@ import mezzo.deciding.planner
 import mezzo.dtypes
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.levels import Line
-from mezzo.core.plans import AddCast, AddCopy, Edit, Reason, Retype
+from mezzo.core.plans import AddCast, AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category, rule
 from mezzo.core.strategy import Choice, cost
 from mezzo.core.target import Refusal
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
+from mezzo.deciding.options import check_pair
 from mezzo.deciding.planner import Judged, judge
 from mezzo.deciding.reasons import reasons
+from mezzo.deciding.recording import category_of, precision_of
 from mezzo.deciding.wishes import ErrorPrice, Wishes
 from mezzo.dtypes import HIGH, DType
+from mezzo.errors import InputError
+from mezzo.files.planfile import load_plan, save_plan, to_json
 from mezzo.ops import op_facts
 from mezzo.plugins.discovery import strategies
+from mezzo.views.picture import draw
 
 PROGRAM = """
 in x 4194304
@@ -236,3 +242,35 @@ def test_format_that_no_row_names_lets_nothing_run(line: Line) -> None:
         for dtype in {FP8, FP4} & {*line.dtypes}:
             choices = found.judged.problem.sides[[d for d in line.dtypes if d is not HIGH].index(dtype)].choices
             assert {choices[node.id] for node in found.graph.nodes if node.kind is Kind.OP} == {Choice.HIGH}
+
+
+# -- plan files -------------------------------------------------------------------------------------------------------
+
+
+@EVERY_LINE
+def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: Line, tmp_path: Path) -> None:
+    found = Planned(PROGRAM, asked(line))
+    why = list(found.why.values())
+    nodes = tuple(
+        PlannedNode(
+            node.name, node.op, node.kind.value, precision_of(found.judged, node.id, found.levels[node.id]),
+            category_of(found.judged, node.id, found.levels[node.id]), reason.rule, reason.because,
+            None if reason.cause is None else found.graph.nodes[reason.cause].name,
+        )
+        for node, reason in zip(found.graph.nodes, why, strict=True)
+    )  # fmt: skip
+    plan = Plan(line, None, (), (), (), (), lambda: nodes, lambda: "toy")
+    save_plan(plan, tmp_path / "plan.json")
+    loaded = load_plan(tmp_path / "plan.json")
+    assert (loaded.line, loaded.nodes, loaded.lows) == (line, nodes, line.beside)
+    assert to_json(loaded) == to_json(plan)
+    said = ", ".join(map(str, line.dtypes))
+    with pytest.raises(
+        InputError, match=f"^the plan has levels {said}, and an ONNX model takes f32 and one of f16, bf16"
+    ):
+        check_pair(loaded)
+    picture = draw(found.judged.problem, found.levels, plan)
+    assert picture.levels == len(line.levels)
+    assert [share.dtype for share in picture.shares] == [*line.beside, HIGH]
+    runs = [found.runs[node.name] for node in found.graph.nodes if node.kind is Kind.OP]
+    assert [share.nodes for share in picture.shares] == [runs.count(dtype) for dtype in (*line.beside, HIGH)]
