@@ -104,6 +104,12 @@ def test_picture_draws_each_level_with_a_sign_of_its_own() -> None:
     assert "#" * 10 + "." * 10 + "+" * 10 in text
 
 
+def test_picture_names_every_level_and_of_others_those_that_the_model_has() -> None:
+    shares = tuple(Share(dtype, nodes, 0, 0, 0) for dtype, nodes in ((BF16, 1), (FP8, 1), (F32, 0), (F16, 0)))
+    legend = show(report_picture(Layout.PLAIN, Picture(shares, 0, 0, 0, False, (), levels=3)), width=120)
+    assert "# bf16  = f8e4m3fn  . f32" in legend and "f16 " not in legend.replace("bf16", "")
+
+
 @pytest.mark.parametrize(
     ("levels", "drawn"), [(2, "#.++++"), (3, "#=.+++"), (4, "#=*.++"), (5, "#=**.+"), (6, "#=***.")]
 )
