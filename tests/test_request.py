@@ -51,6 +51,43 @@ each_option = pytest.mark.parametrize("name", NAMES)
 each_setting = pytest.mark.parametrize("name", SETTINGS)
 
 
+@pytest.mark.parametrize("to", ["bf16", ["bf16"], ("bf16",)])
+def test_format_may_stand_in_a_sequence(to: str | list[str] | tuple[str, ...]) -> None:
+    plan = mezzo.plan(onnx.parser.parse_model(MODEL), to=to)
+    assert (str(plan.low), dict(plan.settings)["to"]) == ("bf16", "bf16")
+    assert mezzo.convert(onnx.parser.parse_model(MODEL), to=to, plan=plan).plan.settings == plan.settings
+
+
+@pytest.mark.parametrize(
+    ("to", "words"),
+    [
+        ("int8", "to is 'int8'; choose one of fp16, bf16"),
+        ("", "to is ''; choose one of fp16, bf16"),
+        ((), "to is (); choose one of fp16, bf16"),
+        ("int8,bf16", "to is 'int8,bf16', of which 'int8' is no format; choose of fp16, bf16"),
+        ("bf16,", "to is 'bf16,', of which '' is no format; choose of fp16, bf16"),
+        (["fp16", "fp16"], "to is ['fp16', 'fp16'], which says a format twice; say each once"),
+        (
+            ("fp16", "bf16"),
+            "to is ('fp16', 'bf16'), two floats beside FP32, and neither holds the other's numbers: one has the range, "
+            "the other the digits; choose one of fp16, bf16",
+        ),
+    ],
+)
+def test_formats_that_cannot_be_had_are_refused(to: str | tuple[str, ...], words: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(MODEL)
+    onnx.save(model, tmp_path / "model.onnx")
+    for attempt in (
+        lambda: mezzo.plan(model, to=to),
+        lambda: mezzo.convert(model, tmp_path / "out.onnx", to=to),
+        lambda: converting.convert_folder(tmp_path, to=to),
+    ):
+        with pytest.raises(mezzo.InputError) as caught:
+            attempt()
+        assert str(caught.value) == words
+    assert [place.name for place in tmp_path.iterdir()] == ["model.onnx"]
+
+
 class Asked(Exception):
     """Ends a verb where it has made its request."""
 

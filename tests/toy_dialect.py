@@ -1,24 +1,66 @@
 """A third dialect in a few lines, with no IR behind it: it keeps the core free of what only ONNX has.
 
 A program is lines such as `in x 8`, `const w 64`, `h = product x w`, `out h`; the number is the value's elements.
+
+It knows two formats more than mezzo converts to, FP8 and a four-bit one, and what makes them levels is rows alone: in
+`FORMATS`, of a policy, of a target, and of what its schema allows.
 """
 
 from mezzo.core.facts import Cost, Function, Risk, facts
 from mezzo.core.graph import ConstantFacts, Graph, Kind, Node, Role, Scope, Signature, Value
-from mezzo.dtypes import HIGH, DType
+from mezzo.core.levels import Line, line_of, uniform
+from mezzo.core.policy import Category, Policy, rule
+from mezzo.core.target import Refusal, Target
+from mezzo.dtypes import HIGH, DType, Format
 
 DIALECT = "toy"
+F16, BF16, FP8, FP4 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT4E2M1
+# OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats 1.0.
+FORMATS = {
+    FP8: Format(FP8, 1, 448.0, 2.0**-6, 2.0**-9, 2.0**-3),
+    FP4: Format(FP4, 1, 6.0, 1.0, 0.5, 0.5),
+}
 FACTS = {
     row.op: row
     for row in (
         facts("blur", Cost.NORMALIZATION, is_bounded=True),
         facts("explode", Cost.POINTWISE, Risk.EXPONENTIAL, function=Function.EXP),
+        facts("join", Cost.POINTWISE, function=Function.ADD),
         facts("move", Cost.MOVEMENT, keeps_values=True),
         facts("plus", Cost.POINTWISE, function=Function.ADD),
         facts("product", Cost.LINEAR, function=Function.MATMUL),
     )
 }
-LOWS = frozenset({DType.FLOAT16, DType.BFLOAT16})
+LOWS = frozenset({F16, BF16, FP8, FP4})
+# What the schema of an operator allows beside FP32, where that is less.
+LEGAL = {"join": frozenset({F16, BF16})}
+# Two lines: one with the base in the middle, and one that only goes down.
+LINES = {
+    3: Line((uniform(BF16), uniform(HIGH), uniform(FP8)), base=1),
+    4: line_of(HIGH, F16, FP8, FP4),
+}
+POLICY = Policy(
+    "toy",
+    "rows that name formats",
+    (
+        rule("exponentials", Category.DENY, "grows past every range", risks=[Risk.EXPONENTIAL], formats=LOWS),
+        rule("coarse", Category.DENY, "two mantissa bits are too few for statistics",
+             costs=[Cost.NORMALIZATION], formats=[FP8]),
+        rule("coarser", Category.DENY, "one mantissa bit is too few", formats=[FP4],
+             costs=[Cost.NORMALIZATION, Cost.POINTWISE]),
+        rule("linear", Category.ALLOW, "has kernels", costs=[Cost.LINEAR], formats=LOWS, worth=3),
+        rule("statistics", Category.ALLOW, "has kernels", costs=[Cost.NORMALIZATION], formats=[F16, BF16], worth=3),
+    ),
+    None,
+    promotes_untroubled=False,
+    formats=LOWS,
+)  # fmt: skip
+TARGET = Target(
+    "toy-machine",
+    "runs every format, and moves nothing in four bits",
+    (Refusal(DIALECT, "move", "no kernel", "its table", frozenset({FP4})),),
+    formats=LOWS,
+)
 _KINDS = {"in": Kind.INPUT, "const": Kind.SOURCE, "out": Kind.OUTPUT}
 
 
@@ -41,7 +83,7 @@ def read(text: str) -> Graph:
                 elements, float(words[3]) if words[3:] else 1.0, 1.0, False, False, False, None
             )
         roles = (Role.GROUP,) * len(inputs), (Role.GROUP,) * len(outputs)
-        signature = Signature(DIALECT if kind is Kind.OP else "", op, 1, *roles, HIGH, LOWS | {HIGH})
+        signature = Signature(DIALECT if kind is Kind.OP else "", op, 1, *roles, HIGH, LEGAL.get(op, LOWS) | {HIGH})
         name = result if kind is Kind.OP else f"{op}put {result}" if kind is not Kind.SOURCE else f"weight {result}"
         nodes.append(Node(len(nodes), name, kind, signature, 0, inputs, outputs, {}))
     main = (Scope(None, None, "", 1),)

@@ -95,3 +95,32 @@ def test_a_file_that_is_no_plan_is_bad_input(run, plans):
 def test_quiet_answers_with_the_exit_code_alone(run, plans):
     ran = run("diff", "a.json", "b.json", "--quiet")
     assert (ran.code, ran.out, ran.err) == (1, "", "")
+
+
+def test_plan_of_three_levels_is_compared_and_explained_and_not_replayed(run, plans):
+    """What reads plans alone takes any number of levels; ONNX takes a pair."""
+    document = json.loads((plans / "a.json").read_text())
+    document["levels"] = ["bf16", "f32", "f16"]
+    for node in document["nodes"]:
+        if node["op"] == "MatMul":
+            node["precision"] = "bf16"
+    (plans / "c.json").write_text(json.dumps(document))
+    ran = run("diff", "a.json", "c.json")
+    assert (ran.code, ran.err) == (1, "")
+    rows = [line.split() for line in ran.out.splitlines()]
+    assert ["nodes", "in", "bf16", "0", "1"] in rows and ["nodes", "in", "f16", "1", "0"] in rows
+    assert ["levels", "-", "bf16,", "f32,", "f16"] in rows
+    ran = run("explain", "c.json", "mm")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("mm (MatMul) runs in bf16") and "the policy wants it in bf16" in ran.out
+    said = (
+        "mezzo: the plan has levels bf16, f32, f16, and an ONNX model takes f32 and one of f16, bf16; make a new plan "
+        "with 'mezzo plan'\n"
+    )
+    for words in (
+        ("convert", "layernorm.onnx", "out.onnx", "--plan", "c.json"),
+        ("explain", "c.json", "mm", "--to", "fp16"),
+    ):
+        ran = run(*words)
+        assert (ran.code, ran.out, ran.err) == (2, "", said)
+    assert not (plans / "out.onnx").exists()

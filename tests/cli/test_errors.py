@@ -22,6 +22,23 @@ CASES = [
         "--to 'fp8' is unknown; choose one of fp16, bf16",
     ),
     (
+        (*CONVERT, "--to", "bf16,fp8"),
+        "--to 'fp8' is unknown; choose one of fp16, bf16",
+    ),
+    (
+        (*CONVERT, "--to", "fp16,"),
+        "--to '' is unknown; choose one of fp16, bf16",
+    ),
+    (
+        (*CONVERT, "--to", "bf16,bf16"),
+        "to is 'bf16,bf16', which says a format twice; say each once",
+    ),
+    (
+        (*CONVERT, "--to", "bf16,fp16"),
+        "to is 'bf16,fp16', two floats beside FP32, and neither holds the other's numbers: one has the range, the "
+        "other the digits; choose one of bf16, fp16",
+    ),
+    (
         (*CONVERT, "--policy", "bold"),
         f"--policy 'bold' is unknown; choose one of {', '.join(sorted(policies()))}",
     ),

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from test_structure_rules import view
 
-from mezzo.plugins.discovery import policy
-from mezzo.errors import InputError
-from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, notes_on_estimates
 from mezzo.core.policy import Category, Evidence, Lift, NamedFinding, Policy, Verdict
+from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, notes_on_estimates
+from mezzo.errors import InputError
+from mezzo.plugins.discovery import policy
 from mezzo.structure import View
 
 _PLAIN = Verdict(Category.ALLOW, "otherwise", "nothing said")

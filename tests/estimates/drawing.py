@@ -17,12 +17,12 @@ import onnx.numpy_helper
 import onnx.parser
 from onnx.reference import ReferenceEvaluator
 
+from mezzo.core.graph import Graph
+from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType, Format
 from mezzo.estimates import Estimates, estimate
 from mezzo.estimates.moments import Moments
 from mezzo.frontends.onnx.model import open_model
-from mezzo.core.graph import Graph
-from mezzo.deciding.planner import rows_of
 
 Array = npt.NDArray[np.float64]
 ROWS, COLUMNS = 512, 64

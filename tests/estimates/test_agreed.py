@@ -6,11 +6,11 @@ import onnx.parser
 import pytest
 from reading import read
 
+from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.estimates import estimate
 from mezzo.estimates.moments import CONSTANT, HARD, INTEGER, LOST, MASKED, POSITIVE, RARE, RAW, TOUCHING, UNIT
 from mezzo.frontends.onnx.model import open_model
-from mezzo.deciding.planner import rows_of
 
 _BYTES = 48.0  # spread of eight-bit numbers that hold data
 _WHOLE = INTEGER | POSITIVE

@@ -61,6 +61,18 @@ def test_table_costs_halve_what_runs_low_and_count_operators_alone() -> None:
     assert [node.node for node in table_costs(absent, "")[1].nodes] == ["h"]
 
 
+def test_table_costs_of_each_level_go_by_its_bits() -> None:
+    """FP16 saves half, FP8 three quarters, four bits seven eighths; and each threshold has prices of its own."""
+    pair = problem()
+    held = replace(pair, line=toy_dialect.LINES[4], sides=pair.sides * 3)
+    costs, table = table_costs(held, "a table")
+    assert costs.gains == ((0,) * 5, (0, 0, 400, 32, 0), (0, 0, 600, 48, 0), (0, 0, 700, 56, 0))
+    assert costs.cast_prices == ((148, 124, 148, 148), (124, 112, 124, 124), (112, 106, 112, 112))
+    assert table.nodes == (NodeCost("h", 800.0, 100.0), NodeCost("m", 64.0, 8.0))
+    middle = replace(pair, line=toy_dialect.LINES[3], sides=pair.sides * 2)
+    assert table_costs(middle, "")[0].gains == ((0, 0, 400, 32, 0), (0,) * 5, (0, 0, 600, 48, 0))
+
+
 def test_costs_of_an_account_are_times() -> None:
     node = NodeCost("h", 2.0, 1.0)
     assert cost_table("a clock", [node]) == CostTable("a clock", "ns", (node,))

@@ -51,7 +51,8 @@ def explain(
         made = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
     if is_saved:
         chosen.pop("trust_external_paths", None)
-        replay_options(chosen, made)
+        if chosen:  # they may only say again what the plan was made with
+            replay_options(chosen, made)
     chain = pipeline.explain(made, node)
     unit = None if is_saved else find_unit(model, chain[0].name, chosen)
     if as_json:
@@ -60,9 +61,9 @@ def explain(
     if is_saved:
         steps = steps_after_asking_a_plan(model, chain[0])
     else:
-        steps = steps_after_explanation(model, chain, made.low, options)
+        steps = steps_after_explanation(model, chain, made.lows, options)
     target = dict(made.settings).get("target", "")
     precisions = {one.name: one.precision.compute for one in made.nodes}
-    parts = report_chain(chain, made.low, unit, target, precisions) + report_notes(made.origin)
+    parts = report_chain(chain, made.lows, unit, target, precisions) + report_notes(made.origin)
     parts += report_next_steps(steps, "what would change it") if steps else []
     print_report(parts, output_layout())

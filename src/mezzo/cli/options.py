@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mezzo.cli import choices, completing
+from mezzo.core.request import one_format
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
 
@@ -136,7 +137,9 @@ class Options:
 
     def to_library(self) -> "PlanOptions":
         """Check each value against its table and spell it as the library does. Raises InputError: a value is none."""
-        choices.check_choice("--to", self.to, LOW_DTYPES)
+        for word in self.to.split(","):
+            choices.check_choice("--to", word, LOW_DTYPES)
+        one_format(self.to)
         if not self.policy.endswith(".toml"):
             choices.check_choice("--policy", self.policy, choices.list_policies())
         choices.check_choice("--strategy", self.strategy, choices.list_strategies())

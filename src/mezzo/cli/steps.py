@@ -11,7 +11,7 @@ from mezzo.dtypes import DType
 from mezzo.report.chain import suggest_change
 from mezzo.report.freeing import free
 from mezzo.report.groups import choose_example, group_high_nodes
-from mezzo.report.names import clean, quote
+from mezzo.report.names import clean, join_or, quote
 from mezzo.report.picture import Remedy, shown_islands
 from mezzo.views.picture import Picture
 
@@ -30,7 +30,9 @@ def steps_after_conversion(
     is_free = replayed is None and not plan.origin  # and no plan, file or own, has decided
     if is_free and options.policy != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
         bolder = replace(options, policy="aggressive")
-        steps.append((_command("plan", source, "", bolder), f"how much more a bolder policy runs in {plan.low}"))
+        steps.append(
+            (_command("plan", source, "", bolder), f"how much more a bolder policy runs in {join_or(plan.lows)}")
+        )
     return steps
 
 
@@ -108,7 +110,9 @@ def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path
     return steps
 
 
-def steps_after_explanation(source: Path, chain: Sequence[PlannedNode], low: DType, options: Options) -> Steps:
+def steps_after_explanation(
+    source: Path, chain: Sequence[PlannedNode], lows: Sequence[DType], options: Options
+) -> Steps:
     """The options that change the nodes at both ends of the chain: where the reason stands, and the asked one."""
     steps: Steps = []
     for node in dict.fromkeys((chain[-1], chain[0])):
@@ -116,7 +120,7 @@ def steps_after_explanation(source: Path, chain: Sequence[PlannedNode], low: DTy
             dropped = _dropped(options, f"--{node.rule}", node.because)
             steps.append((_command("plan", source, "", dropped), f"leaves out that --{node.rule}"))
             continue
-        change = suggest_change(node, low)
+        change = suggest_change(node, lows)
         if change is not None:
             option, effect = change
             steps.append((_command("plan", source, quote(option), _without(options, [option])), effect))

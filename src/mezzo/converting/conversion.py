@@ -19,7 +19,7 @@ from mezzo.core.strategy import Choice, Problem, Side
 from mezzo.deciding.check import check
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.lower import lower
-from mezzo.deciding.options import Options
+from mezzo.deciding.options import Options, check_pair
 from mezzo.deciding.planner import Judged, judge, rows_of
 from mezzo.deciding.reasons import reasons
 from mezzo.deciding.recalled import Recalled
@@ -357,8 +357,9 @@ def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
     """Read the assignment from a plan, and lower it anew.
 
     Raises:
-        InputError: the plan is of another model, misses a node, or asks for what is not legal.
+        InputError: the plan is of another model, has too many levels, misses a node, or asks for what is not legal.
     """
+    check_pair(given)
     reading = model.read(given.low, given.opset)
     graph = reading.graph
     if graph.fingerprint != given.fingerprint:

@@ -100,7 +100,7 @@ def finish(
 class PlanOptions(TypedDict, total=False):
     """The options of `convert` that decide; their defaults are the same."""
 
-    to: str
+    to: str | Sequence[str]
     policy: PolicyLike
     strategy: str
     target: TargetLike

@@ -50,6 +50,11 @@ class Line:
         """The levels beside the base, the nearest to it first, those above it before those below."""
         return (*range(self.base + 1, len(self.levels)), *reversed(range(self.base)))
 
+    @cached_property
+    def beside(self) -> tuple[DType, ...]:
+        """What the levels beside the base hand on, in the line's order."""
+        return tuple(dtype for dtype in self.dtypes if dtype is not self.base_dtype)
+
     @property
     def only_other(self) -> DType:
         """What the level beside the base hands on, of a line that has one such."""

@@ -118,6 +118,11 @@ class Plan:
         return self.line.base_dtype
 
     @property
+    def lows(self) -> tuple[DType, ...]:
+        """What the plan's levels beside the base hand on, in their order."""
+        return self.line.beside
+
+    @property
     def low(self) -> DType:
         """The one other dtype of a plan of two levels."""
         return self.line.only_other

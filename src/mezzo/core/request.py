@@ -11,6 +11,8 @@ from typing import Any
 
 from mezzo.core.policy import NodeFunction, Policy
 from mezzo.core.target import Target
+from mezzo.dtypes import LOW_DTYPES
+from mezzo.errors import InputError
 
 # Names of inputs and outputs to a dtype's option, or one word for all of them.
 IO = str | Mapping[str, str]
@@ -42,7 +44,7 @@ def about(scope: Scope, *, is_said: bool = False, is_setting: bool = True) -> di
 class Request:
     """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean."""
 
-    to: str = field(default="fp16", metadata=about(Scope.OTHER, is_said=True))
+    to: str | Sequence[str] = field(default="fp16", metadata=about(Scope.OTHER, is_said=True))
     policy: PolicyLike = field(default="balanced", metadata=about(Scope.EVERY_NODE, is_said=True))
     strategy: str = field(default="mincut", metadata=about(Scope.EVERY_NODE, is_said=True))
     target: TargetLike = field(default=None, metadata=about(Scope.EVERY_NODE, is_said=True))
@@ -55,6 +57,36 @@ class Request:
     opset: str = field(default="auto", metadata=about(Scope.OTHER))
     assume: Mapping[str, str] = field(default_factory=dict, metadata=about(Scope.EVERY_NODE))
     provenance: bool = field(default=True, metadata=about(Scope.OTHER, is_setting=False))
+
+
+def read_formats(to: str | Sequence[str]) -> tuple[str, ...]:
+    """The formats asked for: one word, several with commas between them, or a sequence of words.
+
+    Raises InputError: one of them is no format, or is said twice, or there is none.
+    """
+    words, choices = tuple(to.split(",") if isinstance(to, str) else to), ", ".join(LOW_DTYPES)
+    strange = [word for word in words if word not in LOW_DTYPES]
+    if len(words) > 1 and strange:
+        raise InputError(f"to is {to!r}, of which {strange[0]!r} is no format; choose of {choices}")
+    if strange or not words:
+        raise InputError(f"to is {to!r}; choose one of {choices}")
+    if len(set(words)) < len(words):
+        raise InputError(f"to is {to!r}, which says a format twice; say each once")
+    return words
+
+
+def one_format(to: str | Sequence[str]) -> str:
+    """The one format asked for: an ONNX model takes no two beside FP32 yet.
+
+    Raises InputError: none is asked for, or several, or what is no format.
+    """
+    words = read_formats(to)
+    if len(words) > 1:
+        raise InputError(
+            f"to is {to!r}, two floats beside FP32, and neither holds the other's numbers: one has the range, the "
+            f"other the digits; choose one of {', '.join(words)}"
+        )
+    return words[0]
 
 
 def _settings(kind: type[Request]) -> tuple[Field[Any], ...]:

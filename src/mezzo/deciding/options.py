@@ -10,7 +10,7 @@ from mezzo.core.levels import line_of
 from mezzo.core.plans import Plan
 from mezzo.core.policy import Policy
 from mezzo.core.policy_function import name_function, policy_of
-from mezzo.core.request import PolicyLike, Request, TargetLike, settings_of
+from mezzo.core.request import PolicyLike, Request, TargetLike, one_format, settings_of
 from mezzo.core.target import Target
 from mezzo.deciding.recording import name_content
 from mezzo.deciding.wishes import Wishes
@@ -79,8 +79,8 @@ def _choose(option: str, value: str, choices: Sequence[str]) -> str:
 
 def read_options(request: Request) -> Options:
     """Validate a request. Raises InputError: an option has no such value."""
-    to = request.to
-    low = LOW_DTYPES[_choose("to", to, tuple(LOW_DTYPES))]
+    to = one_format(request.to)
+    low = LOW_DTYPES[to]
     _choose("out_of_range", request.out_of_range, ("protect", "clamp", "error"))
     _choose("opset", request.opset, ("auto", "keep"))
     target = chosen_target(to, request.target)
@@ -107,17 +107,27 @@ def read_options(request: Request) -> Options:
         assumed=assumed,
     )
     policy_name = request.policy if isinstance(request.policy, str) else policy.name
-    settings = settings_of(request, policy=policy_name, target=target.name)
+    settings = settings_of(request, to=to, policy=policy_name, target=target.name)
     digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
     return Options(wishes, request.out_of_range, request.opset, settings, request.provenance, digests)
+
+
+def check_pair(plan: Plan) -> None:
+    """Raises InputError: an ONNX model cannot be given the plan's levels."""
+    if len(plan.lows) != 1 or plan.low not in LOW_DTYPES.values():
+        raise InputError(
+            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and an ONNX model takes {HIGH} and one of "
+            f"{', '.join(map(str, LOW_DTYPES.values()))}; make a new plan with 'mezzo plan'"
+        )
 
 
 def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     """The options under which a plan is replayed: those it was made with, which `given` may only say again. `given` are
     the fields of a request that the caller named.
 
-    Raises InputError: one of them is another than the plan's, or unknown to it.
+    Raises InputError: one of them is another than the plan's, or unknown to it, or its levels are more than a pair.
     """
+    check_pair(plan)
     recorded = dict(plan.settings)
     policy = given.get("policy")
     if callable(policy) and not isinstance(policy, Policy):

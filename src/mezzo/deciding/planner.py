@@ -43,14 +43,14 @@ class Judged:
         return self.sides[level if level < self.problem.line.base else level - 1]
 
     def verdict_of(self, number: int, level: int) -> Verdict:
-        """What was said of a node that runs at a level. At the base it is what keeps it there: a denial, if there is
-        one.
+        """What was said of a node that runs at a level. At the base it is what was said of the nearest level that it
+        is not denied, and a denial where it is denied all of them.
         """
         line = self.problem.line
         if level != line.base:
             return self.verdicts(level)[number]
         found = [self.verdicts(other)[number] for other in line.others]
-        return next((verdict for verdict in found if verdict.category is Category.DENY), found[0])
+        return next((verdict for verdict in found if verdict.category is not Category.DENY), found[0])
 
 
 _KEEPS = Verdict(Category.CLEAR, "interface", "its dtype is the caller's contract")

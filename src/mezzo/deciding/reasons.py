@@ -1,6 +1,6 @@
 """Why each node has its precision: what was decided for the node itself, and what follows from a neighbour."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from mezzo.core.graph import Graph, Kind, Node
 from mezzo.core.levels import Line
@@ -10,6 +10,7 @@ from mezzo.core.strategy import Choice
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.planner import Judged
 from mezzo.deciding.wishes import ErrorPrice, Wishes
+from mezzo.dtypes import DType
 
 
 def reasons(judged: Judged, levels: Sequence[int], wishes: Wishes) -> list[Reason]:
@@ -31,8 +32,20 @@ def decided_reason(judged: Judged, node: Node, level: int, wishes: Wishes) -> Re
     line = judged.problem.line
     if level != line.base:
         return _reason_beside(judged, node, level)
-    found = [_reason_at_base(judged, node, other, wishes) for other in line.others]
-    return next((reason for reason in found if reason is not None), None)
+    against = {line.dtypes[other]: _reason_at_base(judged, node, other, wishes) for other in line.others}
+    return _united(against)
+
+
+def _united(against: Mapping[DType, Reason | None]) -> Reason | None:
+    """Why a node runs at none of the levels: what is said of all alike, or of each; None where nothing is of one."""
+    reasons_given = [reason for reason in against.values() if reason is not None]
+    if len(reasons_given) < len(against):
+        return None
+    nearest = reasons_given[0]
+    if len(set(reasons_given)) == 1:
+        return nearest
+    texts = [f"in {dtype}: {reason.because}" for dtype, reason in zip(against, reasons_given, strict=True)]
+    return nearest._replace(because="; ".join(texts))
 
 
 def _reason_beside(judged: Judged, node: Node, level: int) -> Reason | None:

@@ -182,12 +182,13 @@ class _Rows:
         judged, reasons, levels = self._decisions.judged, self._decisions.reasons, self._decisions.levels
         problem = judged.problem
         choices = [*zip(*(side.choices for side in problem.sides), strict=True)]
-        known: dict[tuple[int, int, tuple[Choice, ...], int], int] = {}
+        spoken = [*zip(*([id(verdict) for verdict in side] for side in judged.sides), strict=True)]
+        known: dict[tuple[tuple[int, ...], int, tuple[Choice, ...], int], int] = {}
         found = []
         for place, node in enumerate(self._nodes):
             number = node.id
             verdict = judged.verdict_of(number, levels[number])
-            key = id(verdict), id(node.signature), choices[number], levels[number]
+            key = spoken[number], id(node.signature), choices[number], levels[number]
             code = None if node.name in reasons else known.get(key)
             if code is None:
                 row = self._row(place, node)

@@ -23,8 +23,6 @@ from mezzo.estimates.loops import find_loops
 from mezzo.estimates.moments import UNKNOWN, Moments, largest
 from mezzo.estimates.site import Site
 from mezzo.estimates.sizes import measure
-from mezzo.core.facts import OpFacts
-from mezzo.core.graph import Graph
 
 LAWS: Laws = {
     **arithmetic.LAWS, **contractions.LAWS, **curves.LAWS, **integers.LAWS, **movement.LAWS, **norms.LAWS,

@@ -15,8 +15,6 @@ from mezzo.estimates.moments import INTEGER, LOST, MASKED, Moments, crosses_zero
 from mezzo.estimates.picking import is_only_picked
 from mezzo.estimates.site import Site
 from mezzo.estimates.sizes import Sizes
-from mezzo.core.facts import Transfer
-from mezzo.core.graph import Kind, Node, Role
 
 # Rounding to nearest errs by a quarter of eps on the whole, relative to each number.
 _ROUNDING = 0.25

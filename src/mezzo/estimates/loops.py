@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass, field
 
+from mezzo.core.facts import Transfer
+from mezzo.core.graph import Graph, Kind, Node
 from mezzo.dtypes import FLOATING, DType
 from mezzo.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Axis, Site
-from mezzo.core.facts import Transfer
-from mezzo.core.graph import Graph, Kind, Node
 
 # A trip count that is data.
 OPEN_TRIPS = 10_000

@@ -6,7 +6,7 @@ import os
 from mezzo.core.levels import Line, Precision, uniform
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.policy import Category
-from mezzo.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.dtypes import FORMATS, HIGH, DType, size_bits
 from mezzo.errors import InputError
 from mezzo.places import read_file, write_file
 
@@ -114,10 +114,10 @@ def _line(document: dict[str, object]) -> Line:
     if base is not HIGH:
         raise ValueError(f"base is {base}, wanted {HIGH}")
     dtypes = tuple(map(DType, words))
-    pairs = [{HIGH, low} for low in LOW_DTYPES.values()]
-    if len(dtypes) != 2 or {*dtypes} not in pairs:
-        found, lows = ", ".join(map(str, dtypes)) or "none", " or ".join(map(str, LOW_DTYPES.values()))
-        raise ValueError(f"levels are {found}, wanted {HIGH} and one beside it: {lows}")
+    known = {dtype for dtype in FORMATS if size_bits(dtype) < size_bits(HIGH)}
+    if len(dtypes) < 2 or len({*dtypes}) < len(dtypes) or not {HIGH} < {*dtypes} <= {HIGH, *known}:
+        found, lows = ", ".join(map(str, dtypes)) or "none", ", ".join(sorted(map(str, known)))
+        raise ValueError(f"levels are {found}, wanted {HIGH} and some of {lows} beside it, each once")
     return Line(tuple(map(uniform, dtypes)), dtypes.index(base))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.converting.results import Converted, Progress
 from mezzo.core.facts import Risk
-from mezzo.core.request import IO, PolicyLike, Request, TargetLike
+from mezzo.core.request import IO, PolicyLike, Request, TargetLike, one_format
 from mezzo.deciding.options import read_options
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.folders.configs import find_config, update_config
@@ -67,7 +67,7 @@ def convert_folder(
     dst: str | os.PathLike[str] | None = None,
     *,
     layout: str = "beside",
-    to: str = "fp16",
+    to: str | Sequence[str] = "fp16",
     policy: PolicyLike = "balanced",
     strategy: str = "mincut",
     target: TargetLike = None,
@@ -108,14 +108,16 @@ def convert_folder(
         ContractError: a result would break a promise.
     """
     request = Request(
-        to=to, policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
+        to=one_format(to), policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
         keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
         assume=assume or {},
         provenance=provenance,
     )  # fmt: skip
     if layout not in (placings := [placing.value for placing in Placing]):
         raise InputError(f"layout is {layout!r}; choose one of {', '.join(placings)}")
-    folder = _Folder(Path(src), Path(src if dst is None else dst), Placing(layout), to, trust_external_paths)
+    folder = _Folder(
+        Path(src), Path(src if dst is None else dst), Placing(layout), one_format(to), trust_external_paths
+    )
     folder.progress = progress
     folder.choose()
     folder.refuse_shared_data()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from mezzo.converting.conversion import convert_model
 from mezzo.converting.recalling import recall
 from mezzo.core.graph import Graph, Kind
-from mezzo.core.request import IO, Request
+from mezzo.core.request import IO, Request, one_format
 from mezzo.deciding.options import read_options
 from mezzo.deciding.planner import matcher
 from mezzo.deciding.rules import nodes_in
@@ -51,7 +51,7 @@ def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> R
     }  # fmt: skip
     if not any(patterns.values()):
         return dict.fromkeys(names, request)
-    low, matched = LOW_DTYPES[request.to], set[tuple[str, str]]()
+    low, matched = LOW_DTYPES[one_format(request.to)], set[tuple[str, str]]()
     fitted: Requests = {}
     for name in names:
         graph = open_named(name).read(low).graph
@@ -111,7 +111,8 @@ def _low_only(given: Mapping[str, str]) -> IO:
 
 def _agree(fitted: Requests, request: Request, ports: Ports, open_named: Open) -> Requests:
     """Plan every model, and take back to FP32 what its tie cannot hold everywhere, until all ties have one type."""
-    low, ties = LOW_DTYPES[request.to], find_ties(ports)
+    to, ties = one_format(request.to), find_ties(ports)
+    low = LOW_DTYPES[to]
     able = _planned_ports({name: replace(fit, io="low") for name, fit in fitted.items()}, open_named)
     held = able if request.io == "low" else _planned_ports(fitted, open_named)
     wanted = {
@@ -124,10 +125,7 @@ def _agree(fitted: Requests, request: Request, ports: Ports, open_named: Open) -
         else:
             _ask_all(tie, ports, wanted)
     while True:
-        asked = {
-            name: replace(fitted[name], io=_low_only(dict.fromkeys(sorted(wanted[name]), request.to)))
-            for name in fitted
-        }
+        asked = {name: replace(fitted[name], io=_low_only(dict.fromkeys(sorted(wanted[name]), to))) for name in fitted}
         held = _planned_ports(asked, open_named)
         mixed = [tie for tie in ties if len(dtypes_in(tie, held)) > 1 and _is_asked(tie, wanted)]
         if not mixed:

@@ -195,7 +195,7 @@ def _describe_decisions(source: str, result: str, plan: Plan, summary: Summary, 
         "settings": {**dict(plan.settings), **dict(settings)},
         "conversion": {
             "high": str(plan.high),
-            "low": str(plan.low),
+            "low": str(plan.lows[0]) if len(plan.lows) == 1 else [str(dtype) for dtype in plan.lows],
             "precisions": {str(dtype): count for dtype, count in count_precisions(plan).items()},
             "low_nodes": summary.low_nodes,
             "high_nodes": summary.high_nodes,

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from mezzo.core.plans import PlannedNode
 from mezzo.core.policy import Category
-from mezzo.dtypes import DType
+from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.report.layout import blank, dtype_style, heading, indented
-from mezzo.report.names import clean, join_some
+from mezzo.report.names import clean, join_or, join_some
 
 _OTHERS_SHOWN = 3
 _KINDS = {
@@ -37,21 +37,22 @@ class Unit(Protocol):
 
 def report_chain(
     chain: Sequence[PlannedNode],
-    low: DType,
+    lows: Sequence[DType],
     unit: Unit | None = None,
     target: str = "",
     precisions: Mapping[str, DType] | None = None,
 ) -> list[RenderableType]:
     """Lay out the answer: one sentence, then how the precision came about, from the node to the one that caused it.
 
-    `unit`: what `target` runs as one kernel with the node, if anything; `precisions` are those of the plan, by name.
+    `lows`: the plan's levels beside the base. `unit`: what `target` runs as one kernel with the node, if anything;
+    `precisions` are those of the plan, by name.
     """
     node, root = chain[0], chain[-1]
     lines: list[RenderableType] = [
         _answer(node, root),
-        *_sums(node, low),
+        *_sums(node),
         *_kernel(node, unit, target, precisions or {}),
-        indented(_spell_rule(node, low), style="dim"),
+        indented(_spell_rule(node, lows), style="dim"),
     ]
     if len(chain) > 1:
         lines += [blank(), heading("how it came about")]
@@ -62,17 +63,18 @@ def report_chain(
     return lines
 
 
-def suggest_change(node: PlannedNode, low: DType) -> tuple[str, str] | None:
+def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[str, str] | None:
     """Name the option that would change a node's precision, and what it does. None where no option would."""
-    name = clean(node.name)
+    name, low = clean(node.name), join_or(lows)
+    is_low = node.precision.compute in lows
     if node.kind in ("input", "output"):
         port = node.name.partition(" ")[2] or node.name
-        word = {DType.FLOAT16: "fp16", DType.BFLOAT16: "bf16"}.get(low, str(low))
-        wanted = word if node.precision.compute is not low else "fp32"
+        words = {dtype: word for word, dtype in LOW_DTYPES.items()}
+        wanted = "fp32" if is_low else words.get(lows[0], str(lows[0]))
         return f"--io={port}={wanted}", f"changes the dtype of {clean(port)!r}"
     if node.kind != "op":
         return None
-    if node.precision.compute is low:
+    if is_low:
         return f"--exclude={node.name}", f"keeps {name!r} out of {low}"
     match node.rule:
         case "include" | "exclude" | "typed":
@@ -110,10 +112,11 @@ def _step(place: int, node: PlannedNode, before: PlannedNode | None) -> list[Ren
     return [title, indented(f"{clean(node.because).strip()} (rule {clean(node.rule)})", depth=5)]
 
 
-def _spell_rule(node: PlannedNode, low: DType) -> str:
+def _spell_rule(node: PlannedNode, lows: Sequence[DType]) -> str:
     from mezzo.structure.estimated import ESTIMATED  # every command's start loads this file, and needs no estimates
 
-    is_low = node.precision.compute is low
+    is_low = node.precision.compute in lows
+    low = str(node.precision.compute) if is_low else join_or(lows)
     wish = f": {_wish(node.category, low, is_low)}" if node.category is not None and node.kind == "op" else ""
     return f"Rule {clean(node.rule)}{wish}.{_ASSUMED if node.rule in ESTIMATED else ''}"
 
@@ -122,14 +125,14 @@ def _kind(node: PlannedNode) -> str:
     return _KINDS.get(node.kind, "{op}").format(op=clean(node.op))
 
 
-def _sums(node: PlannedNode, low: DType) -> list[RenderableType]:
+def _sums(node: PlannedNode) -> list[RenderableType]:
     """What a node that runs low sums up and hands on in, where the policy says more than one dtype."""
     precision = node.precision
     if len(set(precision)) == 1:
         return []
     text = f"Products in {precision.compute}, sums in {precision.accumulate}, result in {precision.output}"
-    if precision.output is not low:
-        text += f": ONNX gives the operator one type, so its result is rounded to {low} and then cast"
+    if precision.output is not precision.compute:
+        text += f": ONNX gives the operator one type, so its result is rounded to {precision.compute} and then cast"
     return [indented(f"{text}.")]
 
 
@@ -152,7 +155,7 @@ def _ended(because: str) -> str:
     return f"{text}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
-def _wish(category: Category, low: DType, is_low: bool) -> str:
+def _wish(category: Category, low: str, is_low: bool) -> str:
     match category:
         case Category.ALLOW:
             return f"allow, the policy wants it in {low}"

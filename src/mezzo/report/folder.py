@@ -140,13 +140,14 @@ def report_folder(layout: Layout, source: str, result: str, folder: Folder) -> l
     """Lay out what the conversion of a folder did, a line per model."""
     every = tuple(folder.files)
     plan = every[0].converted.plan
-    table = layout.make_table("result", str(plan.low), str(plan.high), "casts", "size", right=(
-        str(plan.low), str(plan.high), "casts", "size"))  # fmt: skip
+    levels = (*plan.lows, plan.high)
+    columns = (*map(str, levels), "casts", "size")
+    table = layout.make_table("result", *columns, right=columns)
     for file in every:
         made, counts = file.converted.summary, count_precisions(file.converted.plan)
         sizes = f"{format_size(made.size_before_bytes)} -> {format_size(made.size_after_bytes)}"
-        low, high = (str(counts.get(dtype, 0)) for dtype in (plan.low, plan.high))
-        table.add_row(clean(file.result), low, high, str(made.casts), sizes)
+        nodes = (str(counts.get(dtype, 0)) for dtype in levels)
+        table.add_row(clean(file.result), *nodes, str(made.casts), sizes)
     parts: list[RenderableType] = [
         heading(f"{clean(source)} -> {clean(result)}"),
         _settings(folder, plan),

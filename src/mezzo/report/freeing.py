@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.report.figures import spell_count
 from mezzo.report.groups import is_operator
-from mezzo.report.names import clean
+from mezzo.report.names import clean, join_or
 from mezzo.views.picture import Island
 
 _MOST_NAMES, _MOST_OPS = 3, 4
@@ -34,7 +34,7 @@ class Freeing:
 
 def free(island: Island, plan: Plan) -> Freeing:
     """Say what would free an island, and those alike with it where one option does."""
-    low = plan.low
+    low = join_or(plan.lows)
     match island.rule:
         case "exclude" | "keep-region" | "fix-region":
             option = _ASKED[island.rule]

@@ -23,15 +23,23 @@ def is_operator(node: PlannedNode) -> bool:
 
 
 def count_precisions(plan: Plan) -> Mapping[DType, int]:
-    """Count the operators that run in each dtype, low first, then high, then others the model came with."""
+    """Count the operators that run in each dtype: the levels beside the base, the base, and others the model came
+    with.
+    """
     found = Counter(node.precision.compute for node in plan.nodes if is_operator(node))
-    others = sorted((dtype for dtype in found if dtype not in (plan.low, plan.high)), key=str)
-    return {dtype: found[dtype] for dtype in (plan.low, plan.high, *others)}
+    levels = (*plan.lows, plan.high)
+    others = sorted((dtype for dtype in found if dtype not in levels), key=str)
+    return {dtype: found[dtype] for dtype in (*levels, *others)}
 
 
-def count_already_low(plan: Plan) -> int:
-    """Count the operators that the model had low before."""
-    return sum(node.rule == "typed" and node.precision.compute is plan.low for node in plan.nodes if is_operator(node))
+def count_before(plan: Plan) -> Mapping[DType, int]:
+    """Count the operators that ran in each dtype before the plan, those of `count_precisions`."""
+    typed = Counter(node.precision.compute for node in plan.nodes if is_operator(node) and node.rule == "typed")
+    before = dict(count_precisions(plan))
+    for dtype in plan.lows:
+        before[plan.high] += before[dtype] - typed[dtype]
+        before[dtype] = typed[dtype]
+    return before
 
 
 def count_casts(plan: Plan) -> int:

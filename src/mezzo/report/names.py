@@ -42,6 +42,11 @@ def join_some(names: Iterable[str], most: int) -> str:
     return shown if len(every) <= most else f"{shown} and {len(every) - most} more"
 
 
+def join_or(names: Iterable[object]) -> str:
+    """List what may be any of several: "f16", "f16 or f8e4m3fn"."""
+    return " or ".join(map(str, names))
+
+
 def shorten(text: str, most: int) -> str:
     """Leave out the middle of a text that is longer than `most`: its ends say most. "/encoder/...layers/7/Gelu"."""
     if len(text) <= most or most <= len(_CUT):

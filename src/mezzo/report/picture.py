@@ -18,8 +18,9 @@ from mezzo.views.picture import NOMINAL_DIM, Island, Picture, Share
 _ISLANDS_SHOWN = 3
 _OPS_SHOWN = 3
 _BAR = 30
-_SIGNS = ("█", "░", "▒")  # for low, high, and others the model came with
-_ASCII_SIGNS = ("#", ".", "+")
+# For the levels beside the base, the base, and others the model came with.
+_LOW_SIGNS, _HIGH_SIGN, _OTHER_SIGN = "█▓▚", "░", "▒"
+_ASCII_LOW_SIGNS, _ASCII_HIGH_SIGN, _ASCII_OTHER_SIGN = "#=*", ".", "+"
 _THOUSANDS = ("", " K", " M", " G", " T", " P")
 # What frees an island: a command to copy, or None where there is none, and what it does in words.
 Remedy = tuple[str | None, str]
@@ -27,16 +28,17 @@ Remedy = tuple[str | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar with a part for each precision, as long as its share."""
+    """One bar with a part for each precision, as long as its share; the first `levels` of them are the plan's."""
 
     parts: tuple[tuple[DType, int], ...]
     is_plain: bool
+    levels: int = 2
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        signs = _signs(self.is_plain or options.ascii_only)
+        is_ascii = self.is_plain or options.ascii_only
         yield Text.assemble(
             *(
-                (signs[min(place, 2)] * length, dtype_style(dtype))
+                (_sign(place, self.levels, is_ascii) * length, dtype_style(dtype))
                 for place, (length, (dtype, _)) in enumerate(zip(self._lengths(), self.parts, strict=True))
             ),
             no_wrap=True,
@@ -58,12 +60,18 @@ class Bar:
 
 def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
     """Lay out how much of a model runs in which precision, a bar for each measure."""
-    shares = [share for place, share in enumerate(picture.shares) if place < 2 or share.nodes or share.weights_bytes]
+    shares = [
+        share
+        for place, share in enumerate(picture.shares)
+        if place < picture.levels or share.nodes or share.weights_bytes
+    ]
     if not sum(share.nodes for share in shares):
         return []
     is_plain = layout is Layout.PLAIN
     names = [str(share.dtype) for share in shares]
-    table = layout.make_table("", _Legend(tuple(share.dtype for share in shares), is_plain), *names, right=names)
+    table = layout.make_table(
+        "", _Legend(tuple(share.dtype for share in shares), is_plain, picture.levels), *names, right=names
+    )
     rows: list[tuple[str, Callable[[Share], int], Callable[[int], str]]] = [
         ("nodes", lambda share: share.nodes, str),
         ("weights", lambda share: share.weights_bytes, format_size),
@@ -73,7 +81,7 @@ def report_picture(layout: Layout, picture: Picture) -> list[RenderableType]:
     for name, size, spell in rows:
         parts = tuple((share.dtype, size(share)) for share in shares)
         if any(held for _, held in parts):
-            table.add_row(name, Bar(parts, is_plain), *(spell(held) for _, held in parts))
+            table.add_row(name, Bar(parts, is_plain, picture.levels), *(spell(held) for _, held in parts))
     lines: list[RenderableType] = [blank(), heading("what runs in which precision"), table]
     return [*lines, *(indented(line, style="dim") for line in _caveats(picture))]
 
@@ -84,18 +92,28 @@ class _Legend:
 
     dtypes: tuple[DType, ...]
     is_plain: bool
+    levels: int
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        signs = _signs(self.is_plain or options.ascii_only)
-        parts = [(f"{signs[min(place, 2)]} {dtype}", dtype_style(dtype)) for place, dtype in enumerate(self.dtypes)]
+        is_ascii = self.is_plain or options.ascii_only
+        parts = [
+            (f"{_sign(place, self.levels, is_ascii)} {dtype}", dtype_style(dtype))
+            for place, dtype in enumerate(self.dtypes)
+        ]
         yield Text("  ").join(Text(text, style=style) for text, style in parts)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(_BAR, _BAR)
 
 
-def _signs(is_ascii: bool) -> tuple[str, ...]:
-    return _ASCII_SIGNS if is_ascii else _SIGNS
+def _sign(place: int, levels: int, is_ascii: bool) -> str:
+    """What the part at a place is drawn with. Levels past the signs there are share the last one."""
+    if place < levels - 1:
+        signs = _ASCII_LOW_SIGNS if is_ascii else _LOW_SIGNS
+        return signs[min(place, len(signs) - 1)]
+    if place == levels - 1:
+        return _ASCII_HIGH_SIGN if is_ascii else _HIGH_SIGN
+    return _ASCII_OTHER_SIGN if is_ascii else _OTHER_SIGN
 
 
 def _caveats(picture: Picture) -> list[str]:

@@ -13,9 +13,9 @@ from mezzo.core.request import usual_settings
 from mezzo.report.account import Summary
 from mezzo.report.comparison import report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data
-from mezzo.report.groups import Group, count_already_low, count_casts, count_precisions, group_high_nodes, is_operator
+from mezzo.report.groups import Group, count_before, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Command, Layout, blank, heading, indented, report_unknown
-from mezzo.report.names import clean, format_size, join_some, spell_precision
+from mezzo.report.names import clean, format_size, join_or, join_some, spell_precision
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
@@ -44,9 +44,8 @@ def report_conversion(
 def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableType:
     """Lay out a model before and after in numbers."""
     table = layout.make_table("", "before", "after", right=("before", "after"))
-    counts, low_before = count_precisions(plan), count_already_low(plan)
-    before = {**counts, plan.low: low_before, plan.high: counts[plan.high] + counts[plan.low] - low_before}
-    for dtype, count in counts.items():
+    before = count_before(plan)
+    for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(before[dtype]), str(count))
     table.add_row("casts added", "", str(summary.casts))
     table.add_row("size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes))
@@ -63,10 +62,11 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
         values = 0 if measured.ranges is None else len(measured.ranges.values)
         found = f"protects {spell_count(nodes, 'node')}: see {' and '.join(clean(group.rule) for group in kept)} above"
         unknown = () if measured.ranges is None else measured.ranges.unknown
+        lows = join_or(plan.lows)
         if not nodes:
-            found = f"found nothing that {plan.low} cannot hold"
+            found = f"found nothing that {lows} cannot hold"
         if unknown:
-            found = f"cannot tell all that {plan.low} cannot hold" if nodes else f"cannot tell what {plan.low} can hold"
+            found = f"cannot tell all that {lows} cannot hold" if nodes else f"cannot tell what {lows} can hold"
         seen = f" in {spell_count(values, 'value')}" if values else ""
         parts += [blank(), heading("what the data showed"), indented(clean(spell_data(measured.data)), style="dim")]
         parts += [indented(f"the data {found}{seen if not nodes else ''}")]

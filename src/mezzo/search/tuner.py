@@ -1,22 +1,18 @@
 """The fastest plan inside a budget of error: exact optima for growing prices of error, verified by emulation."""
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from mezzo.core.graph import Kind
-from mezzo.core.strategy import cost
 from mezzo.deciding.options import Options
 from mezzo.deciding.wishes import ErrorPrice
 from mezzo.dtypes import DType
 from mezzo.judging.standards import Telling
 from mezzo.numerics.frontier import Candidate, trace
 from mezzo.numerics.measures import CostTable, DataSource, Sensitivity
+from mezzo.numerics.pricing import UnitSquares, solve
 from mezzo.numerics.search import Outcome, search
 from mezzo.numerics.sensitivity import Probing
 from mezzo.numerics.telling import NO_SAMPLE
@@ -28,8 +24,6 @@ if TYPE_CHECKING:
     from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.datasets import Dataset
 
-# More than any model's costs: what is priced so never runs low.
-_FORBIDDEN = 1 << 50
 _POINTS = 48
 _MOST_EVALUATIONS = 12
 _MOST_PROBES = 40
@@ -217,34 +211,25 @@ class Tuner:
 
     def solve(self, weight: float) -> Candidate:
         """The exact optimum of cost + weight * squared error."""
-        base = self.bench.judged.problem
-        penalties = [0] * len(base.graph.nodes)
-        for unit, square in zip(self.units, self.squares, strict=True):
-            for node in unit.nodes:
-                penalties[node] = _price(weight, square, len(unit.nodes))
-        (side,) = base.sides
-        priced = replace(base, sides=(replace(side, penalties=tuple(penalties)),))
-        levels = self.options.wishes.strategy.assign(priced)
-        running: list[bool] = ((np.array(levels, np.int64) != base.line.base) & ~base.is_absent).tolist()
-        square = self.scale * sum(
-            square
-            for unit, square in zip(self.units, self.squares, strict=True)
-            if any(running[node] for node in unit.nodes)
-        )
-        low_nodes = sum(low and base.graph.nodes[node].kind is Kind.OP for node, low in enumerate(running))
-        key = hashlib.sha256(np.packbits(np.array(running, bool)).tobytes()).hexdigest()[:32]
-        return Candidate(weight, self.floor + cost(base, levels), square, low_nodes, key, levels)
+        found = solve(self.bench.judged.problem, self._squares_by_unit(), weight, self.options.wishes.strategy)
+        return replace(found, cost=self.floor + found.cost, square=self.scale * found.square)
+
+    def _squares_by_unit(self) -> list[UnitSquares]:
+        """What is known of each unit; the bench runs one level beside the base."""
+        (level,) = self.bench.judged.problem.line.others
+        return [UnitSquares(unit.nodes, {level: square}) for unit, square in zip(self.units, self.squares, strict=True)]
 
     def _prices(self, weight: float) -> dict[DType, dict[str, ErrorPrice]]:
         whole = sum(square for square in self.squares if math.isfinite(square))
-        found: dict[str, ErrorPrice] = {}
-        for at, (unit, square) in enumerate(zip(self.units, self.squares, strict=True)):
-            price = _price(weight, square, len(unit.nodes))
-            if not price:
-                continue
-            text = self._explain(at, square, whole)
-            found |= {self.bench.graph.nodes[node].name: ErrorPrice(price, text) for node in unit.nodes}
-        return {self.bench.low: found}
+        line, nodes = self.bench.judged.problem.line, self.bench.graph.nodes
+        by_dtype: dict[DType, dict[str, ErrorPrice]] = {line.dtypes[level]: {} for level in line.others}
+        for at, unit in enumerate(self._squares_by_unit()):
+            for level, square in unit.by_level.items():
+                price = unit.price(weight, level)
+                if price:
+                    text = self._explain(at, square, whole)
+                    by_dtype[line.dtypes[level]] |= {nodes[node].name: ErrorPrice(price, text) for node in unit.nodes}
+        return by_dtype
 
     def _explain(self, at: int, square: float, whole: float) -> str:
         """Why a unit stays high at a price of error."""
@@ -262,11 +247,3 @@ class Tuner:
             f"in {self.bench.low} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the sum of "
             "squares: at this budget more than the time it saves"
         )
-
-
-def _price(weight: float, square: float, nodes: int) -> int:
-    """The price of one node's share of an error, as an integer."""
-    if square == 0.0 or (weight == 0.0 and math.isfinite(square)):
-        return 0
-    price = weight * square / nodes if math.isfinite(square) and math.isfinite(weight) else math.inf
-    return _FORBIDDEN if price >= _FORBIDDEN else math.ceil(price)

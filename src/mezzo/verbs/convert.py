@@ -27,7 +27,7 @@ def convert(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     dst: str | os.PathLike[str] | None = None,
     *,
-    to: str | None = None,
+    to: str | Sequence[str] | None = None,
     policy: "PolicyLike | None" = None,
     strategy: str | None = None,
     target: TargetLike = None,
@@ -51,7 +51,8 @@ def convert(
     """Convert an FP32 ONNX model to a typed mixed-precision one. The source is never changed.
 
     Args:
-        to: "fp16", the default, or "bf16".
+        to: "fp16", the default, or "bf16". Several formats, as a list or with commas, are refused: no two of them
+            stand on one line of levels.
         policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a Policy, or a function
             that says of each node what it wants: of a `mezzo.core.selectors.Site`, or of one and "fp16" or "bf16". It
             returns "allow", "infer", "clear" or "deny", or one of these with the dtypes it sums up and hands on in, or

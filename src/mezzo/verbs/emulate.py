@@ -11,6 +11,7 @@ from mezzo.converting.results import open_source
 from mezzo.core.graph import Graph
 from mezzo.core.levels import Precision
 from mezzo.core.plans import Plan
+from mezzo.deciding.options import check_pair
 from mezzo.dtypes import HIGH
 from mezzo.errors import InputError
 from mezzo.files.planfile import load_plan
@@ -51,6 +52,7 @@ def emulate(
         whole = opened.materialize(opened.source.model)
         return emulated_session(whole, accumulation=accumulation).run(feeds)
     given = plan if isinstance(plan, Plan) else load_plan(plan)
+    check_pair(given)
     reading = opened.read(given.low, given.opset)
     precisions = _bind(reading.graph, given)
     low = {number: precision.compute for number, precision in precisions.items()}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.converting.results import PlanOptions, Progress, open_source
 from mezzo.core.graph import Graph, Kind
+from mezzo.core.request import one_format
 from mezzo.deciding.options import chosen_target
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
@@ -145,7 +146,7 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
 
     Errors are those of `partition`.
     """
-    chosen = chosen_target(options.get("to", "fp16"), options.get("target"))
+    chosen = chosen_target(one_format(options.get("to", "fp16")), options.get("target"))
     split = partition(src, target=chosen, trust_external_paths=options.get("trust_external_paths", False))
     return split.unit_of.get(node)
 

@@ -5,7 +5,7 @@ Sizes are those the planner weighs casts with: a dimension that the model leaves
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mezzo.core.facts import Cost
@@ -20,7 +20,6 @@ _HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 # slide a weight over their input or their output.
 _MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "FusedGemm", "Gemm"})
 _CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcConv", "NhwcFusedConv"})
-_CAST_BYTES = 6  # reads one form and writes the other
 _FOLLOWS = "follows"
 
 
@@ -57,7 +56,8 @@ class Island:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A planned model in numbers. `shares`: low, high, then others the model came with. The largest island is first.
+    """A planned model in numbers. `shares`: the levels beside the base and the base, `levels` of them, then others the
+    model came with. The largest island is first.
 
     `uncounted` heavy operators have products that the shapes do not tell. `is_nominal`: some dimensions are open.
     """
@@ -68,6 +68,7 @@ class Picture:
     uncounted: int
     is_nominal: bool
     islands: tuple[Island, ...]
+    levels: int = 2
 
 
 def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
@@ -82,7 +83,7 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     }
     weights = _weights(graph, plan)
     nodes = Counter(dtype for dtype in runs_in.values() if dtype is not None)
-    planned = (*(line.dtypes[level] for level in line.others), line.base_dtype)
+    planned = (*line.beside, line.base_dtype)
     others = sorted({*nodes, *weights} - {*planned}, key=str)
     shares = tuple(
         Share(
@@ -94,10 +95,22 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     )  # fmt: skip
     casts = [edit for edit in plan.edits if isinstance(edit, AddCast)]
     repeats = graph.columns.value_repeats
-    casts_bytes = sum(_CAST_BYTES * graph.values[cast.value].elements * int(repeats[cast.value]) for cast in casts)
+    casts_bytes = sum(
+        cast_bits * graph.values[cast.value].elements // 8 * int(repeats[cast.value])
+        for cast, cast_bits in zip(casts, _cast_bits(graph, plan, casts), strict=True)
+    )
     high = [number for number, dtype in runs_in.items() if dtype is line.base_dtype]
     islands = _islands(graph, plan, high, {n: sum(b for _, b in held) for n, held in moved.items()}, products)
-    return Picture(shares, len(casts), casts_bytes, uncounted, _is_nominal(graph), islands)
+    return Picture(shares, len(casts), casts_bytes, uncounted, _is_nominal(graph), islands, len(planned))
+
+
+def _cast_bits(graph: Graph, plan: Plan, casts: Sequence[AddCast]) -> Iterator[int]:
+    """Bits of one element that each cast reads in one form and writes in the other."""
+    retyped = {edit.value: edit.dtype for edit in plan.edits if isinstance(edit, Retype)}
+    for cast in casts:
+        read = cast.reads or retyped.get(cast.value) or graph.values[cast.value].dtype
+        assert read is not None, "what is cast has a dtype"
+        yield size_bits(read) + size_bits(cast.dtype)
 
 
 def _activations(problem: Problem, levels: Sequence[int]) -> Mapping[int, list[tuple[DType, int]]]:
@@ -225,7 +238,11 @@ def _islands(
             Island(
                 tuple(plan.by_name[graph.nodes[number].name] for number in first), len(islands), root.rule,
                 root.because, root, tuple(line for line in every if line.rule != _FOLLOWS),
-                all(plan.low in graph.nodes[number].signature.legal for members, _ in islands for number in members),
+                all(
+                    not graph.nodes[number].signature.legal.isdisjoint(plan.lows)
+                    for members, _ in islands
+                    for number in members
+                ),
                 sum(moved.get(number, 0) for number in first), sum(products.get(number, 0) for number in first),
             )
         )  # fmt: skip

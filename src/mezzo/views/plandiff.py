@@ -84,9 +84,11 @@ def compare_plans(
 
 
 def _general(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """What a plan has beside its settings and may differ: the low precision, and the opset it needs."""
+    """What a plan has beside its settings and may differ: the low precision, or its levels, and the opset it needs."""
     opset = () if plan.opset is None else (("raised opset", str(plan.opset)),)
-    return (("low precision", str(plan.low)), *opset)
+    if len(plan.lows) == 1:
+        return (("low precision", str(plan.low)), *opset)
+    return (("levels", ", ".join(map(str, plan.line.dtypes))), *opset)
 
 
 def _spell_limits(plan: Plan) -> tuple[tuple[str, str], ...]:

@@ -27,7 +27,8 @@ class Account {
     this.nodes = document.graph?.nodes ?? [];
     this.values = document.graph?.values ?? [];
     this.byName = new Map(this.nodes.map((node, number) => [node.name, number]));
-    this.low = document.conversion?.low ?? this.findLow();
+    this.lows = [document.conversion?.low ?? this.findLow()].flat(); // a list where the plan has more levels
+    this.low = this.lows[0];
     this.views = document.plans.map((plan) => new PlanView(this, plan));
     this.readers = this.values.map(() => []);
     this.nodes.forEach((node, number) => new Set(node.inputs).forEach((value) => { if (value !== null) this.readers[value].push(number); }));

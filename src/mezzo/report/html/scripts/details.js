@@ -113,7 +113,7 @@ class Details {
     // What data decided is told by the result alone; the options of the run would not find it again.
     const result = this.account.models.find((found) => found.role === "result")?.path;
     const asked = result && (this.account.search || this.account.errors) ? `${quoted(result)} ${quoted(node.name)}` : `${quoted(model)} ${quoted(node.name)} ${said}`;
-    const option = decision.precision.compute === this.account.low ? `--exclude=${node.name}` : `--include=${node.name}`;
+    const option = this.account.lows.includes(decision.precision.compute) ? `--exclude=${node.name}` : `--include=${node.name}`;
     return [make("h4", {}, "Ask or change it"), command(`mezzo explain ${asked}`), command(`mezzo plan ${quoted(model)} ${quoted(option)} ${said}`)];
   }
 

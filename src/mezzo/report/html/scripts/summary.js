@@ -30,8 +30,8 @@ function cards(account) {
     const shares = account.conversion ? new Map(Object.entries(account.conversion.precisions))
       : account.nodes.reduce((found, node, number) => node.kind === "op" && view.precision[number] ? found.set(view.precision[number], (found.get(view.precision[number]) ?? 0) + 1) : found, new Map());
     const total = [...shares.values()].reduce((sum, number) => sum + number, 0);
-    const low = shares.get(account.low) ?? 0;
-    card("Operators", `${count(low)} of ${count(total)} in ${account.low}`, shareBar(new Map([...shares].filter(([, number]) => number))));
+    const low = account.lows.reduce((sum, dtype) => sum + (shares.get(dtype) ?? 0), 0);
+    card("Operators", `${count(low)} of ${count(total)} in ${account.lows.join(" or ")}`, shareBar(new Map([...shares].filter(([, number]) => number))));
   }
   const [source, result] = ["source", "result"].map((role) => account.models.find((model) => model.role === role));
   if (source?.size_bytes && result?.size_bytes) card("File", `${size(source.size_bytes)} → ${size(result.size_bytes)}`, make("p", { class: "quiet" }, `${percent(result.size_bytes / source.size_bytes)} of what it was`, source.opset === result.opset ? "" : `; opset ${source.opset} → ${result.opset}`));
