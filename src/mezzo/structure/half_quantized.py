@@ -127,10 +127,11 @@ def _step(view: View, last: Node) -> list[Node]:
             maker for value in node.inputs if value is not None and (maker := _maker(view, value)).id not in inside
         ]
         scales = [maker for maker in others if not _is_stored(view, maker)]
-        if node.scope != last.scope or not _joins(view, node) or not all(_is_scale(view, maker) for maker in scales):
+        is_epilogue = _is_numberwise(view, node) and all(_is_scale(view, maker) for maker in scales)
+        if node.scope != last.scope or not is_epilogue:
             return []
         inside.add(node.id)
-        operators += [*(maker for maker in scales if view.is_decided(maker)), node]
+        operators += [*(maker for maker in scales if _is_numberwise(view, maker)), node]
         ahead.remove(node.id)
         if not ahead:
             return operators
@@ -142,7 +143,7 @@ def _readers(view: View, node: Node) -> set[int]:
     return {use.node for value in node.outputs if value is not None for use in view.graph.uses[value]}
 
 
-def _joins(view: View, node: Node) -> bool:
+def _is_numberwise(view: View, node: Node) -> bool:
     """Whether an operator works number by number, so that a kernel may do it to its result."""
     row = view.rows[node.id]
     is_numberwise = row is not None and (row.cost is Cost.POINTWISE or row.transfer is Transfer.GIVEN_STATISTICS)
@@ -151,13 +152,16 @@ def _joins(view: View, node: Node) -> bool:
 
 def _is_scale(view: View, maker: Node) -> bool:
     """Whether a value is a scale that quantizing found, or a product of one with constants."""
-    row = view.rows[maker.id]
-    if row is None or row.cost is not Cost.POINTWISE:
-        return row is not None and row.transfer is Transfer.QUANTIZE
+    if not _is_numberwise(view, maker):
+        return _is_found(view, maker)
     makers = [_maker(view, value) for value in maker.inputs if value is not None]
-    rows = [view.rows[maker.id] for maker in makers]
-    is_found = [row is not None and row.transfer is Transfer.QUANTIZE for row in rows]
-    return any(is_found) and all(f or _is_stored(view, m) for f, m in zip(is_found, makers, strict=True))
+    others = [operand for operand in makers if not _is_found(view, operand)]
+    return len(others) < len(makers) and all(_is_stored(view, operand) for operand in others)
+
+
+def _is_found(view: View, maker: Node) -> bool:
+    row = view.rows[maker.id]
+    return row is not None and row.transfer is Transfer.QUANTIZE
 
 
 RULES = (
