@@ -7,7 +7,7 @@ Four exports that `architectures.py` left (a BERT, a ViT, a ResNet, a MobileNetV
 (static QDQ, U8S8 per channel; with quantizers on outputs, with quantizers on linear operators only and float outputs;
 dynamic) and by NNCF, converted by mezzo, and loaded. Kernels of OpenVINO: layers of its runtime graph that compute in
 i8 or u8, apart from those that move or convert; of ONNX Runtime: nodes of its optimized graph that compute in integers.
-No time is taken.
+A cell reads "all/products". No time is taken.
 """
 
 import argparse
@@ -37,6 +37,11 @@ from rich.table import Table
 import mezzo
 
 MODELS = ("bert-script13", "vit-export23", "beit-script16", "resnet-export18", "mobilenet-v2-export18")
+_INTEGER_PRODUCTS = frozenset(
+    {"ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QAttention"}
+    | {"QGemm", "QLinearConv", "QLinearMatMul"}
+)
+_PRODUCTS = frozenset({"Convolution", "FullyConnected", "MatMul"})
 _MOVING = frozenset({"Input", "Output", "Const", "Constant", "Reorder", "Convert", "Transpose", "Reshape", "Result"})
 
 Feeds = Mapping[str, np.ndarray]
@@ -118,43 +123,43 @@ def samples_of(path: Path) -> list[Feeds]:
     return [feeds, *({name: vary(array) for name, array in feeds.items()} for _ in range(3))]
 
 
-def integer_kernels_of_openvino(path: Path) -> int:
-    """Layers of the runtime graph that compute in integers of 8 bits or fewer."""
+def integer_kernels_of_openvino(path: Path) -> tuple[int, int]:
+    """Layers of the runtime graph that compute in integers of 8 bits, and those of them that multiply."""
     import openvino
 
     compiled = openvino.Core().compile_model(str(path), "CPU", {"EXECUTION_MODE_HINT": "ACCURACY"})
     layers = [layer.get_rt_info() for layer in compiled.get_runtime_model().get_ordered_ops()]
-    return sum(
-        str(info["layerType"].astype(str)) not in _MOVING and str(info["runtimePrecision"].astype(str)) in ("i8", "u8")
+    kinds = [
+        str(info["layerType"].astype(str))
         for info in layers
-    )
+        if str(info["runtimePrecision"].astype(str)) in ("i8", "u8")
+    ]
+    return sum(kind not in _MOVING for kind in kinds), sum(kind in _PRODUCTS for kind in kinds)
 
 
-def integer_kernels_of_onnxruntime(path: Path) -> int:
-    """Nodes of the optimized graph that compute in integers, or take quantized weights as they are."""
+def integer_kernels_of_onnxruntime(path: Path) -> tuple[int, int]:
+    """Nodes of the optimized graph that compute in integers, and those of them that multiply."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     with tempfile.TemporaryDirectory() as folder:
         options.optimized_model_filepath = f"{folder}/optimized.onnx"
         onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         ops = Counter(node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node)
-    return sum(count for op, count in ops.items() if op.startswith("QLinear") or op in _INTEGER)
+    products = sum(count for op, count in ops.items() if op in _INTEGER_PRODUCTS)
+    rest = sum(count for op, count in ops.items() if op.startswith("QLinear") and op not in _INTEGER_PRODUCTS)
+    return products + rest, products
 
 
-_INTEGER = frozenset(
-    {"ConvInteger", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "MatMulNBits", "QAttention"}
-    | {"QGemm", "QLinearConv", "NhwcMaxPool"}
-)
-_COUNTS: Mapping[str, Callable[[Path], int]] = {
+_COUNTS: Mapping[str, Callable[[Path], tuple[int, int]]] = {
     "OpenVINO": integer_kernels_of_openvino,
     "ONNX Runtime": integer_kernels_of_onnxruntime,
 }
 
 
-def count(read: Callable[[Path], int], path: Path) -> str:
-    """The count, or a dash where the runtime refuses the file."""
+def count(read: Callable[[Path], tuple[int, int]], path: Path) -> str:
+    """All integer kernels and those that multiply, or a dash where the runtime refuses the file."""
     try:
-        return str(read(path))
+        return "/".join(map(str, read(path)))
     except Exception as error:  # noqa: BLE001  any of the runtime's own
         print(f"{path.name}: refused: {str(error)[:150]}", file=sys.stderr)
         return "-"

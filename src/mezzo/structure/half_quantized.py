@@ -49,6 +49,8 @@ def quantized_weight(view: View) -> Iterable[Finding]:
 def _dequantized(view: View) -> frozenset[int]:
     """Dequantizers, and what only moves values of theirs."""
     passing: set[int] = set()
+    if not view.nodes_where(lambda row: row.transfer is Transfer.DEQUANTIZE):
+        return frozenset()
     for node in view.nodes_where(lambda row: row.transfer is Transfer.DEQUANTIZE or row.keeps_values):
         makers = view.producers(node)
         if _dequantizes(view, node) or (makers and all(maker.id in passing for maker in makers)):
