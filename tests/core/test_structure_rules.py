@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
-from mezzo.core.facts import Cost, Function, OpFacts, Risk, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 from mezzo.core.graph import Kind, Node, Role
 from mezzo.core.policy import Finding
 from mezzo.dtypes import FORMATS, DType
@@ -34,6 +34,8 @@ ROWS: dict[str, OpFacts] = {
     "sin": facts("sin", Cost.POINTWISE, Risk.PERIODIC),
     "count": facts("count", Cost.GENERATOR, Risk.POSITION, function=Function.RANGE),
     "quantize": facts("quantize", Cost.QUANTIZE),
+    "measure": facts("measure", Cost.QUANTIZE, transfer=Transfer.QUANTIZE),
+    "dequantize": facts("dequantize", Cost.QUANTIZE, transfer=Transfer.DEQUANTIZE),
 }
 
 
@@ -265,6 +267,59 @@ def test_operators_between_dequantizing_and_quantizing_are_one() -> None:
     assert found("quantized-part", plain) == {}
     heavy = view("in x 8\nq = quantize x\na = mm q x\nb = mm a x\ny = quantize b\nout y")
     assert found("quantized-part", heavy) == {}
+
+
+_DEQUANTIZED = "in x 8\nconst w 8\nconst b 8\nd = dequantize x\ne = dequantize w\n"
+
+
+def test_kernel_of_dequantized_factors_ends_where_another_value_comes_in() -> None:
+    seen = view(f"{_DEQUANTIZED}a = mm d e\nc = add b a\nt = tanh c\ns = add t x\nr = tanh s\nout r")
+    assert found("quantized-unit", seen) == {"a": None, "c": "a", "t": "a"}
+
+
+def test_kernel_takes_in_an_activation_whole_or_not_at_all() -> None:
+    whole = view(f"{_DEQUANTIZED}a = mm d e\nt = tanh a\nu = add t b\ny = mul u a\nz = exp y\nout z")
+    assert found("quantized-unit", whole) == {"a": None, "t": "a", "u": "a", "y": "a", "z": "a"}
+    torn = view(f"{_DEQUANTIZED}a = mm d e\nt = tanh a\nu = add t x\ny = mul u a\nout y")
+    assert found("quantized-unit", torn) == {"a": None}
+    shown = view(f"{_DEQUANTIZED}a = mm d e\nt = tanh a\ny = mul t a\nout y\nout t")
+    assert found("quantized-unit", shown) == {"a": None}
+
+
+def test_long_arithmetic_behind_a_product_is_no_activation() -> None:
+    def behind(steps: int) -> dict[str, str | None]:
+        inside = "\n".join(f"t{n} = tanh {f't{n - 1}' if n else 'a'}\ns{n} = add t{n} a" for n in range(steps))
+        joined = "\n".join(f"j{n} = add {f'j{n - 1}' if n else 'a'} s{n}" for n in range(steps))
+        return found("quantized-unit", view(f"{_DEQUANTIZED}a = mm d e\n{inside}\n{joined}\nout j{steps - 1}"))
+
+    assert len(behind(3)) == 10
+    assert len(behind(9)) == 1
+
+
+def test_what_only_moves_dequantized_values_belongs_to_the_kernel() -> None:
+    seen = view(f"{_DEQUANTIZED}m = move d\nn = move m\nk = move e\na = mm n k\nz = mm m x\nout a\nout z")
+    assert found("quantized-unit", seen) == {"a": None, "m": "a", "n": "a", "k": "a"}
+    changed = view(f"{_DEQUANTIZED}m = tanh d\na = mm m e\nout a")
+    assert found("quantized-unit", changed) == {}
+
+
+def test_elementwise_reader_of_dequantized_values_is_no_kernel() -> None:
+    assert found("quantized-unit", view(f"{_DEQUANTIZED}a = add d e\nt = tanh a\nout t")) == {}
+
+
+def test_scale_that_quantizing_found_belongs_to_the_kernel() -> None:
+    text = f"{_DEQUANTIZED}q = measure x\na = mm d e\ns = mul q b\ny = mul a s\nout y"
+    assert found("quantized-unit", view(text)) == {"a": None, "s": "a", "y": "a"}
+    assert found("quantized-unit", view(text.replace("mul q b", "mul q x"))) == {"a": None}
+    assert found("quantized-unit", view(text.replace("mul q b", "mul b b"))) == {"a": None}
+    assert found("quantized-unit", view(text.replace("y = mul a s", "y = mul a q"))) == {"a": None, "y": "a"}
+
+
+def test_product_with_a_dequantized_weight_reads_it_without_casts() -> None:
+    seen = view(f"{_DEQUANTIZED}m = move e\na = mm x m\nc = mm x d\nf = mm x b\ng = mm d e\nout a\nout c\nout f")
+    assert found("quantized-weight", seen) == {"a": "m", "m": "a"}
+    picked = view(f"{_DEQUANTIZED}m = join e x\na = mm x m\nout a")
+    assert found("quantized-weight", picked) == {}
 
 
 def test_positions_under_a_sine_are_angles() -> None:
