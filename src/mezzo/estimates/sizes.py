@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-import numpy as np
-
 from mezzo.dtypes import HIGH, Format
 from mezzo.estimates.laws import FINEST
 from mezzo.estimates.moments import LOST, Moments
@@ -34,6 +32,8 @@ class Sizes:
 
 def measure(site: Site, low: Format) -> Sizes:
     """Work the columns out from the estimates."""
+    import numpy as np
+
     graph, held = site.graph, site.held
     vanishing = _BELOW_NORMAL * low.smallest_subnormal
     fading = {

@@ -69,13 +69,14 @@ class Shapes(Mapping[int, Shape]):
 
 
 class Integers(Mapping[int, tuple[int, ...]]):
-    """Numbers of small integer constants, by value id; decoded when asked for."""
+    """Numbers of small integer constants, by value id; decoded when first asked for."""
 
     def __init__(
         self, values: Sequence[Value], tensors: Mapping[int, onnx.TensorProto], nodes: Sequence[Node],
         protos: Sequence[onnx.NodeProto | None],
     ) -> None:  # fmt: skip
         self._values, self._tensors, self._nodes, self._protos = values, tensors, nodes, protos
+        self._decoded: dict[int, tuple[int, ...] | None] = {}
 
     def __getitem__(self, value: int) -> tuple[int, ...]:
         found = self.get(value)
@@ -85,23 +86,29 @@ class Integers(Mapping[int, tuple[int, ...]]):
 
     def get(self, value: int, default: tuple[int, ...] | None = None) -> tuple[int, ...] | None:  # type: ignore[override]
         """The numbers, or the default where the value is no integer constant of few elements."""
+        if value not in self._decoded:
+            self._decoded[value] = self._decode(value)
+        numbers = self._decoded[value]
+        return default if numbers is None else numbers
+
+    def _decode(self, value: int) -> tuple[int, ...] | None:
         held = self._values[value]
         if held.dtype not in _INTEGERS or held.elements > _FEW:
-            return default
+            return None
         tensor = self._tensors.get(value)
         if tensor is not None:
             numbers = _small_integers(tensor)
-            return default if numbers is None else tuple(numbers)
+            return None if numbers is None else tuple(numbers)
         node = self._nodes[held.producer]
         proto = self._protos[node.id]
         if node.kind is not Kind.SOURCE or proto is None or proto.op_type != "Constant":
-            return default
+            return None
         for attribute in proto.attribute:
             if attribute.name == "value_int":
                 return (attribute.i,)
             if attribute.name == "value_ints":
                 return tuple(attribute.ints)
-        return default
+        return None
 
     def __iter__(self) -> Iterator[int]:
         return (value for value in range(len(self._values)) if self.get(value) is not None)
