@@ -2,34 +2,31 @@
 
 import gc
 import logging
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.opset_steps import assign, settle
-from mezzo.converting.recalling import asks_for_more, spell_record, spell_replay
+from mezzo.converting.recalling import asks_for_more, spell_record
+from mezzo.converting.replaying import replay
 from mezzo.core.graph import Graph, Kind
-from mezzo.core.levels import uniform
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Problem, Side
-from mezzo.deciding.check import check
+from mezzo.core.strategy import Choice
 from mezzo.deciding.choosing import refusal_of
-from mezzo.deciding.lower import lower
-from mezzo.deciding.options import Options, check_pair
-from mezzo.deciding.planner import Judged, judge, rows_of
+from mezzo.deciding.options import Options
+from mezzo.deciding.planner import Judged, judge
 from mezzo.deciding.reasons import reasons
 from mezzo.deciding.recalled import Recalled
 from mezzo.deciding.recording import Decisions, category_of, precision_of
 from mezzo.deciding.wishes import Wishes
-from mezzo.dtypes import FORMATS, HIGH
-from mezzo.errors import ContractError, InputError, MezzoError, ModelError
+from mezzo.dtypes import HIGH
+from mezzo.errors import ContractError, MezzoError, ModelError
 from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
-from mezzo.structure import View
-from mezzo.structure.constants import out_of_range as find_out_of_range
 
 if TYPE_CHECKING:
     import onnx
@@ -39,23 +36,6 @@ _log = logging.getLogger(__name__)
 # How often a result that the checker refuses is planned again without the operators it names.
 _REPAIRS = 4
 _LONGEST_FAULT = 300
-
-
-@dataclass(frozen=True)
-class Decided:
-    """A reading with its plan, ready to apply."""
-
-    reading: Reading
-    plan: Plan
-    problem: Problem
-    levels: Sequence[int]
-    spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
-
-    def count_nodes(self) -> tuple[int, int]:
-        """Operators that run beside the base, and those that could and do not."""
-        counts = self.problem.graph.columns.is_kind(Kind.OP) & ~self.problem.is_absent
-        beside = np.array(self.levels, np.int64) != self.problem.line.base
-        return int((counts & beside).sum()), int((counts & ~beside).sum())
 
 
 def convert_model(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
@@ -107,7 +87,7 @@ def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> 
     fault: str | None = None
     for attempt in range(_REPAIRS + 1):
         _tell(model, "planning")
-        decided = _replay(model, options, given) if given is not None else _decide(model, options, banned)
+        decided = replay(model, options, given) if given is not None else _decide(model, options, banned)
         graph = decided.reading.graph
         result = model.apply(decided.reading, decided.plan.edits)
         _tell(model, "checking")
@@ -208,7 +188,7 @@ def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> De
     wishes = options.wishes
     reading, judged = judge_model(model, options)
     if options.out_of_range == "error":
-        _refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
+        refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
 
     def judge_smaller(opset: int | None) -> tuple[Reading, Judged]:
         # What was measured belongs to the nodes of the first reading.
@@ -276,18 +256,6 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
     return replace(judged, problem=replace(judged.problem, sides=sides))
 
 
-def _refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> None:
-    """Raises ContractError: one of the nodes reads a weight that the low format cannot hold."""
-    view = View(graph, rows_of(graph), FORMATS[wishes.low])
-    for finding in find_out_of_range(view):
-        if finding.node not in nodes:
-            continue
-        name = graph.nodes[finding.node].name
-        raise ContractError(
-            f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights"
-        )
-
-
 def _planned_nodes(
     judged: Judged, levels: Sequence[int], wishes: Wishes, banned: Mapping[str, str]
 ) -> tuple[PlannedNode, ...]:
@@ -317,23 +285,6 @@ def _tell_nodes(options: Options, nodes: tuple[PlannedNode, ...]) -> tuple[Plann
     return nodes if options.recalled is None else options.recalled.tell(nodes)
 
 
-def _check_precision(entry: PlannedNode, given: Plan) -> None:
-    """Raises InputError: a plan's line asks for what the plan's dtypes cannot give."""
-    dtypes, base = given.line.dtypes, given.line.base_dtype
-    strange = [dtype for dtype in entry.precision if dtype not in dtypes]
-    if strange:
-        raise InputError(
-            f"node {entry.name!r}: the plan asks for {strange[0]}; this model can be replayed in "
-            f"{' and '.join(map(str, dtypes))}"
-        )
-    if entry.precision.compute is base and entry.precision != uniform(base):
-        others = " or ".join(str(dtype) for dtype in dtypes if dtype is not base)
-        raise InputError(
-            f"node {entry.name!r}: the plan asks for products in {base} and less after them; write "
-            f"{str(base)!r}, or {others} for the products too"
-        )
-
-
 def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, float], ...]:
     """The constants that edits store within bounds, by the name of their source."""
     return tuple(
@@ -351,71 +302,3 @@ def _notes(judged: Judged, wishes: Wishes, levels: Sequence[int]) -> tuple[str, 
     else:
         notes.append("nothing gains from low precision here, so nothing was changed")
     return tuple(notes)
-
-
-def _replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
-    """Read the assignment from a plan, and lower it anew.
-
-    Raises:
-        InputError: the plan is of another model, has too many levels, misses a node, or asks for what is not legal.
-    """
-    check_pair(given)
-    reading = model.read(given.low, given.opset)
-    graph = reading.graph
-    if graph.fingerprint != given.fingerprint:
-        raise InputError(
-            "the plan was made for another model: their structures differ; make a new one with 'mezzo plan'"
-        )
-    wishes = replace(options.wishes, line=given.line)
-    judged = judge(graph, wishes)
-    problem = judged.problem
-    strange = given.by_name.keys() - graph.by_name.keys()
-    if strange:
-        raise InputError(f"the plan has a line for {min(strange)!r}, which the model has not; take the line out")
-    levels, problem = _levels_of(given, problem)
-    if options.out_of_range == "error":
-        _refuse_out_of_range(graph, wishes, {n for n, level in enumerate(levels) if level != problem.line.base})
-    made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
-    limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
-    edits = lower(problem, levels, limits)
-    faults = check(problem, levels, edits)
-    if faults:
-        raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
-    record = spell_replay(model, reading, given) if options.is_recorded else None
-    return Decided(reading, replace(given, edits=edits), problem, levels, record)
-
-
-def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
-    """The levels that a plan's lines ask for, and the problem with all that the plan may ask for left to it.
-
-    Raises:
-        InputError: a line is missing, or asks for what the plan's dtypes cannot give.
-    """
-    graph, line = problem.graph, problem.line
-    levels, hands_on_base = [line.base] * len(graph.nodes), set[int]()
-    for number in np.flatnonzero(~problem.is_absent).tolist():
-        node = graph.nodes[number]
-        entry = given.by_name.get(node.name)
-        if entry is None:
-            raise InputError(
-                f"the plan says nothing of node {node.name!r}; add it or make a new plan with 'mezzo plan'"
-            )
-        _check_precision(entry, given)
-        level = line.level_of(entry.precision.compute)
-        assert level is not None, "every dtype of a line that was checked is a level's"
-        levels[number] = level
-        if level != line.base and entry.precision.output is line.base_dtype:
-            hands_on_base.add(number)
-    sides = tuple(_opened(side, graph) for side in problem.sides)
-    return levels, replace(problem, sides=sides, hands_on_base=frozenset(hands_on_base))
-
-
-def _opened(side: Side, graph: Graph) -> Side:
-    """The side with every node free but those that are low in the model, which stay as they are."""
-    choices = tuple(
-        Choice.FREE
-        if choice is not Choice.ABSENT and (node.kind in (Kind.INPUT, Kind.OUTPUT) or choice is not Choice.LOW)
-        else choice
-        for node, choice in zip(graph.nodes, side.choices, strict=True)
-    )
-    return replace(side, choices=choices)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from mezzo.converting.conversion import Decided
+    from mezzo.converting.decided import Decided
     from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.measures import Measured
     from mezzo.views.outline import Outline

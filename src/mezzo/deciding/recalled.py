@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from mezzo.core.graph import Graph
 from mezzo.core.levels import Line
@@ -10,9 +9,6 @@ from mezzo.core.plans import PlannedNode, Reason
 from mezzo.core.policy import NamedFinding
 from mezzo.dtypes import HIGH
 from mezzo.files.provenance import Provenance, Row, Step
-
-if TYPE_CHECKING:
-    pass
 
 _LONGEST_STEPS = 200
 _KEPT = "kept, as decided when this file was made"

@@ -28,7 +28,7 @@ from mezzo.search.goals import Goal, Memory, shares_of
 if TYPE_CHECKING:
     import onnx
 
-    from mezzo.converting.conversion import Decided
+    from mezzo.converting.decided import Decided
     from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.datasets import Data
     from mezzo.search.tuner import Tuner

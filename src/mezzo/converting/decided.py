@@ -1,0 +1,46 @@
+"""A reading with its plan, ready to apply, and what such a plan is refused for."""
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mezzo.core.graph import Graph, Kind
+from mezzo.core.plans import Plan
+from mezzo.core.strategy import Problem
+from mezzo.deciding.planner import rows_of
+from mezzo.deciding.wishes import Wishes
+from mezzo.dtypes import FORMATS
+from mezzo.errors import ContractError
+from mezzo.frontends.onnx.model import Reading
+from mezzo.structure import View
+from mezzo.structure.constants import out_of_range as find_out_of_range
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A reading with its plan, ready to apply."""
+
+    reading: Reading
+    plan: Plan
+    problem: Problem
+    levels: Sequence[int]
+    spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
+
+    def count_nodes(self) -> tuple[int, int]:
+        """Operators that run beside the base, and those that could and do not."""
+        counts = self.problem.graph.columns.is_kind(Kind.OP) & ~self.problem.is_absent
+        beside = np.array(self.levels, np.int64) != self.problem.line.base
+        return int((counts & beside).sum()), int((counts & ~beside).sum())
+
+
+def refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> None:
+    """Raises ContractError: one of the nodes reads a weight that the low format cannot hold."""
+    view = View(graph, rows_of(graph), FORMATS[wishes.low])
+    for finding in find_out_of_range(view):
+        if finding.node not in nodes:
+            continue
+        name = graph.nodes[finding.node].name
+        raise ContractError(
+            f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights"
+        )

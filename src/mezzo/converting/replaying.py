@@ -1,0 +1,103 @@
+"""A plan replayed: its levels read from its lines, lowered and checked anew."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from mezzo.converting.decided import Decided, refuse_out_of_range
+from mezzo.converting.recalling import spell_replay
+from mezzo.core.graph import Graph, Kind
+from mezzo.core.levels import uniform
+from mezzo.core.plans import Plan, PlannedNode
+from mezzo.core.strategy import Choice, Problem, Side
+from mezzo.deciding.check import check
+from mezzo.deciding.lower import lower
+from mezzo.deciding.options import Options, check_pair
+from mezzo.deciding.planner import judge
+from mezzo.errors import InputError
+from mezzo.frontends.onnx.model import OnnxModel
+
+
+def replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
+    """Read the assignment from a plan, and lower it anew.
+
+    Raises:
+        InputError: the plan is of another model, has too many levels, misses a node, or asks for what is not legal.
+    """
+    check_pair(given)
+    reading = model.read(given.low, given.opset)
+    graph = reading.graph
+    if graph.fingerprint != given.fingerprint:
+        raise InputError(
+            "the plan was made for another model: their structures differ; make a new one with 'mezzo plan'"
+        )
+    wishes = replace(options.wishes, line=given.line)
+    judged = judge(graph, wishes)
+    problem = judged.problem
+    strange = given.by_name.keys() - graph.by_name.keys()
+    if strange:
+        raise InputError(f"the plan has a line for {min(strange)!r}, which the model has not; take the line out")
+    levels, problem = _levels_of(given, problem)
+    if options.out_of_range == "error":
+        refuse_out_of_range(graph, wishes, {n for n, level in enumerate(levels) if level != problem.line.base})
+    made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
+    limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
+    edits = lower(problem, levels, limits)
+    faults = check(problem, levels, edits)
+    if faults:
+        raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
+    record = spell_replay(model, reading, given) if options.is_recorded else None
+    return Decided(reading, replace(given, edits=edits), problem, levels, record)
+
+
+def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
+    """The levels that a plan's lines ask for, and the problem with all that the plan may ask for left to it.
+
+    Raises:
+        InputError: a line is missing, or asks for what the plan's dtypes cannot give.
+    """
+    graph, line = problem.graph, problem.line
+    levels, hands_on_base = [line.base] * len(graph.nodes), set[int]()
+    for number in np.flatnonzero(~problem.is_absent).tolist():
+        node = graph.nodes[number]
+        entry = given.by_name.get(node.name)
+        if entry is None:
+            raise InputError(
+                f"the plan says nothing of node {node.name!r}; add it or make a new plan with 'mezzo plan'"
+            )
+        _check_precision(entry, given)
+        level = line.level_of(entry.precision.compute)
+        assert level is not None, "every dtype of a line that was checked is a level's"
+        levels[number] = level
+        if level != line.base and entry.precision.output is line.base_dtype:
+            hands_on_base.add(number)
+    sides = tuple(_opened(side, graph) for side in problem.sides)
+    return levels, replace(problem, sides=sides, hands_on_base=frozenset(hands_on_base))
+
+
+def _opened(side: Side, graph: Graph) -> Side:
+    """The side with every node free but those that are low in the model, which stay as they are."""
+    choices = tuple(
+        Choice.FREE
+        if choice is not Choice.ABSENT and (node.kind in (Kind.INPUT, Kind.OUTPUT) or choice is not Choice.LOW)
+        else choice
+        for node, choice in zip(graph.nodes, side.choices, strict=True)
+    )
+    return replace(side, choices=choices)
+
+
+def _check_precision(entry: PlannedNode, given: Plan) -> None:
+    """Raises InputError: a plan's line asks for what the plan's dtypes cannot give."""
+    dtypes, base = given.line.dtypes, given.line.base_dtype
+    strange = [dtype for dtype in entry.precision if dtype not in dtypes]
+    if strange:
+        raise InputError(
+            f"node {entry.name!r}: the plan asks for {strange[0]}; this model can be replayed in "
+            f"{' and '.join(map(str, dtypes))}"
+        )
+    if entry.precision.compute is base and entry.precision != uniform(base):
+        others = " or ".join(str(dtype) for dtype in dtypes if dtype is not base)
+        raise InputError(
+            f"node {entry.name!r}: the plan asks for products in {base} and less after them; write "
+            f"{str(base)!r}, or {others} for the products too"
+        )
