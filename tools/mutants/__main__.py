@@ -30,12 +30,14 @@ from trying import FLAGS, Result, Spare, Trial
 
 EQUIVALENTS = Path(__file__).with_name("equivalent.toml")
 CORE = (
-    "check", "coloring", "columns", "dtypes", "facts", "graph", "grouping", "lower", "planner", "plans", "policy",
-    "promotion", "rules", "selectors", "strategy", "target",
+    *sorted(path.relative_to(SOURCE).with_suffix("").as_posix() for path in (SOURCE / "core").glob("*.py")),
+    "deciding/check", "deciding/choosing", "deciding/lower", "deciding/planner", "deciding/promotion",
+    "deciding/reasons", "deciding/rules", "deciding/wishes", "dtypes", "views/grouping",
 )  # fmt: skip
 # What a plan and a result say of themselves: what was found and lifted, how it was made, where it is written.
 TELLING = (
-    "alike", "findings", "opset_steps", "places", "protecting", "provenance", "recalling", "recording", "standards",
+    "converting/opset_steps", "converting/recalling", "deciding/findings", "deciding/recalled", "deciding/recording",
+    "files/provenance", "judging/standards", "places", "search/alike", "search/protecting",
 )  # fmt: skip
 FOLDERS = {
     "core": tuple(SOURCE / f"{name}.py" for name in CORE),
