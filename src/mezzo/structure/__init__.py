@@ -8,29 +8,21 @@ import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TypeVar, cast
 
 from mezzo.core.facts import Function, OpFacts
-from mezzo.core.graph import ConstantFacts, Graph, Kind, Node, Role
+from mezzo.core.graph import ConstantFacts, Kind, Node, Role
 from mezzo.core.policy import Finding, Lifting
+from mezzo.core.view import GraphView
 from mezzo.dtypes import Format
-
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class View:
+class View(GraphView):
     """A graph with its operators' facts, and the walks that rules need. `low` is the format being considered."""
 
-    graph: Graph
-    rows: tuple[OpFacts | None, ...]
     low: Format
     limited: frozenset[int] = frozenset()  # values of constants that will be stored within bounds
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ends of graph inputs, by name
-
-    def function(self, node: Node) -> Function:
-        row = self.rows[node.id]
-        return Function.NONE if row is None else row.function
 
     def nodes_where(self, is_wanted: Callable[[OpFacts], bool]) -> list[Node]:
         """Operators whose facts are as wanted, in graph order. Asks once per signature, of which a model has few."""
@@ -52,16 +44,6 @@ class View:
         """Operators with any of the functions, in graph order within each."""
         for function in functions:
             yield from self._by_function.get(function, ())
-
-    def once(self, search: "Callable[[View], Found]") -> "Found":
-        """What a search finds in this view, made once: rules of one family share it."""
-        if search not in self._searches:
-            self._searches[search] = search(self)
-        return cast("Found", self._searches[search])  # kept under the search that returned it
-
-    @cached_property
-    def _searches(self) -> dict[object, object]:
-        return {}
 
     def producer(self, node: Node, operand: int) -> Node | None:
         """The node that makes an operand, seen through operators that hand their input on unchanged, but for

@@ -4,16 +4,13 @@ Operators that hand their input on unchanged (Identity, and Dropout in inference
 them. A constant is a weight, or what operators make of weights alone: a runtime works those out before it runs.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeVar, cast
 
-from mezzo.core.facts import Cost, Function, OpFacts
-from mezzo.core.graph import ConstantFacts, Graph, Kind, Node
+from mezzo.core.facts import Cost
+from mezzo.core.graph import ConstantFacts, Kind, Node
+from mezzo.core.view import GraphView
 from mezzo.dtypes import DType
-
-Found = TypeVar("Found")
 
 _DIALECT = "onnx"
 _HANDS_ON = frozenset({"Identity", "Dropout"})
@@ -25,20 +22,13 @@ _NEVER_FOLDED = frozenset(
 
 
 @dataclass(frozen=True)
-class View:
-    """A graph with its operators' facts. `rows` are by node id, None where no table knows the operator."""
-
-    graph: Graph
-    rows: tuple[OpFacts | None, ...]
+class View(GraphView):
+    """A graph with its operators' facts, and the walks that patterns need."""
 
     def op(self, node: Node) -> str:
         """The operator's name; one of another domain has it in front: "com.microsoft:Gelu"."""
         dialect = node.signature.dialect
         return node.op if dialect == _DIALECT else f"{dialect}:{node.op}"
-
-    def function(self, node: Node) -> Function:
-        row = self.rows[node.id]
-        return Function.NONE if row is None else row.function
 
     def is_pointwise(self, node: Node) -> bool:
         """Whether an operator computes number by number, on floats or on truth values."""
@@ -147,16 +137,6 @@ class View:
         """A list of integers that a node has as an attribute; empty where it has none."""
         held = node.attributes.get(name)
         return tuple(int(one) for one in held) if isinstance(held, tuple | list) else ()
-
-    def once(self, search: "Callable[[View], Found]") -> "Found":
-        """What a search finds in this view, made once: patterns of one family share it."""
-        if search not in self._searches:
-            self._searches[search] = search(self)
-        return cast("Found", self._searches[search])  # kept under the search that returned it
-
-    @cached_property
-    def _searches(self) -> dict[object, object]:
-        return {}
 
     @cached_property
     def _origins(self) -> dict[int, int]:
