@@ -23,7 +23,7 @@ from rich.table import Table
 from suites import operators
 
 from mezzo.converting.conversion import judge_model
-from mezzo.core.facts import Cost
+from mezzo.core.facts import HEAVY
 from mezzo.core.graph import Kind
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
@@ -34,7 +34,6 @@ from mezzo.frontends.onnx.model import open_model
 from mezzo.structure import structure_rules
 from mezzo.structure.estimated import ESTIMATED
 
-HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 # A model that gives up more than this share of its low nodes is named.
 MOST_GIVEN_UP = 0.1
 

@@ -43,8 +43,9 @@ from rich.table import Table
 import mezzo
 from mezzo.converting.conversion import judge_model
 from mezzo.core.graph import Kind
+from mezzo.core.problem import Problem
 from mezzo.core.request import Request
-from mezzo.core.strategy import Problem, cost
+from mezzo.core.strategy import cost
 from mezzo.deciding.options import read_options
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.model import open_model

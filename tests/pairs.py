@@ -9,7 +9,7 @@ from mezzo.core.facts import Cost
 from mezzo.core.graph import Graph
 from mezzo.core.levels import Line, line_of
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, MeasuredCosts, Problem, Side, Split
+from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side, Split
 from mezzo.core.target import Costs
 from mezzo.dtypes import HIGH, DType
 

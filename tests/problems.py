@@ -14,7 +14,7 @@ from random_models import random_model
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.levels import line_of
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Problem
+from mezzo.core.problem import Choice, Problem
 from mezzo.core.target import Costs
 from mezzo.deciding.planner import Judged, judge
 from mezzo.deciding.wishes import Wishes

@@ -10,7 +10,7 @@ import toy_dialect
 from mezzo.core.graph import Graph, Kind, Node, Role, Scope, Signature, Use, Value
 from mezzo.core.levels import Line, uniform
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, MeasuredCosts, Problem, Side
+from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side
 from mezzo.core.target import Costs
 from mezzo.dtypes import HIGH, DType
 

@@ -10,7 +10,8 @@ from scipy.sparse.csgraph import connected_components
 
 from mezzo.core.levels import Line, uniform
 from mezzo.core.plans import AddCast
-from mezzo.core.strategy import Choice, MeasuredCosts, Problem, Side, Strategy, casts_of, conversions, cost
+from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side
+from mezzo.core.strategy import Strategy, casts_of, conversions, cost
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.dtypes import DType

@@ -22,7 +22,8 @@ from problems import (
 from mezzo.core.graph import Kind, Role
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Problem, Strategy, casts_of, cost
+from mezzo.core.problem import Choice, Problem
+from mezzo.core.strategy import Strategy, casts_of, cost
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.dtypes import HIGH

@@ -13,7 +13,7 @@ from problems import Case, cases, perturbed
 from mezzo.core.coloring import makers, makes_low, readers
 from mezzo.core.graph import Kind, Node, Role
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Problem
+from mezzo.core.problem import Choice, Problem
 from mezzo.plugins.discovery import strategies
 
 _RANKS = [Category.DENY, Category.INFER, Category.CLEAR, Category.ALLOW]

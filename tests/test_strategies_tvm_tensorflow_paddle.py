@@ -9,7 +9,7 @@ from problems import Case, perturbed
 
 from mezzo.core.graph import Kind, Role
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Problem
+from mezzo.core.problem import Choice, Problem
 from mezzo.plugins.discovery import strategies
 
 _SEEDS = range(60)

@@ -14,7 +14,8 @@ from mezzo.core.graph import Graph, Kind
 from mezzo.core.levels import Line
 from mezzo.core.plans import AddCast, AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category, rule
-from mezzo.core.strategy import Choice, cost
+from mezzo.core.problem import Choice
+from mezzo.core.strategy import cost
 from mezzo.core.target import Refusal
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower

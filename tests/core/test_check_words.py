@@ -9,7 +9,7 @@ from pairs import pair_problem, side_of, with_fields
 
 from mezzo.core.graph import Graph, Kind, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.core.strategy import Choice, Problem
+from mezzo.core.problem import Choice, Problem
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.dtypes import HIGH, DType

@@ -11,7 +11,7 @@ from toy_wishes import TEXT, changed, choices, notes_of, told, why, wishes
 from mezzo.core.graph import Graph, Kind, Use
 from mezzo.core.plans import Reason
 from mezzo.core.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
-from mezzo.core.strategy import Choice
+from mezzo.core.problem import Choice
 from mezzo.core.target import Refusal, Target
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.planner import judge, matcher, rows_of

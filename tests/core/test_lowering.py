@@ -8,7 +8,7 @@ from pairs import pair_problem
 
 from mezzo.core.graph import Graph, Kind, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.core.strategy import Choice
+from mezzo.core.problem import Choice
 from mezzo.deciding.lower import lower
 from mezzo.dtypes import HIGH, DType
 

@@ -9,7 +9,8 @@ from pairs import pair_costs, pair_problem, side_of, with_fields
 from mezzo.core.facts import Cost
 from mezzo.core.graph import Graph, Kind, Role, Scope
 from mezzo.core.policy import GRANTED, Category
-from mezzo.core.strategy import Choice, Problem, casts_of, cost
+from mezzo.core.problem import Choice, Problem
+from mezzo.core.strategy import casts_of, cost
 from mezzo.core.target import Costs
 from mezzo.dtypes import HIGH, DType
 

@@ -7,7 +7,7 @@ import toy_dialect
 
 from mezzo.core.graph import Graph, Kind, Role
 from mezzo.core.policy import GRANTED, Category, Verdict
-from mezzo.core.strategy import Choice
+from mezzo.core.problem import Choice
 from mezzo.deciding.planner import rows_of
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
 from mezzo.dtypes import HIGH, DType

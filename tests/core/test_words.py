@@ -10,7 +10,7 @@ import toy_dialect
 from mezzo.core.facts import Cost, Function, Risk
 from mezzo.core.graph import Kind, Role, Signature
 from mezzo.core.policy import Category, Missing
-from mezzo.core.strategy import Choice
+from mezzo.core.problem import Choice
 
 WORDS = {
     Category: "allow infer clear deny",

@@ -7,7 +7,7 @@ from pairs import F16_LINE, side_of
 from mezzo.core.graph import Graph
 from mezzo.core.plans import Reason
 from mezzo.core.policy import Verdict
-from mezzo.core.strategy import Choice
+from mezzo.core.problem import Choice
 from mezzo.deciding.planner import Judged, judge
 from mezzo.deciding.reasons import reasons
 from mezzo.deciding.wishes import Wishes

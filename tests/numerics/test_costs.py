@@ -9,8 +9,9 @@ import pytest
 
 from mezzo.converting.conversion import judge_model
 from mezzo.core.graph import Kind
+from mezzo.core.problem import Problem
 from mezzo.core.request import Request
-from mezzo.core.strategy import Problem, casts_of
+from mezzo.core.strategy import casts_of
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.model import OnnxModel, open_model

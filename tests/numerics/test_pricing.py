@@ -11,7 +11,8 @@ import pytest
 from random_problems import can_be_kept, legal_assignments, random_problem
 
 from mezzo.core.graph import Kind
-from mezzo.core.strategy import Problem, cost
+from mezzo.core.problem import Problem
+from mezzo.core.strategy import cost
 from mezzo.numerics.frontier import trace
 from mezzo.numerics.pricing import UnitSquares, solve, with_prices
 from mezzo.plugins.discovery import strategies

@@ -9,7 +9,7 @@ from pairs import pair_costs, pair_problem, with_fields
 from mezzo.core.facts import Cost
 from mezzo.core.graph import Kind
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Problem
+from mezzo.core.problem import Choice, Problem
 from mezzo.core.target import Costs
 from mezzo.numerics.costs import (
     CastLine,

@@ -18,8 +18,9 @@ from svg import CUT, GREY, HIGH, INK, LOW, Drawing
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import open_source
 from mezzo.core.graph import Kind
+from mezzo.core.problem import Choice, Problem
 from mezzo.core.request import Request
-from mezzo.core.strategy import Choice, Problem, casts_of, cost
+from mezzo.core.strategy import casts_of, cost
 from mezzo.deciding.options import read_options
 from mezzo.plugins.discovery import strategies
 

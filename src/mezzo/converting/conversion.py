@@ -16,7 +16,7 @@ from mezzo.converting.replaying import replay
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice
+from mezzo.core.problem import Choice, Side
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, judge
@@ -243,17 +243,12 @@ def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:
     if not banned:
         return judged
     nodes = judged.problem.graph.nodes
-    sides = tuple(
-        replace(
-            side,
-            choices=tuple(
-                Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
-                for node, choice in zip(nodes, side.choices, strict=True)
-            ),
-        )
-        for side in judged.problem.sides
-    )
-    return replace(judged, problem=replace(judged.problem, sides=sides))
+
+    def take(level: int, side: Side) -> Iterator[Choice]:
+        for node, choice in zip(nodes, side.choices, strict=True):
+            yield Choice.HIGH if choice is Choice.FREE and node.name in banned else choice
+
+    return replace(judged, problem=judged.problem.rechosen(take))
 
 
 def _planned_nodes(

@@ -7,7 +7,7 @@ import numpy as np
 
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.plans import Plan
-from mezzo.core.strategy import Problem
+from mezzo.core.problem import Problem
 from mezzo.deciding.planner import rows_of
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import FORMATS

@@ -1,15 +1,16 @@
 """A plan replayed: its levels read from its lines, lowered and checked anew."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.recalling import spell_replay
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Kind
 from mezzo.core.levels import uniform
 from mezzo.core.plans import Plan, PlannedNode
-from mezzo.core.strategy import Choice, Problem, Side
+from mezzo.core.problem import Choice, Problem, Side
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options, check_pair
@@ -71,19 +72,14 @@ def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
         levels[number] = level
         if level != line.base and entry.precision.output is line.base_dtype:
             hands_on_base.add(number)
-    sides = tuple(_opened(side, graph) for side in problem.sides)
-    return levels, replace(problem, sides=sides, hands_on_base=frozenset(hands_on_base))
 
+    def open_up(level: int, side: Side) -> Iterator[Choice]:
+        """Every node is free but those that are low in the model, which stay as they are."""
+        for node, choice in zip(graph.nodes, side.choices, strict=True):
+            is_port = node.kind in (Kind.INPUT, Kind.OUTPUT)
+            yield Choice.FREE if choice is not Choice.ABSENT and (is_port or choice is not Choice.LOW) else choice
 
-def _opened(side: Side, graph: Graph) -> Side:
-    """The side with every node free but those that are low in the model, which stay as they are."""
-    choices = tuple(
-        Choice.FREE
-        if choice is not Choice.ABSENT and (node.kind in (Kind.INPUT, Kind.OUTPUT) or choice is not Choice.LOW)
-        else choice
-        for node, choice in zip(graph.nodes, side.choices, strict=True)
-    )
-    return replace(side, choices=choices)
+    return levels, replace(problem.rechosen(open_up), hands_on_base=frozenset(hands_on_base))
 
 
 def _check_precision(entry: PlannedNode, given: Plan) -> None:

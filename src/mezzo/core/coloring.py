@@ -9,7 +9,8 @@ import numpy as np
 
 from mezzo.core.columns import Bools, Ints
 from mezzo.core.graph import Kind, Node, Role
-from mezzo.core.strategy import Choice, Problem, Split, Strategy
+from mezzo.core.problem import Choice, Problem, Split
+from mezzo.core.strategy import Strategy
 
 # Colours free nodes, given which of them may not be low; what is not free keeps what `choices` say.
 Colour = Callable[[Set[int]], list[bool]]

@@ -2,7 +2,7 @@
 it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -74,20 +74,11 @@ class Columns:
         at = np.asarray(levels, np.int64)
         return np.where(self.value_role == GROUP, at[self.value_producer], self.levels_held(line))
 
-    def wanted_at(
-        self, line: "Line", levels: Sequence[int], caps: "Mapping[Use, tuple[int, int]] | None" = None
-    ) -> Ints:
-        """The level at which each use wants its value. Uses with the role ANY say nothing. `caps` hold uses to a
-        range of levels, both ends included.
-        """
+    def wanted_at(self, line: "Line", levels: Sequence[int]) -> Ints:
+        """The level at which each use wants its value. Uses with the role ANY say nothing."""
         at = np.asarray(levels, np.int64)
         held = np.where(self.use_widened, line.base, self.levels_held(line)[self.use_value])
-        found = np.where(self.use_role == GROUP, at[self.use_node], held)
-        if caps:
-            for number, use in enumerate(zip(self.use_node.tolist(), self.use_operand.tolist(), strict=True)):
-                if use in caps:
-                    found[number] = min(max(int(found[number]), caps[use][0]), caps[use][1])  # type: ignore[index]
-        return found
+        return np.where(self.use_role == GROUP, at[self.use_node], held)
 
 
 class UsesByValue:

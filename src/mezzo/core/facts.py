@@ -27,6 +27,10 @@ class Cost(enum.Enum):
     __hash__ = object.__hash__
 
 
+# Where nearly all of a model's arithmetic is.
+HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
+
+
 class Risk(enum.Enum):
     """Why an operator may give wrong answers in fewer bits. Names no format."""
 

@@ -73,6 +73,10 @@ class Line:
     def _by_dtype(self) -> dict[DType | None, int]:
         return {dtype: level for level, dtype in enumerate(self.dtypes)}
 
+    def side(self, level: int) -> int:
+        """The place of a level among those beside the base, in the line's order."""
+        return level if level < self.base else level - 1
+
     def narrower(self, level: int) -> int:
         """Bits of one element that a level saves against the base; below 0 where it is wider."""
         return size_bits(self.base_dtype) - size_bits(self.dtypes[level])

@@ -7,7 +7,7 @@ import numpy as np
 from mezzo.core.columns import ANY, Ints
 from mezzo.core.graph import Graph, Kind, Node
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.core.strategy import Problem
+from mezzo.core.problem import Problem
 from mezzo.dtypes import DType
 
 
@@ -89,7 +89,7 @@ class _Native:
 def _check_makers(problem: Problem, levels: Sequence[int], native: "_Native") -> list[str]:
     """Every value has the dtype that its producer gives it; only a source may be stored in any."""
     graph, columns, found = problem.graph, problem.graph.columns, []
-    makes = columns.made_at(problem.line, levels)
+    makes = problem.made_at(levels)
     for number in np.flatnonzero(problem.is_planned & (makes != native.levels)).tolist():
         name, producer = graph.values[number].name, graph.nodes[columns.value_producer[number]].name
         want = problem.line.dtypes[makes[number]]
@@ -168,7 +168,7 @@ def _check_operands(
     planned = columns.holds(*line.dtypes)
     # A model's Cast makes its form from whatever its operand has become.
     is_cast = columns.is_kind(Kind.CAST)[columns.use_node]
-    wants = columns.wanted_at(line, levels, problem.caps)
+    wants = problem.wanted_at(levels)
     wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & (got != wants)
     found = []
     for at in np.flatnonzero(wrong).tolist():

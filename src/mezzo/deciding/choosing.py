@@ -7,7 +7,7 @@ import numpy as np
 from mezzo.core.facts import Function
 from mezzo.core.graph import Graph, Kind, Node, Signature, Use
 from mezzo.core.policy import Category, Verdict
-from mezzo.core.strategy import Choice, Problem
+from mezzo.core.problem import Choice, Problem
 from mezzo.core.target import Refusal
 from mezzo.deciding.rules import nodes_in
 from mezzo.deciding.wishes import Wishes

@@ -9,7 +9,7 @@ from mezzo.core.columns import ANY
 from mezzo.core.graph import Kind, Node, Role, Use
 from mezzo.core.levels import between
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
-from mezzo.core.strategy import Problem
+from mezzo.core.problem import Problem
 from mezzo.dtypes import DType
 
 
@@ -59,15 +59,15 @@ class _Lowering:
         values are neither.
         """
         columns, line = self.graph.columns, self.line
-        held, planned = columns.levels_held(line), columns.holds(*line.dtypes)
+        held, planned = self.problem.held, columns.holds(*line.dtypes)
         is_source = columns.is_kind(Kind.SOURCE)[columns.value_producer]
         # A source has no precision of its own that readers of any dtype could follow: they get its numbers as they are.
-        wants = columns.wanted_at(line, self.levels, self.problem.caps)
+        wants = self.problem.wanted_at(self.levels)
         speaks = (columns.use_role != ANY) | is_source[columns.use_value]
         wanted = np.zeros((len(line.levels), len(held)), bool)  # by some use
         wanted[wants[speaks], columns.use_value[speaks]] = True
         stored = np.where(wanted.sum(axis=0) == 1, wanted.argmax(axis=0), held)
-        makes = np.where(is_source, stored, columns.made_at(line, self.levels))
+        makes = np.where(is_source, stored, self.problem.made_at(self.levels))
         is_cast = columns.is_kind(Kind.CAST)
         differs = speaks & (wants != makes[columns.use_value])
         close = is_cast[columns.value_producer]
@@ -148,8 +148,7 @@ class _Lowering:
             if role is Role.ANY and maker.kind is not Kind.SOURCE:
                 found.append(_Wish(use, base if hands_on_base else None, must_rewire))
             elif role is Role.GROUP:
-                least, most = self.problem.caps.get(use, (0, len(dtypes) - 1))
-                found.append(_Wish(use, dtypes[min(max(self.levels[node.id], least), most)], must_rewire))
+                found.append(_Wish(use, dtypes[self.problem.capped(use, self.levels[node.id])], must_rewire))
             else:
                 found.append(_Wish(use, base if use in graph.widened else held, must_rewire))
         return found + self.absorbed.get(number, [])

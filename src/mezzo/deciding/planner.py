@@ -10,8 +10,8 @@ import numpy as np
 from mezzo.core.facts import Cost, OpFacts
 from mezzo.core.graph import Graph, Kind, Node, Signature
 from mezzo.core.policy import GRANTED, Category, Policy, Verdict
+from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.selectors import Tier
-from mezzo.core.strategy import Choice, Problem, Side
 from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_regions
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
@@ -40,7 +40,7 @@ class Judged:
         if level is None:
             (only,) = self.sides
             return only
-        return self.sides[level if level < self.problem.line.base else level - 1]
+        return self.sides[self.problem.line.side(level)]
 
     def verdict_of(self, number: int, level: int) -> Verdict:
         """What was said of a node that runs at a level. At the base it is what was said of the nearest level that it

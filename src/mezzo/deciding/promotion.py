@@ -10,7 +10,7 @@ from mezzo.core.columns import FIXED, GROUP, Bools, Ints
 from mezzo.core.facts import Cost, OpFacts
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.policy import GRANTED, Category, Verdict
-from mezzo.core.strategy import Choice
+from mezzo.core.problem import Choice
 from mezzo.dtypes import HIGH, DType
 
 UNTROUBLED = Verdict(

@@ -6,7 +6,7 @@ from mezzo.core.graph import Graph, Kind, Node
 from mezzo.core.levels import Line
 from mezzo.core.plans import Reason
 from mezzo.core.policy import Category, Verdict
-from mezzo.core.strategy import Choice
+from mezzo.core.problem import Choice
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.planner import Judged
 from mezzo.deciding.wishes import ErrorPrice, Wishes

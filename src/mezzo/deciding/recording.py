@@ -11,8 +11,9 @@ from mezzo.core.graph import Graph, Node
 from mezzo.core.levels import Precision
 from mezzo.core.plans import Plan, PlannedNode, Reason
 from mezzo.core.policy import Category, Policy
+from mezzo.core.problem import Choice
 from mezzo.core.request import usual_settings
-from mezzo.core.strategy import Choice, Strategy
+from mezzo.core.strategy import Strategy
 from mezzo.core.target import Target
 from mezzo.deciding.planner import Judged
 from mezzo.deciding.reasons import decided_reason

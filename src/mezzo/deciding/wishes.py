@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from mezzo.core.levels import Line
 from mezzo.core.policy import Evidence, NamedFinding, Policy
-from mezzo.core.strategy import MeasuredCosts, Strategy
+from mezzo.core.problem import MeasuredCosts
+from mezzo.core.strategy import Strategy
 from mezzo.core.target import Target
 from mezzo.dtypes import HIGH, DType
 

@@ -6,14 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from mezzo.core.columns import GROUP, Ints
-from mezzo.core.facts import Cost
+from mezzo.core.columns import Ints
+from mezzo.core.facts import HEAVY
 from mezzo.core.graph import Kind
-from mezzo.core.strategy import Choice, MeasuredCosts, Problem, conversions
+from mezzo.core.problem import Choice, MeasuredCosts, Problem
+from mezzo.core.strategy import conversions
 from mezzo.dtypes import size_bits
 from mezzo.numerics.measures import CostTable, NodeCost
-
-_HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,9 @@ class CastLine:
 
 def table_weights(problem: Problem) -> Ints:
     """Table cost of each operator, whatever a policy says: bytes moved, those of heavy operators counted more. >= 1."""
-    columns, size = problem.graph.columns, len(problem.graph.nodes)
-    moved = np.zeros(size, np.int64)
-    read_by, made_by = columns.use_role == GROUP, columns.value_role == GROUP
-    np.add.at(moved, columns.use_node[read_by], columns.value_elements[columns.use_value[read_by]])
-    np.add.at(moved, columns.value_producer[made_by], columns.value_elements[made_by])
-    factors = np.where([cost in _HEAVY for cost in problem.costs_of], problem.prices.linear_factor, 1)
-    weights: Ints = np.maximum(4 * moved * columns.node_repeats * factors, 1)
+    read, made = problem.elements_moved
+    factors = np.where([cost in HEAVY for cost in problem.costs_of], problem.prices.linear_factor, 1)
+    weights: Ints = np.maximum(4 * (read + made) * problem.graph.columns.node_repeats * factors, 1)
     return weights
 
 
@@ -84,7 +79,7 @@ def heavy_low(problem: Problem) -> list[int]:
     light = {
         linked[number]
         for number, cost in enumerate(problem.costs_of)
-        if side.choices[number] is Choice.FREE and cost not in _HEAVY
+        if side.choices[number] is Choice.FREE and cost not in HEAVY
     }
     return [
         level if side.choices[number] is Choice.LOW or linked[number] not in light else problem.line.base

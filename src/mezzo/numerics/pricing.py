@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mezzo.core.graph import Kind
-from mezzo.core.strategy import Problem, Strategy, cost
+from mezzo.core.problem import Problem
+from mezzo.core.strategy import Strategy, cost
 from mezzo.numerics.frontier import Candidate
 
 # More than any model's costs: what is priced so never leaves the base.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mezzo.converting.conversion import judge_model
 from mezzo.core.graph import Kind
-from mezzo.core.strategy import MeasuredCosts, Problem
+from mezzo.core.problem import MeasuredCosts, Problem
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options

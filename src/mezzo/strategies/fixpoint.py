@@ -16,7 +16,7 @@ from mezzo.core.coloring import ColouringStrategy
 from mezzo.core.columns import GROUP
 from mezzo.core.graph import Kind
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Split
+from mezzo.core.problem import Choice, Split
 
 if TYPE_CHECKING:
     from mezzo.core.columns import Bools, Ints

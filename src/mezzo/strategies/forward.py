@@ -10,7 +10,7 @@ from typing import ClassVar
 from mezzo.core.coloring import ColouringStrategy, makers, makes_low, settle, start
 from mezzo.core.graph import Node
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Split
+from mezzo.core.problem import Choice, Split
 
 
 class Forward(ColouringStrategy):

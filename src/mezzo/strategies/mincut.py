@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from mezzo.core.columns import ANY, GROUP
-from mezzo.core.strategy import Problem, Strategy
+from mezzo.core.problem import Problem
+from mezzo.core.strategy import Strategy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -203,9 +204,8 @@ class _Network:
         fixed = np.where(columns.use_widened, at_base, held[columns.use_value])
         reader = np.where(columns.use_role == GROUP, vertex[columns.use_node], fixed)
         if problem.caps:
-            for at, use in enumerate(zip(columns.use_node.tolist(), columns.use_operand.tolist(), strict=True)):
-                least, most = problem.caps.get(use, (0, threshold + 1))  # type: ignore[call-overload]  # a Use is a tuple
-                reader[at] = _SOURCE if least > threshold else _SINK if most <= threshold else reader[at]
+            least, most = problem.bounds
+            reader = np.where(least > threshold, _SOURCE, np.where(most <= threshold, _SINK, reader))
         counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (reader != made[columns.use_value])
         # One entry per value and reading vertex: many uses by one vertex are one cast.
         pairs = np.unique(np.stack([columns.use_value[counts], reader[counts]], axis=1), axis=0)

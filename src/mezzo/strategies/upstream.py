@@ -13,7 +13,7 @@ from typing import ClassVar
 from mezzo.core.coloring import ColouringStrategy, readers
 from mezzo.core.graph import Role
 from mezzo.core.policy import Category
-from mezzo.core.strategy import Choice, Split
+from mezzo.core.problem import Choice, Split
 
 # Groups of linked nodes, each by its smallest node: `Split.linked`.
 _Makers = dict[int, list[int]]

@@ -7,13 +7,12 @@ stand where the rest begins. Behind dequantizers, what only moves values is part
 
 from collections.abc import Iterable, Iterator
 
-from mezzo.core.facts import Cost, Function, Transfer
+from mezzo.core.facts import HEAVY, Cost, Function, Transfer
 from mezzo.core.graph import Kind, Node, Role
 from mezzo.core.policy import Finding
 from mezzo.structure import StructureRule, View
 
 _UNIT, _WEIGHT = "quantized-unit", "quantized-weight"
-_PRODUCTS = (Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT)
 _FACTORS = 2  # a third operand is a bias, or what attention weighs, which may be floats
 _LONGEST = 16  # operators that an activation is spelled in; GELU by tanh takes eight
 
@@ -22,7 +21,7 @@ def quantized_unit(view: View) -> Iterable[Finding]:
     """Products of dequantized factors and sums of integers, with what their kernels read and do to their result."""
     reached: set[int] = set()
     dequantized = view.once(_dequantized)
-    for node in view.nodes_where(lambda row: row.cost in _PRODUCTS) if dequantized else ():
+    for node in view.nodes_where(lambda row: row.cost in HEAVY) if dequantized else ():
         factors = _factors(view, node)
         if len(factors) == _FACTORS and all(maker.id in dequantized for maker in factors):
             yield Finding(node.id, _UNIT, "multiplies dequantized values, in an integer kernel if all of it is f32")

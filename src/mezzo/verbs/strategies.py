@@ -11,7 +11,8 @@ import numpy as np
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import PlanOptions, Progress, open_source, read_plan_options
 from mezzo.core.graph import Kind
-from mezzo.core.strategy import Problem, conversions, cost
+from mezzo.core.problem import Problem
+from mezzo.core.strategy import conversions, cost
 
 if TYPE_CHECKING:
     import onnx

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.conversion import convert_model, judge_model
 from mezzo.converting.results import Converted, PlanOptions, Progress, finish, open_source, read_plan_options
-from mezzo.core.strategy import MeasuredCosts, Problem
+from mezzo.core.problem import MeasuredCosts, Problem
 from mezzo.deciding.options import Options
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.profile.nodes import time_model

@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mezzo.core.facts import Cost
+from mezzo.core.facts import HEAVY
 from mezzo.core.graph import Graph, Kind, Node
 from mezzo.core.plans import AddCast, AddCopy, Plan, PlannedNode, Retype
-from mezzo.core.strategy import Problem
+from mezzo.core.problem import Problem
 from mezzo.dtypes import DType, size_bits
 
 NOMINAL_DIM = 16
-_HEAVY = frozenset({Cost.LINEAR, Cost.ATTENTION, Cost.RECURRENT})
 # Operators whose products can be counted from shapes: which contract the last axis of their first operand, and which
 # slide a weight over their input or their output.
 _MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "FusedGemm", "Gemm"})
@@ -160,7 +159,7 @@ def _products(problem: Problem) -> tuple[Mapping[int, int], int]:
     found: dict[int, int] = {}
     uncounted = 0
     for node, cost, is_absent in zip(graph.nodes, problem.costs_of, problem.is_absent.tolist(), strict=True):
-        if cost not in _HEAVY or node.kind is not Kind.OP or is_absent:
+        if cost not in HEAVY or node.kind is not Kind.OP or is_absent:
             continue
         count = _multiply_adds(graph, node)
         if count is None:

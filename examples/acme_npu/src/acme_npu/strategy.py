@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mezzo.core.coloring import ColouringStrategy
-from mezzo.core.strategy import Choice, Split
+from mezzo.core.problem import Choice, Split
 
 
 class Everything(ColouringStrategy):
