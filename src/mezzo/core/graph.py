@@ -51,7 +51,8 @@ class Signature:
 
     `dtype` is what the compute group holds today; None where the node has no floating compute group.
     `legal` are the dtypes the dialect's schema lets the compute group hold, today's included. `attributes` are those
-    the operator has, with their defaults; None where there is none.
+    the operator has, with their defaults; None where there is none. `border`, of a tie: dialect, name and version of
+    what has those bodies.
     """
 
     dialect: str
@@ -62,6 +63,12 @@ class Signature:
     dtype: DType | None
     legal: frozenset[DType]
     attributes: Mapping[str, object] = field(default_factory=dict, compare=False)
+    border: tuple[str, str, int] | None = None
+
+    @property
+    def operator(self) -> tuple[str, str, int]:
+        """Dialect, name and version under which a target's table may name it; no dialect where it is no operator."""
+        return self.border or (self.dialect, self.op, self.version)
 
 
 # NamedTuples where the style asks for frozen dataclasses: a model has tens of thousands of these, and making a frozen

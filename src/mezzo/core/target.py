@@ -126,14 +126,17 @@ class Target:
     def refusal(
         self, dialect: str, op: str, version: int, attributes: Mapping[str, object], dtype: DType
     ) -> Refusal | None:
-        """The row that refuses an operator in a dtype; None where it runs."""
+        """The row that refuses an operator in a dtype; None where it runs.
+
+        What is no operator, and has no dialect, such as the border of a function's call, stands in no listing.
+        """
         if not self.speaks_of(dtype):
             return Refusal(dialect, op, f"its table says nothing of {dtype}", self.name, frozenset({dtype}))
         for row in self._refusals_of.get((dialect, op), ()):
             if row.refuses(version, attributes, dtype):
                 return row
         for listing in self.listings:
-            if listing.dtype is dtype and not self._lists(dtype, dialect, op, version):
+            if listing.dtype is dtype and dialect and not self._lists(dtype, dialect, op, version):
                 because = f"{listing.because} for {op} version {version}"
                 row_dtypes = frozenset({dtype})
                 return Refusal(
@@ -148,7 +151,7 @@ class Target:
 
     def may_refuse(self, dialect: str, op: str, version: int, dtype: DType) -> bool:
         """Whether some row may refuse an operator, whatever its attributes: cheap to ask before asking node by node."""
-        is_unlisted = any(listing.dtype is dtype for listing in self.listings) and not self._lists(
+        is_unlisted = any(listing.dtype is dtype and dialect for listing in self.listings) and not self._lists(
             dtype, dialect, op, version
         )
         return is_unlisted or (dialect, op) in self._refusals_of or not self.speaks_of(dtype)

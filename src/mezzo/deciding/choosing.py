@@ -60,7 +60,7 @@ def choices_of(view: View, verdicts: Sequence[Verdict], wishes: Wishes) -> list[
     for node in view.nodes(Function.IDENTITY):
         if choices[node.id] is Choice.FREE and _is_second_name(graph, node, choices):
             choices[node.id] = Choice.HIGH
-    refusable = [wishes.target.may_refuse(s.dialect, s.op, s.version, low) for s in columns.signatures]
+    refusable = [wishes.target.may_refuse(*s.operator, low) for s in columns.signatures]
     for number in np.flatnonzero(np.array(refusable, bool)[columns.node_signature]).tolist():
         if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], wishes, low) is not None:
             choices[number] = Choice.HIGH
@@ -149,5 +149,4 @@ def check_links(problem: Problem, verdicts: Sequence[Sequence[Verdict]], io: Map
 
 def refusal_of(node: Node, wishes: Wishes, low: DType) -> Refusal | None:
     """Why the target cannot run a node low; None where it can."""
-    signature = node.signature
-    return wishes.target.refusal(signature.dialect, signature.op, signature.version, node.attributes, low)
+    return wishes.target.refusal(*node.signature.operator, node.attributes, low)

@@ -2,11 +2,13 @@
 ties.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 
-from mezzo.core.graph import Kind, Node, Use
+from mezzo.core.graph import Kind, Node, Signature, Use
+from mezzo.dtypes import DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import find, resolve
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, Frame, pseudo_signature
@@ -26,7 +28,7 @@ class Result(NamedTuple):
     name: str
 
 
-def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset:  # type: ignore[type-arg]  # of DType
+def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset[DType]:
     """What a control operator may carry. Source: the type variable V of its schema."""
     schema = find_schema("", op, frame.opsets.get("", 1))
     dtype = element_dtype(value_type)
@@ -52,7 +54,7 @@ class _Ties:
         node = len(reader.nodes)
         values = [reader.add_value(name, kind, node, scope, size) for name, kind, scope, size in outputs]
         legal = ANY_FLOAT if self.op == "" else _tie_legal(self.frame, self.op, value_type)
-        signature = pseudo_signature("tie", 2, len(values), element_dtype(value_type), legal)
+        signature = self._signature(2, len(values), element_dtype(value_type), legal)
         title = reader.unique(self.frame, f"{self.title}.{label}")
         reader.add_node(title, Kind.TIE, signature, self.frame.scope, (), tuple(values))
         return node, values
@@ -61,10 +63,16 @@ class _Ties:
         """Give a tie its uses and say where they stand."""
         reader = self.reader
         old = reader.nodes[node]
-        signature = pseudo_signature("tie", len(uses), len(old.outputs), old.signature.dtype, old.signature.legal)
+        signature = self._signature(len(uses), len(old.outputs), old.signature.dtype, old.signature.legal)
         reader.nodes[node] = old._replace(inputs=tuple(value for value, _ in uses), signature=signature)
         for operand, (_, place) in enumerate(uses):
             reader.handles.places[Use(node, operand)] = place
+
+    def _signature(self, uses: int, values: int, dtype: DType | None, legal: frozenset[DType]) -> Signature:
+        """A tie is the border of its operator's bodies, which a target's table may name; a call's is nobody's."""
+        schema = find_schema("", self.op, self.frame.opsets.get("", 1)) if self.op else None
+        border = None if schema is None else ("onnx", self.op, schema.version)
+        return replace(pseudo_signature("tie", uses, values, dtype, legal), border=border)
 
 
 def _body(proto: onnx.NodeProto, name: str) -> onnx.GraphProto:
