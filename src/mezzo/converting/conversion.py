@@ -295,5 +295,5 @@ def _notes(judged: Judged, wishes: Wishes, levels: Sequence[int]) -> tuple[str, 
     if any(levels[n.id] != judged.problem.line.base for n in graph.nodes if n.kind is Kind.OP):
         notes += wishes.target.notes_for(wishes.low)
     else:
-        notes.append("nothing gains from low precision here, so nothing was changed")
+        notes.append(f"every node stays in {judged.problem.line.base_dtype}: the model computes as it did")
     return tuple(notes)
