@@ -27,7 +27,13 @@ EXPECTED = {
     "cancellation": {"balanced": 0.85, "conservative": 0.9},
 }
 # Heavy operators that `balanced` keeps in FP32 though nothing asks for it, by control and format.
-KEPT = {("controls/small layer norm #1", "bf16"): 1, ("controls/small sum #1", "bf16"): 1}
+KEPT = {
+    ("controls/small layer norm #1", "bf16"): 1,
+    ("controls/small sum #1", "bf16"): 1,
+    # Where nothing is added around it, a batch normalization takes off a mean that the weights of a random net make: an
+    # error grows by a fifth in every layer, which ten layers of BF16 come near to showing.
+    ("controls/deep scaled apart #1", "bf16"): 3,
+}
 
 
 def _sample(klass: str, count: int, salt: str = "") -> list[tuple[Case, str]]:

@@ -61,7 +61,7 @@ NORMAL = (
     Law("y = Mul(x, z)"),
     Law("y = Mul(x, x)", ends=(-0.4, 0.25), share=_SQUARED),
     Law("y = Pow(x, two)", ends=(-0.4, 0.25), share=_SQUARED),
-    Law("y = Mul(x, g)", slope=(1.7, 4.0)),  # errors in the channel with the largest factor count
+    Law("y = Mul(x, g)"),
     Law("y = Div(x, c)"),
     Law("y = Add(x, c)"),
     Law("y = Add(c, x)"),
@@ -111,12 +111,14 @@ NORMAL = (
     Law("y = CumSum(x, axis)", size=1.4, spread=1.4, slope=(9.0, 12.0), share=(9.0, 12.0)),
     Law("m = ReduceMean(x, last) y = Sub(x, m)"),
     Law("m = ReduceMax(x, last) y = Sub(x, m)", size=1.25, mean=0.6, slope=(0.65, 0.8), share=(0.25, 0.9)),
-    Law("y = Relu(x)", spread=1.25, size=1.2, slope=(1.0, 2.0), share=(1.0, 2.0)),  # errors of some become zero
+    Law("y = Relu(x)", spread=1.25, size=1.2, slope=(0.95, 1.1), share=(1.0, 2.0)),  # errors of some become zero
     Law("y = Sigmoid(x)", scale=(0.1, 3.0), share=(0.95, 3.0)),
     Law("y = Tanh(x)", scale=(0.6, 0.9), offset=0.5, share=(0.95, 2.3)),
     Law("y = Erf(x)", scale=(0.6, 0.9), offset=0.5, share=(0.95, 2.3)),
     Law("y = Softplus(x)", offset=1.0, share=(0.85, 2.0)),
     Law("y = HardSigmoid(x)", scale=(0.1, 3.0), offset=0.5, spread=1.25),
+    Law("y = LeakyRelu<alpha = 0.2>(x)", size=1.15, spread=1.2, share=(0.9, 2.0), offset=0.5),
+    Law("y = Elu(x)", size=1.2, spread=1.3, ends=(-0.3, 0.3), share=None, scale=(0.1, 3.0), offset=0.5),
     Law("y = Gelu(x)", slope=(0.9, 1.2), ends=(-0.25, 0.1), share=(0.9, 2.0), scale=(0.5, 10.0), offset=1.0),
     Law("y = HardSwish(x)", size=1.15, ends=(-0.25, 0.2), slope=(0.8, 1.15), share=(0.8, 2.0), offset=1.0),
     Law("y = Sin(x)", scale=_ANGLE, offset=1.0),
@@ -141,7 +143,7 @@ NORMAL = (
     Law("y = LayerNormalization<axis = -1>(x, g)"),
     Law("y = LayerNormalization<axis = -1>(x, g, h)", ends=(0.0, 0.6)),
     Law("y = LpNormalization(x)", mean=2.5, spread=2.5, ends=None),
-    Law("y = Clip(x, half)", scale=_BESIDE_HALF, offset=0.5, size=1.2, spread=1.3, slope=(1.0, 3.0), share=(1.0, 3.0)),
+    Law("y = Clip(x, half)", scale=_BESIDE_HALF, offset=0.5, size=1.2, spread=1.3, slope=(0.95, 1.5), share=(1.0, 3.0)),
     Law(
         "y = Max(x, half)",
         ends=(-0.25, 0.3),
@@ -149,10 +151,10 @@ NORMAL = (
         offset=0.5,
         size=1.2,
         spread=1.3,
-        slope=(1.0, 3.0),
+        slope=(0.95, 1.15),
         share=(1.0, 3.0),
     ),
-    Law("y = Min(x, half)", scale=_BESIDE_HALF, offset=0.5, size=1.2, spread=1.3, slope=(1.0, 3.0), share=(1.0, 3.0)),
+    Law("y = Min(x, half)", scale=_BESIDE_HALF, offset=0.5, size=1.2, spread=1.3, slope=(0.95, 1.15), share=(1.0, 3.0)),
     Law(
         "y = Max(x, z)",
         scale=(1.0, 2.0),
@@ -160,7 +162,7 @@ NORMAL = (
         size=1.4,
         mean=1.0,
         spread=1.8,
-        slope=(1.0, 3.0),
+        slope=(0.95, 2.0),
         share=(1.0, 3.0),
     ),
     Law(
@@ -170,7 +172,7 @@ NORMAL = (
         size=1.4,
         mean=1.0,
         spread=1.8,
-        slope=(1.0, 3.0),
+        slope=(0.95, 2.0),
         share=(1.0, 3.0),
     ),
     Law("y = Concat<axis = 0>(x, z)", slope=(1.4, 1.43), share=(1.3, 1.5)),  # each is half of what is read
@@ -196,7 +198,7 @@ NORMAL = (
         size=2.0,
         mean=1.0,
         spread=2.5,
-        slope=(1.0, 3.0),
+        slope=(0.95, 1.3),
         share=None,
     ),
     Law(

@@ -4,7 +4,7 @@ import enum
 from functools import cache
 from pathlib import Path
 
-from spellings import cancellation, controls, epsilons, heldout, heldout2, integers, norms, state, weights
+from spellings import cancellation, controls, deep, epsilons, heldout, heldout2, integers, norms, state, weights
 from spellings.cases import Case, cases_of
 
 FORMATS = ("fp16", "bf16")
@@ -27,7 +27,7 @@ def cases(kind: Kind = Kind.SPELLINGS) -> list[Case]:
         case Kind.SPELLINGS:
             return [case for module in CLASSES for case in cases_of(module.IDIOMS)]
         case Kind.CONTROLS:
-            return cases_of(controls.IDIOMS)
+            return cases_of((*controls.IDIOMS, *deep.IDIOMS))
         case Kind.HELDOUT:
             return cases_of(heldout.IDIOMS)
         case Kind.HELDOUT2:

@@ -151,7 +151,7 @@ class Graph:
     nodes: tuple[Node, ...]
     values: tuple[Value, ...]
     scopes: tuple[Scope, ...]
-    constants: Mapping[int, ConstantFacts]  # by value id
+    constants: Mapping[int, ConstantFacts]  # by value id; of an input, what it holds where the caller feeds nothing
     widened: frozenset[Use]  # operands that read their value through a widening Cast of the model
     aliased: frozenset[Use]
     # Casts the model came with: the value exists in this dtype too, made by this node (None: by a cast that is no

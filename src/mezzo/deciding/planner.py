@@ -131,7 +131,8 @@ def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
     found = dict(mask_limits(view)) if wishes.policy.limits_masks else {}
     if wishes.clamps_constants:
         for value, facts in view.graph.constants.items():
-            if facts.largest >= view.low.overflow_from:
+            is_stored = view.graph.nodes[view.graph.values[value].producer].kind is not Kind.INPUT
+            if is_stored and facts.largest >= view.low.overflow_from:
                 found.setdefault(value, view.low.max_finite)
     return found
 

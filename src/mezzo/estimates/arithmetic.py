@@ -83,16 +83,9 @@ def _product_demands(
     if site.is_same(node):
         return (_square_demand(a, demand),) * 2
     return (
-        Demand(demand.absolute / _weight(site, node, 1, b), demand.relative),
-        Demand(demand.absolute / _weight(site, node, 0, a), demand.relative),
+        Demand(demand.absolute / (rms(b) or 1.0), demand.relative),
+        Demand(demand.absolute / (rms(a) or 1.0), demand.relative),
     )
-
-
-def _weight(site: Site, node: Node, operand: int, x: Moments) -> float:
-    """By what a factor multiplies an error: a constant by its largest number, in whose channel the error counts."""
-    if site.constant(node.inputs[operand]) is not None and x.std:
-        return largest(x) or 1.0
-    return rms(x) or 1.0
 
 
 def _square_demand(x: Moments, demand: Demand) -> Demand:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node
-from mezzo.estimates.laws import Demand, Law, Laws, passed, tolerated
+from mezzo.estimates.laws import LEAST_SHARE, Demand, Law, Laws, eased, passed, tolerated
 from mezzo.estimates.moments import (
     HARD,
     INTEGER,
@@ -20,6 +20,7 @@ from mezzo.estimates.moments import (
     moments,
     rms,
     sampled,
+    share_between,
     slope,
 )
 from mezzo.estimates.site import Site
@@ -90,18 +91,65 @@ def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return sampled(_relu, x, POSITIVE | touching | x.flags & (INTEGER | UNIT))
 
 
+def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """An error of what becomes zero or a bound is gone: of its mean square, the share that passes is left. Deep nets
+    with weights of He's size double the squares of errors in every product, and halve them here.
+    """
+    x = xs[0]
+    if x.flags & LOST or not x.std or demand.absolute == math.inf:
+        return passed(site, node, xs, y, demand)
+    low = y.low if y.low > x.low else -math.inf
+    high = y.high if y.high < x.high else math.inf
+    return (eased(demand, x, low, high), *[demand] * (len(xs) - 1))
+
+
+def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """What is made smaller takes its error along."""
+    x = xs[0]
+    if x.flags & (LOST | POSITIVE) or not x.std or not rms(x) or demand.absolute == math.inf:
+        return passed(site, node, xs, y, demand)
+    above = max(share_between(x, 0.0, math.inf), LEAST_SHARE)
+    below = 1.0 - above
+    if node.op in _EXPONENTIAL:  # the mean of exp(2x) over what lies below zero
+        square = x.std**2
+        below = min(math.exp(min(2.0 * (x.mean + square), 300.0)) * share_between(x, -math.inf, -2.0 * square), below)
+    steepness = math.sqrt(above + _leak(node, xs) ** 2 * below)
+    return (Demand(demand.absolute / steepness, demand.relative), *[demand] * (len(xs) - 1))
+
+
+def _kept_of_one(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    """The same of a number beside constants; of several numbers any may be the one that is handed on."""
+    spread = [x for x in xs if x.std or x.flags & LOST]
+    if len(spread) != 1:
+        return passed(site, node, xs, y, demand)
+    (asked, *_) = _kept(site, node, spread, y, demand)
+    return tuple(asked if x is spread[0] else demand for x in xs)
+
+
 def bent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     """Numbers above zero stay, those below are made smaller, their sign stays."""
     x = xs[0]
     if x.flags & (LOST | POSITIVE):
         return x
-    stated = node.attributes.get("alpha") if node.attributes else None
-    alpha = stated if isinstance(stated, float) else _LEAK if node.op == "LeakyRelu" else 1.0
-    if node.op in ("Elu", "Celu", "Selu"):
-        return sampled(lambda t: t if t > 0.0 else alpha * math.expm1(t), x)
+    return sampled(_bend(node, xs), x)
+
+
+_EXPONENTIAL = frozenset({"Elu", "Celu", "Selu"})
+
+
+def _bend(node: Node, xs: Sequence[Moments]) -> Curve:
+    alpha = _leak(node, xs)
+    if node.op in _EXPONENTIAL:
+        return lambda t: t if t > 0.0 else alpha * math.expm1(t)
+    return lambda t: t if t > 0.0 else alpha * t
+
+
+def _leak(node: Node, xs: Sequence[Moments]) -> float:
+    """The slope below zero."""
     if node.op == "PRelu":
-        alpha = xs[1].mean
-    return sampled(lambda t: t if t > 0.0 else alpha * t, x)
+        return xs[1].mean
+    stated = node.attributes.get("alpha") if node.attributes else None
+    return stated if isinstance(stated, float) else _LEAK if node.op == "LeakyRelu" else 1.0
 
 
 _LEAK = 0.01
@@ -265,8 +313,8 @@ def _step_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dem
 
 
 LAWS: Laws = {
-    Transfer.RELU: Law(relu, passed),
-    Transfer.BENT: Law(bent, passed),
+    Transfer.RELU: Law(relu, _kept),
+    Transfer.BENT: Law(bent, _bent_demands),
     Transfer.GELU: _curve(_gelu),
     Transfer.SILU: _curve(_silu),
     Transfer.SIGMOID: _curve(_sigmoid, POSITIVE | UNIT | HARD),
@@ -276,9 +324,9 @@ LAWS: Laws = {
     Transfer.TANH: _curve(math.tanh, HARD),
     Transfer.SINE: _periodic(math.sin),
     Transfer.COSINE: _periodic(math.cos),
-    Transfer.CLIP: Law(clip, passed),
-    Transfer.MAXIMUM: Law(maximum, passed),
-    Transfer.MINIMUM: Law(minimum, passed),
+    Transfer.CLIP: Law(clip, _kept),
+    Transfer.MAXIMUM: Law(maximum, _kept_of_one),
+    Transfer.MINIMUM: Law(minimum, _kept_of_one),
     Transfer.SIGN: Law(sign, threshold_demands),
     Transfer.STEP: Law(step, _step_demands),
     Transfer.ABOVE: Law(truth, threshold_demands),

@@ -86,9 +86,21 @@ class Forward:
 
     def _input(self, node: Node) -> None:
         value = node.outputs[0]
-        if value is not None:
-            found = self.assumptions[value] = assume(self.site, node, self.given)
-            self.site.held[value] = found.held
+        if value is None:
+            return
+        graph = self.site.graph
+        is_asked, default, numbers = (
+            graph.values[value].name in self.given,
+            graph.constants.get(value),
+            graph.integers.get(value),
+        )
+        if default is not None and not is_asked:  # what a caller may feed, and mostly does not
+            self.site.held[value] = of_constant(default)
+        elif numbers and not is_asked:
+            self.site.held[value] = of_integers(numbers)
+        else:
+            assumed = self.assumptions[value] = assume(self.site, node, self.given)
+            self.site.held[value] = assumed.held
 
     def _cast(self, node: Node) -> None:
         site, source, result = self.site, node.inputs[0], node.outputs[0]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node
-from mezzo.estimates.moments import Moments, rms
+from mezzo.estimates.moments import Moments, rms, share_between
 from mezzo.estimates.site import Site
 
 # What FP32 itself does not keep is never asked for.
@@ -67,6 +67,18 @@ def absolute_of(demand: Demand, y: Moments) -> float:
 def passed(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
     """Every operand may be off as the result may."""
     return (demand,) * len(xs)
+
+
+def eased(demand: Demand, x: Moments, low: float, high: float) -> Demand:
+    """What is asked of a value of which only what lies between two ends is handed on: of the mean square of its error
+    that share counts. It has a spread.
+    """
+    passing = max(share_between(x, low, high), LEAST_SHARE)
+    return Demand(demand.absolute / math.sqrt(passing), demand.relative)
+
+
+# What lies outside on the whole may lie between for some inputs.
+LEAST_SHARE = 0.25
 
 
 def nothing(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:

@@ -212,3 +212,9 @@ def slope(f: Callable[[float], float], x: Moments) -> float:
         rise = (f(at + step) - f(at - step)) / (2 * step)
         total += weight * rise * rise
     return math.sqrt(total)
+
+
+def share_between(x: Moments, low: float, high: float) -> float:
+    """Share of the numbers between two ends, of normal ones of this spread; either end may be infinite."""
+    scale = x.std * math.sqrt(2.0)
+    return 0.5 * (math.erf((high - x.mean) / scale) - math.erf((low - x.mean) / scale))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node, Role
 from mezzo.dtypes import FLOATING
-from mezzo.estimates.laws import Demand, Law, Laws, nothing, passed
+from mezzo.estimates.laws import Demand, Law, Laws, eased, nothing, passed
 from mezzo.estimates.moments import (
     INTEGER,
     LOST,
@@ -92,6 +92,20 @@ def _where_chosen(site: Site, node: Node, xs: Sequence[Moments]) -> tuple[Moment
     return picked[0], picked[1]
 
 
+def _selected_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """What is picked by a test of its own size is asked for as what a bound lets pass."""
+    asked: list[Demand | None] = [demand] * len(xs)
+    if len(xs) == 3 and demand.absolute < math.inf:
+        for k, (x, chosen) in enumerate(zip(xs[1:], _where_chosen(site, node, xs), strict=True), start=1):
+            is_bounded = chosen.low > x.low or chosen.high < x.high
+            if is_bounded and x.std and not (x.flags | chosen.flags) & LOST:
+                low = chosen.low if chosen.low > x.low else -math.inf
+                asked[k] = eased(demand, x, low, chosen.high if chosen.high < x.high else math.inf)
+    return asked
+
+
 def shape_of(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     shape = site.shape(node.inputs[0])
     flags = INTEGER | POSITIVE
@@ -158,7 +172,7 @@ LAWS: Laws = {
     Transfer.KEEP: Law(moved, _first_only),
     Transfer.MOVE: Law(moved, _first_only),
     Transfer.JOIN: Law(joined, passed),
-    Transfer.SELECT: Law(selected, passed),
+    Transfer.SELECT: Law(selected, _selected_demands),
     Transfer.INDEX: Law(index_into, nothing),
     Transfer.SHAPE: Law(shape_of, nothing),
     Transfer.RANGE: Law(counted, passed),

@@ -28,6 +28,8 @@ def mask_limits(view: View) -> Mapping[int, float]:
         if facts.largest <= limit:
             continue
         maker = graph.nodes[graph.values[value].producer]
+        if maker.kind is Kind.INPUT:
+            continue  # what a caller feeds is not stored
         starts = [maker] if maker.kind is Kind.OP else [graph.nodes[use.node] for use in graph.uses[value]]
         if starts and all(_reaches_softmax_only(view, start, memo) for start in starts):
             found[value] = limit

@@ -10,11 +10,11 @@ import onnx
 from mezzo.core.graph import ConstantFacts, Graph, Kind, Node, Scope, Signature, Use, Value
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
-from mezzo.frontends.onnx import control, sources
+from mezzo.frontends.onnx import control, interface, sources
 from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, dtype_of
 from mezzo.frontends.onnx.expansion import MOST_DEPTH
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
-from mezzo.frontends.onnx.handles import Container, Handles, ResultPlace
+from mezzo.frontends.onnx.handles import Container, Handles
 from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
 from mezzo.frontends.onnx.schema import find_schema, frozen, solve, stated_type
 from mezzo.frontends.onnx.shapes import MAX_ELEMENTS, Sizes
@@ -168,17 +168,13 @@ class Reader:
         inputs = {info.name: info for info in graph.input}
         for info in graph.input:
             if info.name not in weights or is_fixed_input:
-                self._read_input(frame, info)
-        if is_fixed_input:  # an input's default value follows its type
-            for tensor in graph.initializer:
-                if tensor.name in inputs:
-                    value = frame.env.names[tensor.name]
-                    assert value is not None, "inputs are bound"
-                    self.handles.tensors[value] = tensor
+                interface.read_input(self, frame, info)
+        if is_fixed_input:
+            interface.read_defaults(self, frame, [tensor for tensor in graph.initializer if tensor.name in inputs])
         self.read_initializers(frame, graph, inputs, skip=inputs.keys() if is_fixed_input else set())
         self.read_nodes(frame, graph.node)
         for index, info in enumerate(graph.output):
-            self._read_output(frame, graph, index, info)
+            interface.read_output(self, frame, graph, index, info)
         self._check_names()
         if self.low is not None and not self._can_cast(opsets):
             self._keep_types(self.low)
@@ -227,31 +223,6 @@ class Reader:
                     kept[id(old)] = replace(old, legal=old.legal - {low})
                 self.nodes[number] = node._replace(signature=kept[id(old)])
         self.notes.append(f"this opset has no Cast to {low}, so nothing runs in it")
-
-    def _read_input(self, frame: Frame, info: onnx.ValueInfoProto) -> None:
-        value_type = from_type_proto(info.type)
-        dtype = element_dtype(value_type) if self.is_planned(value_type) else None
-        legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
-        node = self.add_node(
-            self.unique(frame, f"input {info.name}"),
-            Kind.INPUT,
-            pseudo_signature("input", 0, 1, dtype, legal),
-            frame.scope,
-            (),
-            (len(self.values),),
-        )
-        value = self.add_value(info.name, value_type, node, frame.scope, self.elements(info.name, ()))
-        self.handles.declared.setdefault(value, []).append(info)
-        frame.env.names[info.name] = value
-
-    def _read_output(self, frame: Frame, graph: onnx.GraphProto, index: int, info: onnx.ValueInfoProto) -> None:
-        node = len(self.nodes)
-        value, value_type = self.read_name(frame, info.name, Use(node, 0))
-        dtype = element_dtype(value_type) if self.is_planned(value_type) else None
-        legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
-        name = self.unique(frame, f"output {info.name}")
-        self.add_node(name, Kind.OUTPUT, pseudo_signature("output", 1, 0, dtype, legal), frame.scope, (value,), ())
-        self.handles.places[Use(node, 0)] = ResultPlace(frame.container, graph, index)
 
     def read_initializers(
         self, frame: Frame, graph: onnx.GraphProto, inputs: Mapping[str, onnx.ValueInfoProto], skip: Holder[str]
