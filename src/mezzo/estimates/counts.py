@@ -37,7 +37,7 @@ def note_entries(site: Site, node: Node) -> None:
     length = shape[0] if shape else 1
     if entries is None or len(entries) > _LONGEST or length not in (None, len(entries)):
         return
-    site.counts[result] = entries
+    site.note_entries(result, entries)
     numbers = [entry for entry in entries if entry is not None]
     if numbers and len(numbers) == len(entries):
         site.held[result] = of_integers(numbers)

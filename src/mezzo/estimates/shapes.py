@@ -36,7 +36,7 @@ def _may_tell_more(site: Site, node: Node, value: int) -> bool:
         return True
     if None not in told:
         return False
-    return not (site.derived.keys().isdisjoint(node.inputs) and site.counts.keys().isdisjoint(node.inputs))
+    return not site.worked_out.isdisjoint(node.inputs)
 
 
 def _note(site: Site, value: int, shape: Shape) -> None:
@@ -49,7 +49,7 @@ def _note(site: Site, value: int, shape: Shape) -> None:
         if shape == told:
             site.derived.pop(value, None)
             return
-    site.derived[value] = shape
+    site.note_shape(value, shape)
 
 
 def _shape_of_tie(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
