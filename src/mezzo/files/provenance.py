@@ -90,7 +90,8 @@ def told_nodes(graph: Graph) -> list[Node]:
 
 def told_casts(graph: Graph) -> list[Node]:
     """The casts of a model that round on purpose. Nodes may follow them, but a conversion may take them away."""
-    return [node for node in graph.nodes if node.kind is Kind.CAST and node.signature.dtype is not None]
+    casts = [graph.nodes[number] for number in graph.columns.is_kind(Kind.CAST).nonzero()[0].tolist()]
+    return [node for node in casts if node.signature.dtype is not None]
 
 
 def digest_names(nodes: Iterable[Node]) -> str:

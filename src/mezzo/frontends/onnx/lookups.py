@@ -51,8 +51,10 @@ class Shapes(Mapping[int, Shape]):
     @cached_property
     def _known(self) -> dict[int, Shape]:
         inferred = self._inferred
-        known = {number: inferred[value.name] for number, value in enumerate(self._values) if value.name in inferred}
-        return known | {number: tuple(tensor.dims) for number, tensor in self._tensors.items()}
+        shapes = ((number, inferred.get(value.name)) for number, value in enumerate(self._values))
+        known = {number: shape for number, shape in shapes if shape is not None}
+        known |= {number: tuple(tensor.dims) for number, tensor in self._tensors.items()}
+        return known
 
     def __getitem__(self, value: int) -> Shape:
         return self._known[value]

@@ -80,14 +80,15 @@ def value_sizes(model: onnx.ModelProto, data: bytes) -> Sizes:
     counts: dict[str, int] = {}
     shapes: dict[str, Shape] = {}
     known: dict[bytes, tuple[int, Shape] | None] = {}  # models repeat few types
-    for graph in _graphs(inferred.graph):
+    has_bodies = any(mark in data for mark in _BODY_MARKS)
+    for graph in _graphs(inferred.graph) if has_bodies else (inferred.graph,):
         for infos in (graph.value_info, graph.input, graph.output):
             for info in infos:
                 held = info.type
                 key = held.SerializeToString()
                 if key not in known:
                     tensor = held.tensor_type
-                    known[key] = (_count(tensor.shape), _dims(tensor.shape)) if tensor.HasField("shape") else None
+                    known[key] = _measure(tensor.shape) if tensor.HasField("shape") else None
                 sizes = known[key]
                 if sizes is not None:
                     counts[info.name], shapes[info.name] = sizes
@@ -99,8 +100,13 @@ def value_shapes(model: onnx.ModelProto) -> Mapping[str, Shape]:
     return value_sizes(model, model.SerializeToString()).shapes
 
 
-def _dims(shape: onnx.TensorShapeProto) -> Shape:
-    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim)
+def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
+    """Elements and dimensions of a shape."""
+    dims = tuple([dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim])
+    count = 1
+    for size in dims:
+        count *= NOMINAL_DIM if size is None else max(size, 0)
+    return min(count, MAX_ELEMENTS), dims
 
 
 def _infer(model: onnx.ModelProto, data: bytes) -> onnx.ModelProto:
@@ -112,20 +118,9 @@ def _infer(model: onnx.ModelProto, data: bytes) -> onnx.ModelProto:
     return model
 
 
-def _count(shape: onnx.TensorShapeProto) -> int:
-    count = 1
-    for dim in shape.dim:
-        size = dim.dim_value if dim.HasField("dim_value") else NOMINAL_DIM
-        count *= max(size, 0)
-    return min(count, MAX_ELEMENTS)
-
-
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and its bodies, which are only looked for where a node that has some is in it."""
+    """A graph and its bodies."""
     yield graph
-    data = graph.SerializeToString()
-    if not any(mark in data for mark in _BODY_MARKS):
-        return
     for node in graph.node:
         if node.op_type in _BODIES:
             for attribute in node.attribute:
