@@ -51,8 +51,11 @@ class Shapes(Mapping[int, Shape]):
     @cached_property
     def _known(self) -> dict[int, Shape]:
         inferred = self._inferred
-        shapes = ((number, inferred.get(value.name)) for number, value in enumerate(self._values))
-        known = {number: shape for number, shape in shapes if shape is not None}
+        known = {
+            number: shape
+            for number, value in enumerate(self._values)
+            if (shape := inferred.get(value.name)) is not None
+        }
         known |= {number: tuple(tensor.dims) for number, tensor in self._tensors.items()}
         return known
 

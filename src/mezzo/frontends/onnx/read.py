@@ -259,8 +259,9 @@ class Reader:
         self, frame: Frame, graph: onnx.GraphProto, inputs: Mapping[str, onnx.ValueInfoProto], skip: Holder[str]
     ) -> None:
         for tensor in graph.initializer:
-            if tensor.name not in skip:
-                self.add_weight(frame, tensor.name, tensor, inputs.get(tensor.name))
+            name = tensor.name
+            if name not in skip:
+                self.add_weight(frame, name, tensor, inputs.get(name))
         for sparse in graph.sparse_initializer:
             self.add_weight(frame, sparse.values.name, sparse.values, inputs.get(sparse.values.name))
 
