@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.core.graph import Node
 from mezzo.dtypes import DType
-from mezzo.estimates.moments import CONSTANT, INTEGER, POSITIVE, Moments, moments
+from mezzo.estimates.moments import INTEGER, POSITIVE, Moments, moments
 from mezzo.estimates.site import Entries, Site
 
 # Values that hold counts; nothing else is asked.
@@ -47,7 +47,7 @@ def of_integers(numbers: Sequence[int]) -> Moments:
     """The estimate of whole numbers that are known."""
     middle = sum(numbers) / len(numbers)
     std = math.sqrt(sum((n - middle) ** 2 for n in numbers) / len(numbers))
-    flags = INTEGER | CONSTANT | (POSITIVE if min(numbers) >= 0 else 0)
+    flags = INTEGER | (POSITIVE if min(numbers) >= 0 else 0)
     return moments(middle, std, float(min(numbers)), float(max(numbers)), flags)
 
 

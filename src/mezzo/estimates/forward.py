@@ -13,7 +13,6 @@ from mezzo.estimates.laws import Law
 from mezzo.estimates.loops import Loops, note_trips
 from mezzo.estimates.moments import (
     BELIEVABLE,
-    CONSTANT,
     INTEGER,
     LOST,
     MASKED,
@@ -247,10 +246,10 @@ def of_constant(facts: ConstantFacts) -> Moments:
     """The estimate of a constant: exact, masks left out."""
     if facts.rms is None:  # not measured: as large as its largest, half of that on the whole
         low = -facts.largest if facts.has_negative else 0.0
-        return moments(0.0, facts.largest / 2, low, facts.largest, CONSTANT | (0 if facts.has_negative else POSITIVE))
+        return moments(0.0, facts.largest / 2, low, facts.largest, 0 if facts.has_negative else POSITIVE)
     if facts.elements > 1 and (facts.has_infinity or facts.minimum <= -1e3) and facts.maximum <= 1.0:
-        return Moments(0.0, 0.0, 0.0, 0.0, CONSTANT | MASKED)
-    flags = CONSTANT
+        return Moments(0.0, 0.0, 0.0, 0.0, MASKED)
+    flags = 0
     if facts.minimum >= 0.0 and not facts.has_infinity:
         flags |= POSITIVE
     if facts.values is not None and all(v == v and abs(v) < 1e15 and v == int(v) for v in facts.values):

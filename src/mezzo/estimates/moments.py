@@ -12,9 +12,7 @@ from typing import NamedTuple
 # Flags of a value.
 INTEGER = 1  # whole numbers
 MASKED = 2  # some places hold a very negative mask, which the moments leave out
-RAW = 4  # comes straight from a graph input, moved at most
 LOST = 8  # nothing is known: it neither overflows nor asks for anything
-CONSTANT = 16
 POSITIVE = 32  # never below 0, by its mathematics
 UNIT = 64  # within 0 and 1, by its mathematics, and may reach both
 TOUCHING = 128  # many of its numbers are zero
