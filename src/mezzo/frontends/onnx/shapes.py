@@ -28,7 +28,7 @@ _CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.")  # cheap to 
 
 def can_infer(model: onnx.ModelProto) -> bool:
     """Whether onnx's inference, and with it the checker's full check, can be trusted not to crash on the model."""
-    return _can_infer(model, model.SerializeToString())
+    return _can_infer(model, may_crash=may_crash(model.SerializeToString()))
 
 
 def may_crash(data: bytes) -> bool:
@@ -36,8 +36,8 @@ def may_crash(data: bytes) -> bool:
     return any(word in data for word in _CRASHING_BYTES)
 
 
-def _can_infer(model: onnx.ModelProto, data: bytes) -> bool:
-    if not may_crash(data):
+def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
+    if not may_crash:
         return True
     ops = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in all_nodes(owner)}
     if not any(op in _CRASHING or domain.startswith("ai.onnx.") for domain, op in ops):
@@ -74,9 +74,9 @@ class Sizes:
     shapes: Mapping[str, Shape]
 
 
-def value_sizes(model: onnx.ModelProto, data: bytes) -> Sizes:
-    """Infer sizes, given the model's bytes too. Never raises on a bad model."""
-    inferred = _infer(model, data)
+def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Sizes:
+    """Infer sizes, given the model's bytes too, and what is told of them. Never raises on a bad model."""
+    inferred = _infer(model, data, may_crash=may_crash)
     counts: dict[str, int] = {}
     shapes: dict[str, Shape] = {}
     known: dict[bytes, tuple[int, Shape] | None] = {}  # models repeat few types
@@ -91,13 +91,15 @@ def value_sizes(model: onnx.ModelProto, data: bytes) -> Sizes:
                     known[key] = _measure(tensor.shape) if tensor.HasField("shape") else None
                 sizes = known[key]
                 if sizes is not None:
-                    counts[info.name], shapes[info.name] = sizes
+                    name = info.name
+                    counts[name], shapes[name] = sizes
     return Sizes(counts, shapes)
 
 
 def value_shapes(model: onnx.ModelProto) -> Mapping[str, Shape]:
     """Shapes per value name; a name is missing where nothing is known. Never raises on a bad model."""
-    return value_sizes(model, model.SerializeToString()).shapes
+    data = model.SerializeToString()
+    return value_sizes(model, data, may_crash=may_crash(data)).shapes
 
 
 def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
@@ -109,9 +111,9 @@ def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
     return min(count, MAX_ELEMENTS), dims
 
 
-def _infer(model: onnx.ModelProto, data: bytes) -> onnx.ModelProto:
+def _infer(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> onnx.ModelProto:
     try:
-        if _can_infer(model, data):
+        if _can_infer(model, may_crash=may_crash):
             return onnx.shape_inference.infer_shapes(data)
     except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
         _log.debug("shape inference failed: %s", error)
