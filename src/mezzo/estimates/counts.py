@@ -24,7 +24,7 @@ Rule = Callable[[Site, Node, Sequence[Entries | None]], Entries | None]
 
 def note_entries(site: Site, node: Node) -> None:
     """Work out what a node's first result holds where shapes and constants tell, and make that its estimate."""
-    result, rule = node.outputs[0], _RULES.get(node.op)
+    result, rule = node.outputs[0], _RULES.get(node.signature.op)
     if result is None or rule is None:
         return
     shape = site.shape(result)

@@ -69,7 +69,7 @@ def _shape_of_tie(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Sha
 
 
 def _shape_of_result(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    transfer, rule = site.transfer(node), _RULES.get(node.op)
+    transfer, rule = site.transfer(node), _RULES.get(node.signature.op)
     if rule is not None:
         return rule(site, node, shapes)
     first = shapes[0] if shapes else None

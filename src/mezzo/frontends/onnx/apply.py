@@ -75,10 +75,9 @@ class _Applier:
 
     def note(self, edits: Sequence[Edit]) -> None:
         """Learn the native dtypes, which forms are read, and who keeps a graph output's name."""
+        self.native = {edit.value: edit.dtype for edit in edits if type(edit) is Retype}
         for edit in edits:
-            if type(edit) is Retype:
-                self.native[edit.value] = edit.dtype
-            elif type(edit) is Rewire:
+            if type(edit) is Rewire:
                 self.wanted.add((edit.value, edit.dtype))
                 self.rewired[Use(edit.node, edit.operand)] = (edit.value, edit.dtype)
         for node in reversed(self.graph.nodes):
@@ -135,7 +134,8 @@ class _Applier:
             kind = type(edit)
             if kind is Retype:
                 producer = graph.nodes[graph.values[edit.value].producer]
-                if edit.value in stated or producer.kind is not Kind.OP or producer.op in TYPED_BY_ATTRIBUTE:
+                op = producer.signature.op
+                if edit.value in stated or producer.kind is not Kind.OP or op in TYPED_BY_ATTRIBUTE:
                     self.retype(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # a Retype
             elif kind is Rewire:
                 self.rewire(edit.node, edit.operand, edit.value, edit.dtype)  # type: ignore[union-attr]  # a Rewire
@@ -240,11 +240,12 @@ class _Applier:
     def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:
         if self.graph.nodes[node].kind is Kind.OUTPUT:
             return
-        name, place = self.form_name((value, dtype)), self.handles.places.get(Use(node, operand))
+        use = Use(node, operand)
+        name, place = self.form_name((value, dtype)), self.handles.places.get(use)
         scope = self.graph.values[value].scope
         if isinstance(place, ResultPlace) and place.owner is not self.handles.owners[scope]:
             name = self._bring_in(name, value, place)
-        self._write_use(Use(node, operand), name)
+        self._write_use(use, name)
 
     def _bring_in(self, name: str, value: int, place: ResultPlace) -> str:
         """A body hands out only what it makes: a captured value passes through an Identity."""
