@@ -9,7 +9,7 @@ from reading import read
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.estimates import estimate
-from mezzo.estimates.moments import CONSTANT, HARD, INTEGER, LOST, MASKED, POSITIVE, RARE, RAW, TOUCHING, UNIT
+from mezzo.estimates.moments import HARD, INTEGER, LOST, MASKED, POSITIVE, RARE, TOUCHING, UNIT
 from mezzo.frontends.onnx.model import open_model
 
 _BYTES = 48.0  # spread of eight-bit numbers that hold data
@@ -18,11 +18,9 @@ _TRUTH = INTEGER | POSITIVE | UNIT
 _CUT_OFF = 1 / math.sqrt(12)  # spread of what rounding to whole numbers takes off
 _SPREAD = 4 / math.sqrt(12)  # of numbers spread evenly between -1 and 3
 _NAMES = {
-    INTEGER: "whole", MASKED: "masked", LOST: "lost", CONSTANT: "constant", POSITIVE: "positive", UNIT: "unit",
+    INTEGER: "whole", MASKED: "masked", LOST: "lost", POSITIVE: "positive", UNIT: "unit",
     TOUCHING: "touching", HARD: "hard", RARE: "rare",
 }  # fmt: skip
-# What a law passes on and what it makes is held; where a value comes from is not.
-_HELD = ~(RAW | CONSTANT)
 _X, _I = "float[4,4] x", "int64[4,4] i"
 
 # Body, inputs, (mean, spread, low, high), flags; x lies between -1 and 3, p between 0 and 2, q between 0 and 1, i
@@ -150,7 +148,7 @@ def test_an_estimate_is_exact(body: str, inputs: str, wanted: tuple[float, ...] 
     held = read(body, inputs, opset=opset, **given).held()
     if wanted is not None:
         assert held[:4] == pytest.approx(wanted, rel=1e-5, abs=1e-9)  # constants are FP32
-    told = {name for flag, name in _NAMES.items() if held.flags & _HELD & flag}
+    told = {name for flag, name in _NAMES.items() if held.flags & flag}
     assert told == {name for flag, name in _NAMES.items() if flags & flag}
 
 

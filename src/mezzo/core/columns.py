@@ -104,12 +104,8 @@ def columns_of(graph: "Graph") -> Columns:
 
     nodes, values = graph.nodes, graph.values
     kinds = {kind: code for code, kind in enumerate(Kind)}
-    signatures: list[Signature] = []
-    codes: dict[int, int] = {}
-    for node in nodes:
-        if id(node.signature) not in codes:
-            codes[id(node.signature)] = len(signatures)
-            signatures.append(node.signature)
+    signatures = [*{id(node.signature): node.signature for node in nodes}.values()]
+    codes = {id(signature): code for code, signature in enumerate(signatures)}
     node_signature = np.array([codes[id(node.signature)] for node in nodes], np.int64)
     use_node, use_operand, use_value, use_role = _ports(
         [node.inputs for node in nodes], node_signature, [signature.inputs for signature in signatures]

@@ -324,8 +324,10 @@ class Problem:
 _CODES = {choice: code for code, choice in enumerate(Choice)}
 
 
-def _joined(roots: Sequence[int], pairs: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+def _joined(roots: Sequence[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     """The roots once pairs are joined: of those who agree, the smallest."""
+    if not pairs:
+        return tuple(roots)
     parent = list(roots)
 
     def find(node: int) -> int:

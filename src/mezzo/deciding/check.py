@@ -77,10 +77,10 @@ class _Native:
     def __init__(self, problem: Problem, retypes: Sequence[Retype]) -> None:
         self._values = problem.graph.values
         self.changed = {edit.value: edit.dtype for edit in retypes}
+        known = {dtype: problem.line.level_of(dtype) for dtype in {*self.changed.values()}}
+        by_dtype = {dtype: problem.line.base if level is None else level for dtype, level in known.items()}
         self.levels = problem.held.copy()
-        for value, dtype in self.changed.items():
-            level = problem.line.level_of(dtype)
-            self.levels[value] = problem.line.base if level is None else level
+        self.levels[[*self.changed]] = [by_dtype[dtype] for dtype in self.changed.values()]
 
     def __getitem__(self, number: int) -> DType | None:
         return self.changed.get(number, self._values[number].dtype)

@@ -1,6 +1,7 @@
 """Turn an assignment into edits. The only place that places casts."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,10 @@ class _Wish(NamedTuple):
     use: Use
     dtype: DType | None
     must_rewire: bool
+
+
+# A third of the time of calling the class, and most values of a model are retyped.
+_new_retype: Callable[[tuple[int, DType, float | None]], Retype] = partial(tuple.__new__, Retype)
 
 
 def lower(problem: Problem, levels: Sequence[int], limits: Mapping[int, float] | None = None) -> tuple[Edit, ...]:
@@ -46,7 +51,7 @@ class _Lowering:
         # Backwards, so that the uses of a needless Cast are known before its operand is lowered.
         for number, native in self._changing():
             if native is not None:
-                found.append(Retype(number, native, self.limits.get(number)))
+                found.append(_new_retype((number, native, self.limits.get(number))))
             else:
                 dtype = self.graph.values[number].dtype
                 assert dtype is not None, "only values with a dtype are lowered"

@@ -118,11 +118,11 @@ def _judge_side(graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, lo
         for number in untroubled(graph, rows, verdicts, choices, low):
             verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
     categories = tuple(
-        v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)
+        [v.category if choice is not Choice.ABSENT else None for v, choice in zip(verdicts, choices, strict=True)]
     )
     prices = wishes.error_prices.get(low)
     penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
-    side = Side(tuple(choices), categories, tuple(v.worth for v in verdicts), penalties)
+    side = Side(tuple(choices), categories, tuple([v.worth for v in verdicts]), penalties)
     return _Side(side, tuple(verdicts), limits, tuple(notes))
 
 

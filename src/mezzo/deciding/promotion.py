@@ -31,9 +31,9 @@ def untroubled(
     """
     columns = graph.columns
     is_op = columns.is_kind(Kind.OP)
-    is_free = np.array([choice is Choice.FREE for choice in choices], bool)
-    is_low = np.array([choice is Choice.LOW for choice in choices], bool)
-    is_high = np.array([choice is Choice.HIGH for choice in choices], bool)
+    codes = {choice: code for code, choice in enumerate(Choice)}
+    chosen = np.array([codes[choice] for choice in choices], np.int64)
+    is_free, is_low, is_high = (chosen == codes[choice] for choice in (Choice.FREE, Choice.LOW, Choice.HIGH))
     # Operators that are low already belong to their region as before their conversion: twice must be as once.
     is_movable = is_free | (is_low & ~columns.is_kind(Kind.INPUT, Kind.OUTPUT))
     region, is_troubled = _regions(graph, is_movable, is_high, low)

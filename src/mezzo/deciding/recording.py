@@ -11,7 +11,6 @@ from mezzo.core.graph import Graph, Node
 from mezzo.core.levels import Precision
 from mezzo.core.plans import Plan, PlannedNode, Reason
 from mezzo.core.policy import Category, Policy
-from mezzo.core.problem import Choice
 from mezzo.core.request import usual_settings
 from mezzo.core.strategy import Strategy
 from mezzo.core.target import Target
@@ -182,22 +181,22 @@ class _Rows:
         """The number of each node's row."""
         judged, reasons, levels = self._decisions.judged, self._decisions.reasons, self._decisions.levels
         problem = judged.problem
-        choices = [*zip(*(side.choices for side in problem.sides), strict=True)]
-        spoken = [*zip(*([id(verdict) for verdict in side] for side in judged.sides), strict=True)]
-        known: dict[tuple[tuple[int, ...], int, tuple[Choice, ...], int], int] = {}
+        spoken = ([id(verdict) for verdict in side] for side in judged.sides)
+        choices = (side.choices for side in problem.sides)
+        keys = [*zip(*spoken, *choices, problem.graph.columns.node_signature.tolist(), levels, strict=True)]
+        known: dict[tuple[object, ...], int] = {}
         found = []
         for place, node in enumerate(self._nodes):
-            number = node.id
-            verdict = judged.verdict_of(number, levels[number])
-            key = spoken[number], id(node.signature), choices[number], levels[number]
-            code = None if node.name in reasons else known.get(key)
+            number, has_own = node.id, node.name in reasons
+            code = None if has_own else known.get(keys[number])
             if code is None:
                 row = self._row(place, node)
                 code = self.rows.setdefault(row, len(self.rows))
+                verdict = judged.verdict_of(number, levels[number])
                 # What a target refuses hangs on attributes, an error's cost on the node, a cause on the place.
                 is_shared = levels[number] != problem.line.base or verdict.category is Category.DENY
-                if is_shared and row.cause is None and node.name not in reasons:
-                    known[key] = code
+                if is_shared and row.cause is None and not has_own:
+                    known[keys[number]] = code
             found.append(code)
         return found
 

@@ -102,10 +102,7 @@ class Backward:
 
     def _demand_of(self, node: Node) -> Demand | None:
         """The strictest of what is asked of a node's results."""
-        outputs = node.outputs
-        if len(outputs) == 1 and not self.lengthened:
-            return None if outputs[0] is None else self.asked[outputs[0]]
-        values = [value for value in outputs if value is not None]
+        values = [value for value in node.outputs if value is not None]
         ending = [self.lengthened[value] for value in values if value in self.lengthened]
         return _strictest([*(self.asked[value] for value in values), *map(self._end_of_trip, ending)])
 
@@ -161,19 +158,23 @@ class Backward:
 
     def _operator(self, node: Node) -> None:
         transfer = self.site.transfers[node.id]
-        outputs = node.outputs
+        _, _, _, _, _, inputs, outputs, _ = node
         if transfer is None or not outputs:
             return
-        demand = self._demand_of(node)
+        result = outputs[0]
+        if len(outputs) > 1 or self.lengthened:
+            demand = self._demand_of(node)
+        else:
+            demand = None if result is None else self.asked[result]
         if demand is None:
             if transfer in _PASSING or not self._decides(node):
                 return
             demand = _NOTHING
         held = self.site.held
         xs: list[Moments] = []
-        for value in node.inputs:
+        for value in inputs:
             xs.append(_ABSENT if value is None else held[value])
-        y = held[outputs[0]] if outputs[0] is not None else _ABSENT
+        y = _ABSENT if result is None else held[result]
         if y.flags & LOST:
             return
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.core.graph import Node
 from mezzo.dtypes import DType
-from mezzo.estimates.moments import CONSTANT, INTEGER, POSITIVE, Moments, moments
+from mezzo.estimates.moments import INTEGER, POSITIVE, Moments, moments
 from mezzo.estimates.site import Entries, Site
 
 # Values that hold counts; nothing else is asked.
@@ -24,7 +24,7 @@ Rule = Callable[[Site, Node, Sequence[Entries | None]], Entries | None]
 
 def note_entries(site: Site, node: Node) -> None:
     """Work out what a node's first result holds where shapes and constants tell, and make that its estimate."""
-    result, rule = node.outputs[0], _RULES.get(node.op)
+    result, rule = node.outputs[0], _RULES.get(node.signature.op)
     if result is None or rule is None:
         return
     shape = site.shape(result)
@@ -37,7 +37,7 @@ def note_entries(site: Site, node: Node) -> None:
     length = shape[0] if shape else 1
     if entries is None or len(entries) > _LONGEST or length not in (None, len(entries)):
         return
-    site.counts[result] = entries
+    site.note_entries(result, entries)
     numbers = [entry for entry in entries if entry is not None]
     if numbers and len(numbers) == len(entries):
         site.held[result] = of_integers(numbers)
@@ -47,7 +47,7 @@ def of_integers(numbers: Sequence[int]) -> Moments:
     """The estimate of whole numbers that are known."""
     middle = sum(numbers) / len(numbers)
     std = math.sqrt(sum((n - middle) ** 2 for n in numbers) / len(numbers))
-    flags = INTEGER | CONSTANT | (POSITIVE if min(numbers) >= 0 else 0)
+    flags = INTEGER | (POSITIVE if min(numbers) >= 0 else 0)
     return moments(middle, std, float(min(numbers)), float(max(numbers)), flags)
 
 

@@ -13,7 +13,6 @@ from mezzo.estimates.laws import Law
 from mezzo.estimates.loops import Loops, note_trips
 from mezzo.estimates.moments import (
     BELIEVABLE,
-    CONSTANT,
     INTEGER,
     LOST,
     MASKED,
@@ -55,13 +54,16 @@ class Forward:
     counting: dict[int, int] = field(default_factory=dict)  # by loop: what its body takes as the number of the trip
     known: dict[tuple[object, ...], int] = field(default_factory=dict)  # by operator and operands: a result
     strangers: dict[str, int] = field(default_factory=dict)  # operators that no law follows, with their number
+    countable: set[int] = field(default_factory=set)  # values of types that counts have
 
     def walk(self) -> None:
         """Estimate every value; models with loops are walked again until their state is known."""
         nodes = self.site.graph.nodes
-        for value in self.site.graph.entered:
-            self.entering.setdefault(self.site.graph.values[value].producer, []).append(value)
+        graph = self.site.graph
+        for value in graph.entered:
+            self.entering.setdefault(graph.values[value].producer, []).append(value)
         self.counting = self.loops.counters(self.site)
+        self.countable = set(graph.columns.holds(*COUNTING).nonzero()[0].tolist())
         self._visit(nodes)
         for _ in range(self.loops.sweeps):
             self._note_peaks()
@@ -105,21 +107,19 @@ class Forward:
     def _cast(self, node: Node) -> None:
         site, source, result = self.site, node.inputs[0], node.outputs[0]
         assert source is not None and result is not None, "a Cast has both"
-        site.held[result], site.origin[result], site.kept[result] = (
-            site.held[source],
-            site.origin[source],
-            site.kept[source],
-        )
+        site.held[result], site.origin[result] = site.held[source], site.origin[source]
+        site.kept[result] = site.kept[source]
 
     def _operator(self, node: Node) -> None:
-        site, held = self.site, self.site.held
+        site = self.site
         transfer = site.transfers[node.id]
         if transfer is None:
             self._stranger(node)
             return
-        kept, inputs, outputs = site.kept, node.inputs, node.outputs
+        _, _, _, signature, _, inputs, outputs, attributes = node
+        held, kept = site.held, site.kept
         xs: list[Moments] = []
-        same: list[object] = [node.signature.op]  # what makes the same numbers: the operator, and its operands
+        same: list[object] = [signature.op]  # what makes the same numbers: the operator, and its operands
         for value in inputs:  # two comprehensions would take a quarter of the walk
             xs.append(UNKNOWN if value is None else held[value])
             same.append(None if value is None else kept[value])
@@ -138,17 +138,16 @@ class Forward:
             for value in outputs[1:]:
                 if value is not None:
                     held[value] = other
-        if not node.attributes:  # worked out before: the same numbers again
+        if not attributes:  # worked out before: the same numbers again
             kept[result] = self.known.setdefault(tuple(same), result)
         if transfer in _TRACED and inputs and inputs[0] is not None:
             self._trace(transfer, inputs[0], result)
         if not inputs:
             return
-        derived, counts = site.derived.keys(), site.counts.keys()
         # The front end tells most shapes; what was worked out here adds to that only where it is among the operands.
-        if result in site.shapeless or not (derived.isdisjoint(inputs) and counts.isdisjoint(inputs)):
+        if result in site.shapeless or not site.worked_out.isdisjoint(inputs):
             derive_shape(site, node)
-        if site.graph.values[result].dtype in COUNTING:
+        if result in self.countable:
             note_entries(site, node)
 
     def _past_belief(self, result: int, xs: Sequence[Moments], y: Moments) -> Moments:
@@ -199,12 +198,13 @@ class Forward:
     def _enter(self, value: int) -> None:
         """An operand of a function that no tie carries, an integer: the value itself."""
         site, outer = self.site, self.site.graph.entered[value]
-        site.held[value], site.origin[value], site.kept[value] = site.held[outer], site.origin[outer], site.kept[outer]
+        site.held[value], site.origin[value] = site.held[outer], site.origin[outer]
+        site.kept[value] = site.kept[outer]
         shape, entries = site.shape(outer), site.entries(outer)
         if shape is not None:
-            site.derived[value] = shape
+            site.note_shape(value, shape)
         if entries is not None:
-            site.counts[value] = entries
+            site.note_entries(value, entries)
 
     def _tie(self, node: Node) -> None:
         site = self.site
@@ -258,10 +258,10 @@ def of_constant(facts: ConstantFacts) -> Moments:
     """The estimate of a constant: exact, masks left out."""
     if facts.rms is None:  # not measured: as large as its largest, half of that on the whole
         low = -facts.largest if facts.has_negative else 0.0
-        return moments(0.0, facts.largest / 2, low, facts.largest, CONSTANT | (0 if facts.has_negative else POSITIVE))
+        return moments(0.0, facts.largest / 2, low, facts.largest, 0 if facts.has_negative else POSITIVE)
     if facts.elements > 1 and (facts.has_infinity or facts.minimum <= -1e3) and facts.maximum <= 1.0:
-        return Moments(0.0, 0.0, 0.0, 0.0, CONSTANT | MASKED)
-    flags = CONSTANT
+        return Moments(0.0, 0.0, 0.0, 0.0, MASKED)
+    flags = 0
     if facts.minimum >= 0.0 and not facts.has_infinity:
         flags |= POSITIVE
     if facts.values is not None and all(v == v and abs(v) < 1e15 and v == int(v) for v in facts.values):

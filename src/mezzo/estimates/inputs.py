@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Kind, Node
 from mezzo.dtypes import DType, integer_span
-from mezzo.estimates.moments import HARD, INTEGER, POSITIVE, RAW, SIGMA, TOUCHING, UNIT, UNKNOWN, Moments, moments
+from mezzo.estimates.moments import HARD, INTEGER, POSITIVE, SIGMA, TOUCHING, UNIT, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Site
 
 # Whole numbers that come in from outside: ids, lengths, positions.
@@ -44,7 +44,7 @@ def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> 
     if name in given:
         low, high = given[name]
         middle = (low + high) / 2
-        flags = RAW | (POSITIVE if low >= 0.0 else 0) | (UNIT if low >= 0.0 and high <= 1.0 else 0)
+        flags = (POSITIVE if low >= 0.0 else 0) | (UNIT if low >= 0.0 and high <= 1.0 else 0)
         if dtype is not None and integer_span(dtype) is not None:
             flags |= INTEGER
         return Assumption(name, moments(middle, (high - low) / math.sqrt(12.0), low, high, flags), "as asked")
@@ -65,13 +65,13 @@ def _whole_numbers(span: tuple[int, int]) -> Moments:
     low, high = map(float, span)
     if high > LARGEST_INTEGER:
         low, high = 0.0, LARGEST_INTEGER
-        return moments(high / 2, high / 4, low, high, INTEGER | POSITIVE | RAW)
-    flags = INTEGER | RAW | (POSITIVE if low >= 0.0 else 0)
+        return moments(high / 2, high / 4, low, high, INTEGER | POSITIVE)
+    flags = INTEGER | (POSITIVE if low >= 0.0 else 0)
     return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, flags)
 
 
 def _truth() -> Moments:
-    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD | RAW)
+    return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
 
 
 def _float_input(site: Site, name: str, value: int) -> Assumption:
@@ -79,20 +79,20 @@ def _float_input(site: Site, name: str, value: int) -> Assumption:
         return Assumption(name, _truth(), "reads as a mask of 0 and 1")
     if _becomes_angle(site, value):
         high = LARGEST_POSITION
-        held = moments(high / 2, high / 3.5, 0.0, high, INTEGER | POSITIVE | RAW)
+        held = moments(high / 2, high / 3.5, 0.0, high, INTEGER | POSITIVE)
         return Assumption(name, held, "positions or time steps, since a sine reads it")
     offset, scale, why = _prologue(site, value)
     if _is_probability(site, value):
         return Assumption(
-            name, moments(0.3, 0.3, 0.0, 1.0, POSITIVE | UNIT | HARD | TOUCHING | RAW), "reads as a probability"
+            name, moments(0.3, 0.3, 0.0, 1.0, POSITIVE | UNIT | HARD | TOUCHING), "reads as a probability"
         )
     root_or_log = _positive_reader(site, value)
     if root_or_log is not None:
         touching = TOUCHING if root_or_log is Transfer.LOGARITHM else 0  # powers and counts, among them silence
-        held = moments(0.8 * scale, 0.6 * scale, 0.0, SIGMA * scale, POSITIVE | RAW | touching)
+        held = moments(0.8 * scale, 0.6 * scale, 0.0, SIGMA * scale, POSITIVE | touching)
         return Assumption(name, held, "positive numbers of unit scale")
     reach = SIGMA * scale
-    held = moments(offset, scale, offset - reach, offset + reach, RAW)
+    held = moments(offset, scale, offset - reach, offset + reach)
     return Assumption(name, held, why or "unit scale", bool(why) and abs(offset) <= _OFFSET * scale)
 
 

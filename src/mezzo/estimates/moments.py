@@ -12,9 +12,7 @@ from typing import NamedTuple
 # Flags of a value.
 INTEGER = 1  # whole numbers
 MASKED = 2  # some places hold a very negative mask, which the moments leave out
-RAW = 4  # comes straight from a graph input, moved at most
 LOST = 8  # nothing is known: it neither overflows nor asks for anything
-CONSTANT = 16
 POSITIVE = 32  # never below 0, by its mathematics
 UNIT = 64  # within 0 and 1, by its mathematics, and may reach both
 TOUCHING = 128  # many of its numbers are zero
@@ -116,16 +114,17 @@ def low_of_sum(mean: float, std: float, terms: float, least: float) -> float:
 
 def scaled(x: Moments, factor: float) -> Moments:
     """x times a number."""
-    one, other = x.low * factor, x.high * factor
+    mean, std, low, high, kinds = x
+    one, other = low * factor, high * factor
     low, high = other if other < one else one, other if other > one else one
-    flags = x.flags & (MASKED | LOST | HARD)
+    flags = kinds & (MASKED | LOST | HARD)
     if factor >= 0.0:
-        flags |= x.flags & (POSITIVE | TOUCHING)
-    elif x.flags & HARD and low >= 0.0:
+        flags |= kinds & (POSITIVE | TOUCHING)
+    elif kinds & HARD and low >= 0.0:
         flags |= POSITIVE | (UNIT if high <= 1.0 + _ROUNDED else 0) | (TOUCHING if low <= _NEAR_BOUND else 0)
-    if abs(factor) < BELIEVABLE and factor == int(factor):
-        flags |= x.flags & INTEGER
-    return _new((x.mean * factor, x.std * abs(factor), low, high, flags))
+    if kinds & INTEGER and abs(factor) < BELIEVABLE and factor == int(factor):
+        flags |= INTEGER
+    return _new((mean * factor, std * abs(factor), low, high, flags))
 
 
 def shifted(x: Moments, offset: float) -> Moments:

@@ -36,7 +36,7 @@ def _may_tell_more(site: Site, node: Node, value: int) -> bool:
         return True
     if None not in told:
         return False
-    return not (site.derived.keys().isdisjoint(node.inputs) and site.counts.keys().isdisjoint(node.inputs))
+    return not site.worked_out.isdisjoint(node.inputs)
 
 
 def _note(site: Site, value: int, shape: Shape) -> None:
@@ -49,7 +49,7 @@ def _note(site: Site, value: int, shape: Shape) -> None:
         if shape == told:
             site.derived.pop(value, None)
             return
-    site.derived[value] = shape
+    site.note_shape(value, shape)
 
 
 def _shape_of_tie(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
@@ -69,7 +69,7 @@ def _shape_of_tie(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Sha
 
 
 def _shape_of_result(site: Site, node: Node, shapes: Sequence[Shape | None]) -> Shape | None:
-    transfer, rule = site.transfer(node), _RULES.get(node.op)
+    transfer, rule = site.transfer(node), _RULES.get(node.signature.op)
     if rule is not None:
         return rule(site, node, shapes)
     first = shapes[0] if shapes else None

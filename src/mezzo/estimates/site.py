@@ -51,6 +51,7 @@ class Site:
     clamped: set[int] = field(default_factory=set)  # constants of which nothing follows
     derived: dict[int, Shape] = field(default_factory=dict)  # see mezzo.estimates.shapes
     counts: dict[int, Entries] = field(default_factory=dict)  # see mezzo.estimates.counts
+    worked_out: set[int] = field(default_factory=set)  # values that either of them ever had
     trips: dict[int, int] = field(default_factory=dict)  # by loop: how often it runs, where that is known
     scanned: dict[int, Axis] = field(default_factory=dict)  # by tie that hands slices into a body or out of it
     sums: set[int] = field(default_factory=set)
@@ -90,6 +91,14 @@ class Site:
             return None
         x = self.held[value]
         return x.mean if x.low == x.high and not x.flags & (LOST | MASKED) else None
+
+    def note_shape(self, value: int, shape: Shape) -> None:
+        self.derived[value] = shape
+        self.worked_out.add(value)
+
+    def note_entries(self, value: int, entries: Entries) -> None:
+        self.counts[value] = entries
+        self.worked_out.add(value)
 
     def entries(self, value: int | None) -> Entries | None:
         """The whole numbers of a small value that shapes and constants make, None for each that is open."""
@@ -230,19 +239,22 @@ class Site:
         return terms
 
     def _count_products(self, node: Node) -> float:
-        weight, data = self.shape(self.operand(node, 1)), self.shape(node.inputs[0])
-        if "Conv" in node.op:
+        op, data = node.signature.op, self.shape(node.inputs[0])
+        if "Conv" in op:
+            weight = self.shape(self.operand(node, 1))
             if weight is None or len(weight) < 3:
                 return OPEN_LENGTH
-            if "Transpose" in node.op:
+            if "Transpose" in op:
                 strides = node.attributes.get("strides")
                 step = math.prod(strides) if isinstance(strides, tuple) else 1
                 kernel = math.prod(size or 1 for size in weight[2:])
                 return max((weight[0] or 1) * max(kernel / max(step, 1), 1.0), 1.0)
             return max(math.prod(size or 1 for size in weight[1:]), 1)
-        is_turned = bool(node.attributes.get("transA")) if node.attributes and node.op == "Gemm" else False
-        if data and data[-2 if is_turned and len(data) > 1 else -1] is not None:
-            return max(data[-2 if is_turned and len(data) > 1 else -1] or 1, 1)
+        is_turned = bool(node.attributes.get("transA")) if op == "Gemm" and node.attributes else False
+        length = data[-2 if is_turned and len(data) > 1 else -1] if data else None
+        if length is not None:
+            return max(length, 1)
+        weight = self.shape(self.operand(node, 1))
         if weight:
             turned = bool(node.attributes.get("transB")) if node.attributes else False
             size = weight[-1 if turned or len(weight) == 1 else -2]

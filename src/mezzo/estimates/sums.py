@@ -108,24 +108,27 @@ def _masked(site: Site, node: Node) -> list[tuple[int, int]]:
 
 
 def _sum(a: Moments, b: Moments) -> Moments:
-    if (a.flags | b.flags) & LOST:
+    mean_a, std_a, low_a, high_a, flags_a = a
+    mean_b, std_b, low_b, high_b, flags_b = b
+    either, both = flags_a | flags_b, flags_a & flags_b
+    if either & LOST:
         return UNKNOWN
-    mean = a.mean + b.mean
-    flags = a.flags & b.flags & (INTEGER | POSITIVE) | (a.flags | b.flags) & MASKED
-    if not b.std:
-        if not _guarded(a, b.mean):
-            y = shifted(a, b.mean)
-            return flagged(y, y.flags | MASKED) if b.flags & MASKED else y
-        rare = 0 if a.flags & TOUCHING else RARE
-        return moments(mean, a.std, b.mean, a.high + b.mean, flags | rare | a.flags & (UNIT | POSITIVE))
-    if not a.std:
+    mean = mean_a + mean_b
+    flags = both & (INTEGER | POSITIVE) | either & MASKED
+    if not std_b:
+        if not _guarded(a, mean_b):
+            y = shifted(a, mean_b)
+            return flagged(y, y.flags | MASKED) if flags_b & MASKED else y
+        rare = 0 if flags_a & TOUCHING else RARE
+        return moments(mean, std_a, mean_b, high_a + mean_b, flags | rare | flags_a & (UNIT | POSITIVE))
+    if not std_a:
         return _sum(b, a)
-    std = math.sqrt(a.std * a.std + b.std * b.std)
-    high = mean + math.hypot(a.high - a.mean, b.high - b.mean)
-    low = mean - math.hypot(a.mean - a.low, b.mean - b.low)
+    std = math.sqrt(std_a * std_a + std_b * std_b)
+    high = mean + math.hypot(high_a - mean_a, high_b - mean_b)
+    low = mean - math.hypot(mean_a - low_a, mean_b - low_b)
     if flags & POSITIVE:
-        low = a.low + b.low if (a.flags | b.flags) & TOUCHING else max(low, a.low + b.low)
-        flags |= a.flags & b.flags & TOUCHING
+        low = low_a + low_b if either & TOUCHING else max(low, low_a + low_b)
+        flags |= both & TOUCHING
     return moments(mean, std, low, high, flags)
 
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 from mezzo.core.graph import Graph, Kind, Node
@@ -90,7 +91,8 @@ def told_nodes(graph: Graph) -> list[Node]:
 
 def told_casts(graph: Graph) -> list[Node]:
     """The casts of a model that round on purpose. Nodes may follow them, but a conversion may take them away."""
-    return [node for node in graph.nodes if node.kind is Kind.CAST and node.signature.dtype is not None]
+    casts = [graph.nodes[number] for number in graph.columns.is_kind(Kind.CAST).nonzero()[0].tolist()]
+    return [node for node in casts if node.signature.dtype is not None]
 
 
 def digest_names(nodes: Iterable[Node]) -> str:
@@ -111,13 +113,7 @@ def show_name(because: str, cause: str) -> str:
 
 def count_runs(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:
     """Say a sequence as numbers with how often each stands in turn."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][0] == number:
-            runs[-1][1] += 1
-        else:
-            runs.append([number, 1])
-    return tuple((number, count) for number, count in runs)
+    return tuple((number, len([*alike])) for number, alike in groupby(numbers))
 
 
 # -- writing ------------------------------------------------------------------------------------------------------

@@ -208,10 +208,9 @@ class _Network:
             reader = np.where(least > threshold, _SOURCE, np.where(most <= threshold, _SINK, reader))
         counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (reader != made[columns.use_value])
         # One entry per value and reading vertex: many uses by one vertex are one cast.
-        pairs = np.unique(np.stack([columns.use_value[counts], reader[counts]], axis=1), axis=0)
-        if not len(pairs):
+        values, readers = np.divmod(np.unique(columns.use_value[counts] * self.size + reader[counts]), self.size)
+        if not len(values):
             return
-        values, readers = pairs[:, 0], pairs[:, 1]
         alone = np.bincount(values)[values] == 1
         prices, makers = problem.cast_prices[threshold], made[values]
         self._add(readers[alone], makers[alone], prices[values][alone])

@@ -19,7 +19,7 @@ from mezzo.frontends.onnx.infos import retype_infos, state_casts
 from mezzo.frontends.onnx.names import Names
 from mezzo.frontends.onnx.origins import copy_origin, name_node, served, title_of
 from mezzo.frontends.onnx.placement import Placement
-from mezzo.frontends.onnx.special import SPECIAL
+from mezzo.frontends.onnx.special import SPECIAL, TYPED_BY_ATTRIBUTE
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
 
 _Form = tuple[int, DType]
@@ -33,7 +33,6 @@ def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -
     applier.finish()
 
 
-_TYPED_BY_ATTRIBUTE = frozenset(op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None)
 _LIKE = frozenset(op for (_, op), row in SPECIAL.items() if row.any_inputs and row.dtype_attribute is not None)
 # The output has the operands' dtype when no attribute says otherwise.
 _FOLLOWING = frozenset({"DequantizeLinear", "QuantizeLinear"})
@@ -76,10 +75,9 @@ class _Applier:
 
     def note(self, edits: Sequence[Edit]) -> None:
         """Learn the native dtypes, which forms are read, and who keeps a graph output's name."""
+        self.native = {edit.value: edit.dtype for edit in edits if type(edit) is Retype}
         for edit in edits:
-            if type(edit) is Retype:
-                self.native[edit.value] = edit.dtype
-            elif type(edit) is Rewire:
+            if type(edit) is Rewire:
                 self.wanted.add((edit.value, edit.dtype))
                 self.rewired[Use(edit.node, edit.operand)] = (edit.value, edit.dtype)
         for node in reversed(self.graph.nodes):
@@ -136,7 +134,8 @@ class _Applier:
             kind = type(edit)
             if kind is Retype:
                 producer = graph.nodes[graph.values[edit.value].producer]
-                if edit.value in stated or producer.kind is not Kind.OP or producer.op in _TYPED_BY_ATTRIBUTE:
+                op = producer.signature.op
+                if edit.value in stated or producer.kind is not Kind.OP or op in TYPED_BY_ATTRIBUTE:
                     self.retype(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # a Retype
             elif kind is Rewire:
                 self.rewire(edit.node, edit.operand, edit.value, edit.dtype)  # type: ignore[union-attr]  # a Rewire
@@ -155,7 +154,7 @@ class _Applier:
             self.blobs.retarget(self._own_tensor(proto, tensor), dtype, limit)
         elif proto is not None and producer.kind is Kind.SOURCE:
             set_int(proto, "to", TO_ONNX[dtype])
-        elif proto is not None and producer.kind is Kind.OP and producer.op in _TYPED_BY_ATTRIBUTE:
+        elif proto is not None and producer.kind is Kind.OP and producer.op in TYPED_BY_ATTRIBUTE:
             self._set_dtype_attribute(producer, proto, dtype, limit)
 
     def _own_tensor(self, proto: onnx.NodeProto | None, tensor: onnx.TensorProto) -> onnx.TensorProto:
@@ -241,11 +240,12 @@ class _Applier:
     def rewire(self, node: int, operand: int, value: int, dtype: DType) -> None:
         if self.graph.nodes[node].kind is Kind.OUTPUT:
             return
-        name, place = self.form_name((value, dtype)), self.handles.places.get(Use(node, operand))
+        use = Use(node, operand)
+        name, place = self.form_name((value, dtype)), self.handles.places.get(use)
         scope = self.graph.values[value].scope
         if isinstance(place, ResultPlace) and place.owner is not self.handles.owners[scope]:
             name = self._bring_in(name, value, place)
-        self._write_use(Use(node, operand), name)
+        self._write_use(use, name)
 
     def _bring_in(self, name: str, value: int, place: ResultPlace) -> str:
         """A body hands out only what it makes: a captured value passes through an Identity."""
@@ -377,7 +377,7 @@ class _Applier:
     def _retype_infos(self) -> None:
         changed: dict[int, dict[str, tuple[str, DType]]] = {}
         stating = {scope for scope, owner in enumerate(self.handles.owners) if owner.value_info}
-        for value in {*self.native, *self.renamed}:
+        for value in {*self.native, *self.renamed} if stating else ():
             if self.graph.values[value].scope not in stating:
                 continue
             dtype = self.native_dtype(value)

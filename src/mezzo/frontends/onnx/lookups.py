@@ -51,8 +51,13 @@ class Shapes(Mapping[int, Shape]):
     @cached_property
     def _known(self) -> dict[int, Shape]:
         inferred = self._inferred
-        known = {number: inferred[value.name] for number, value in enumerate(self._values) if value.name in inferred}
-        return known | {number: tuple(tensor.dims) for number, tensor in self._tensors.items()}
+        known = {
+            number: shape
+            for number, value in enumerate(self._values)
+            if (shape := inferred.get(value.name)) is not None
+        }
+        known |= {number: tuple(tensor.dims) for number, tensor in self._tensors.items()}
+        return known
 
     def __getitem__(self, value: int) -> Shape:
         return self._known[value]

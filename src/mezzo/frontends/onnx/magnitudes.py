@@ -55,11 +55,12 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
     kept = tuple(values) if len(values) <= _KEPT_ELEMENTS else None
     magnitudes = list(map(abs, values))
     count = len(values)
-    if min(magnitudes) > 0.0 and sum(magnitudes) < math.inf:  # ordinary numbers; a NaN compares false
+    least = min(magnitudes)
+    if least > 0.0 and sum(magnitudes) < math.inf:  # ordinary numbers; a NaN compares false
         size = math.sqrt(sum([value * value for value in values]) / count)
         low, high = min(values), max(values)
         return ConstantFacts(
-            count, max(magnitudes), min(magnitudes), False, False, low < 0.0, kept, sum(values) / count, size, low, high
+            count, max(magnitudes), least, False, False, low < 0.0, kept, sum(values) / count, size, low, high
         )
     largest = 0.0
     smallest = math.inf

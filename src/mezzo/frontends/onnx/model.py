@@ -81,7 +81,7 @@ class OnnxModel:
         if self._sizes is None:
             data = working.SerializeToString()
             self._may_crash = may_crash(data)
-            self._sizes = value_sizes(working, data)
+            self._sizes = value_sizes(working, data, may_crash=self._may_crash)
         try:
             graph, handles = read(working, low, self._sizes, self._facts_of)
         except ModelError:

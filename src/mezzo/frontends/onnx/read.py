@@ -18,7 +18,7 @@ from mezzo.frontends.onnx.handles import Container, Handles
 from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
 from mezzo.frontends.onnx.schema import find_schema, frozen, solve, stated_type
 from mezzo.frontends.onnx.shapes import MAX_ELEMENTS, Sizes
-from mezzo.frontends.onnx.special import SPECIAL
+from mezzo.frontends.onnx.special import SPECIAL, TYPED_BY_ATTRIBUTE
 from mezzo.frontends.onnx.types import FROM_ONNX, UNKNOWN, Aggregate, ValueType, element_dtype, from_type_proto
 
 # What a value counts as where neither its shape nor any neighbour's is known.
@@ -59,11 +59,13 @@ class Reader:
     # -- building blocks ------------------------------------------------------------------------------------------
 
     def add_value(self, name: str, value_type: ValueType, producer: int, scope: int, elements: int) -> int:
-        is_castable = not isinstance(value_type, Aggregate)
-        dtype = value_type.dtype if isinstance(value_type, Aggregate) else value_type
-        self.values.append(_new_value((name, dtype, producer, scope, elements, is_castable)))
+        number = len(self.types)
+        if isinstance(value_type, Aggregate):
+            self.values.append(_new_value((name, value_type.dtype, producer, scope, elements, False)))
+        else:
+            self.values.append(_new_value((name, value_type, producer, scope, elements, True)))
         self.types.append(value_type)
-        return len(self.values) - 1
+        return number
 
     def add_node(
         self,
@@ -228,8 +230,9 @@ class Reader:
         self, frame: Frame, graph: onnx.GraphProto, inputs: Mapping[str, onnx.ValueInfoProto], skip: Holder[str]
     ) -> None:
         for tensor in graph.initializer:
-            if tensor.name not in skip:
-                self.add_weight(frame, tensor.name, tensor, inputs.get(tensor.name))
+            name = tensor.name
+            if name not in skip:
+                self.add_weight(frame, name, tensor, inputs.get(name))
         for sparse in graph.sparse_initializer:
             self.add_weight(frame, sparse.values.name, sparse.values, inputs.get(sparse.values.name))
 
@@ -277,10 +280,10 @@ class Reader:
             domain = proto.domain
             if domain == "ai.onnx":
                 domain = ""
-            op = proto.op_type
-            if type(op) is not str or type(domain) is not str or type(proto.name) is not str:
+            op, name = proto.op_type, proto.name
+            if type(op) is not str or type(domain) is not str or type(name) is not str:
                 raise ModelError(
-                    f"a node's name, operator or domain is not UTF-8: {proto.name!r}, {op!r}; export the model again"
+                    f"a node's name, operator or domain is not UTF-8: {name!r}, {op!r}; export the model again"
                 )
             reader = _READERS.get(op) if not domain else None
             if reader is not None:
@@ -288,28 +291,29 @@ class Reader:
             elif self.functions and (domain, op, proto.overload) in self.functions:
                 control.read_call(self, frame, proto, self.functions[domain, op, proto.overload])
             else:
-                self.read_operator(frame, proto, domain, op)
+                self.read_operator(frame, proto, domain, op, name)
 
-    def read_operator(self, frame: Frame, proto: onnx.NodeProto, domain: str, op: str) -> None:
+    def read_operator(self, frame: Frame, proto: onnx.NodeProto, domain: str, op: str, title: str) -> None:
+        """Read a node that is no Cast, no Constant and has no body. `title` is its name, maybe none."""
         number = len(self.nodes)
         inputs: list[int | None] = []
         types: list[ValueType] = []
-        values, names = self.values, frame.env.names
-        for index, name in enumerate(proto.input):
+        values, value_types, names = self.values, self.types, frame.env.names
+        for name in proto.input:
             value = names.get(name)
             if value is None or value < 0 or values[value].name != name:
-                value, held = self.operand(frame, proto, index, number)
-                is_known = value is None or held is not None
+                value, held = self.operand(frame, proto, len(inputs), number)
+                types.append(UNKNOWN if value is not None and held is None else held)
             else:
-                held = self.types[value]
-                is_known = held is not None
+                held = value_types[value]
+                types.append(UNKNOWN if held is None else held)
             inputs.append(value)
-            types.append(held if is_known else UNKNOWN)
-        row = SPECIAL.get((domain, op))
         attribute = None
-        if row is not None and row.dtype_attribute is not None:
-            attribute = dtype_of(proto, row.dtype_attribute, frame.attributes)
-            sources.note_generated(self, frame, proto, len(values))
+        if op in TYPED_BY_ATTRIBUTE:
+            row = SPECIAL.get((domain, op))
+            if row is not None and row.dtype_attribute is not None:
+                attribute = dtype_of(proto, row.dtype_attribute, frame.attributes)
+                sources.note_generated(self, frame, proto, len(values))
         outputs = proto.output
         solved = solve(domain, op, frame.opsets.get(domain, 1), tuple(types), len(outputs), attribute)
         results: list[int | None] = []
@@ -327,11 +331,7 @@ class Reader:
         signature = solved.signature
         if signature.dtype is not None and signature.dtype is not HIGH and signature.dtype is not self.low:
             signature = frozen(signature)
-        title = proto.name or f"{op}:{outputs[0] if outputs else ''}"
-        if frame.path or title in self.taken:
-            title = self.unique(frame, title)
-        else:
-            self.taken.add(title)
+        title = self.unique(frame, title or f"{op}:{outputs[0] if outputs else ''}")
         self.add_node(title, Kind.OP, signature, frame.scope, tuple(inputs), tuple(results), proto)
 
     def _declared_type(self, frame: Frame, name: str) -> ValueType:

@@ -28,7 +28,7 @@ _CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.")  # cheap to 
 
 def can_infer(model: onnx.ModelProto) -> bool:
     """Whether onnx's inference, and with it the checker's full check, can be trusted not to crash on the model."""
-    return _can_infer(model, model.SerializeToString())
+    return _can_infer(model, may_crash=may_crash(model.SerializeToString()))
 
 
 def may_crash(data: bytes) -> bool:
@@ -36,8 +36,8 @@ def may_crash(data: bytes) -> bool:
     return any(word in data for word in _CRASHING_BYTES)
 
 
-def _can_infer(model: onnx.ModelProto, data: bytes) -> bool:
-    if not may_crash(data):
+def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
+    if not may_crash:
         return True
     ops = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in all_nodes(owner)}
     if not any(op in _CRASHING or domain.startswith("ai.onnx.") for domain, op in ops):
@@ -74,58 +74,55 @@ class Sizes:
     shapes: Mapping[str, Shape]
 
 
-def value_sizes(model: onnx.ModelProto, data: bytes) -> Sizes:
-    """Infer sizes, given the model's bytes too. Never raises on a bad model."""
-    inferred = _infer(model, data)
+def value_sizes(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> Sizes:
+    """Infer sizes, given the model's bytes too, and what is told of them. Never raises on a bad model."""
+    inferred = _infer(model, data, may_crash=may_crash)
     counts: dict[str, int] = {}
     shapes: dict[str, Shape] = {}
     known: dict[bytes, tuple[int, Shape] | None] = {}  # models repeat few types
-    for graph in _graphs(inferred.graph):
+    has_bodies = any(mark in data for mark in _BODY_MARKS)
+    for graph in _graphs(inferred.graph) if has_bodies else (inferred.graph,):
         for infos in (graph.value_info, graph.input, graph.output):
             for info in infos:
                 held = info.type
                 key = held.SerializeToString()
                 if key not in known:
                     tensor = held.tensor_type
-                    known[key] = (_count(tensor.shape), _dims(tensor.shape)) if tensor.HasField("shape") else None
+                    known[key] = _measure(tensor.shape) if tensor.HasField("shape") else None
                 sizes = known[key]
                 if sizes is not None:
-                    counts[info.name], shapes[info.name] = sizes
+                    name = info.name
+                    counts[name], shapes[name] = sizes
     return Sizes(counts, shapes)
 
 
 def value_shapes(model: onnx.ModelProto) -> Mapping[str, Shape]:
     """Shapes per value name; a name is missing where nothing is known. Never raises on a bad model."""
-    return value_sizes(model, model.SerializeToString()).shapes
+    data = model.SerializeToString()
+    return value_sizes(model, data, may_crash=may_crash(data)).shapes
 
 
-def _dims(shape: onnx.TensorShapeProto) -> Shape:
-    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim)
+def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
+    """Elements and dimensions of a shape."""
+    dims = tuple([dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim])
+    count = 1
+    for size in dims:
+        count *= NOMINAL_DIM if size is None else max(size, 0)
+    return min(count, MAX_ELEMENTS), dims
 
 
-def _infer(model: onnx.ModelProto, data: bytes) -> onnx.ModelProto:
+def _infer(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> onnx.ModelProto:
     try:
-        if _can_infer(model, data):
+        if _can_infer(model, may_crash=may_crash):
             return onnx.shape_inference.infer_shapes(data)
     except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
         _log.debug("shape inference failed: %s", error)
     return model
 
 
-def _count(shape: onnx.TensorShapeProto) -> int:
-    count = 1
-    for dim in shape.dim:
-        size = dim.dim_value if dim.HasField("dim_value") else NOMINAL_DIM
-        count *= max(size, 0)
-    return min(count, MAX_ELEMENTS)
-
-
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and its bodies, which are only looked for where a node that has some is in it."""
+    """A graph and its bodies."""
     yield graph
-    data = graph.SerializeToString()
-    if not any(mark in data for mark in _BODY_MARKS):
-        return
     for node in graph.node:
         if node.op_type in _BODIES:
             for attribute in node.attribute:

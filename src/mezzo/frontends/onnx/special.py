@@ -128,6 +128,8 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ),
 }
 
+# Names of operators with an attribute that says a type: most nodes are none of them.
+TYPED_BY_ATTRIBUTE = frozenset(op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None)
 _DEFAULT = Special("")
 
 
