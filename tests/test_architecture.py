@@ -17,7 +17,7 @@ _UNITING = ("converting", "judging", "search", "verbs", "folders")
 # Lowest first. A room imports itself and lower layers, and never another room of its own layer but in the first and the
 # last.
 _LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "dtypes", "packages", "places"}),  # vocabulary
+    frozenset({"errors", "dtypes", "machine", "packages", "places"}),  # vocabulary
     frozenset({"core"}),  # contracts
     frozenset({"estimates", "units"}),
     frozenset({"ops", "policies", "targets", "structure", "strategies", "files", "views"}),

@@ -54,7 +54,7 @@ def probe(
 
     from mezzo.cli.progress import Patience
     from mezzo.frontends.onnx.probe.ask import ask
-    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.machine import find_machine
     from mezzo.report.probe import describe_probe, report_probe
 
     dtypes = tuple(LOW_DTYPES.values())

@@ -13,10 +13,10 @@ from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.probe.machine import find_machine
 from mezzo.frontends.onnx.profile.jobs import Effort, runtime_version
 from mezzo.frontends.onnx.profile.nodes import NodeTimes, profile_models
 from mezzo.frontends.onnx.profile.variants import label_of, variant
+from mezzo.machine import find_machine
 from mezzo.numerics.costs import (
     CastSample,
     Times,
