@@ -7,6 +7,7 @@ import numpy as np
 
 from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.recalling import spell_replay
+from mezzo.core.frontend import Model
 from mezzo.core.graph import Kind
 from mezzo.core.levels import uniform
 from mezzo.core.plans import Plan, PlannedNode
@@ -16,10 +17,9 @@ from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options, check_pair
 from mezzo.deciding.planner import judge
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.model import OnnxModel
 
 
-def replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
+def replay(model: Model, options: Options, given: Plan) -> Decided:
     """Read the assignment from a plan, and lower it anew.
 
     Raises:

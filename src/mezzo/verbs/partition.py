@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mezzo.converting.results import PlanOptions, Progress, open_source
+from mezzo.converting.results import PlanOptions, Progress, open_source, store_of
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.request import one_format
 from mezzo.deciding.options import chosen_target
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
+    from mezzo.core.frontend import Model, Reading
     from mezzo.core.target import Target
-    from mezzo.frontends.onnx.model import OnnxModel, Reading
     from mezzo.units.unit import Partition
 
 DEFAULT_TARGET = "onnxruntime-cpu"
@@ -241,14 +241,10 @@ def _between(graph: Graph, first: int, last: int, part: str) -> tuple[int, ...]:
 
 
 def _write(
-    model: "OnnxModel", reading: "Reading", nodes: tuple[int, ...], dst: str | os.PathLike[str], *, overwrite: bool
+    model: "Model", reading: "Reading", nodes: tuple[int, ...], dst: str | os.PathLike[str], *, overwrite: bool
 ) -> Extracted:
-    from mezzo.frontends.onnx.extraction import extract_nodes
-
-    part = extract_nodes(reading, nodes)
-    model.check_part(part)
-    size_bytes = model.write(part, dst, overwrite=overwrite)
+    found = model.extract(reading, nodes)
+    size_bytes = store_of(model).write(found.part, dst, overwrite=overwrite)
     return Extracted(
-        path=Path(dst), size_bytes=size_bytes, nodes=len(part.graph.node),
-        inputs=tuple(port.name for port in part.graph.input), outputs=tuple(port.name for port in part.graph.output),
-    )  # fmt: skip
+        path=Path(dst), size_bytes=size_bytes, nodes=found.nodes, inputs=found.inputs, outputs=found.outputs
+    )
