@@ -6,11 +6,13 @@ model's numbers are asked is in `lab`.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+from mezzo.core.facts import OpFacts
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
@@ -36,14 +38,16 @@ class Words:
 class Frontend(ABC):
     """One kind of model. `name` is what it is called, `dialect` that of its operators, whose version a model states.
 
-    `suffixes` are the ends of its files' names; "" stands for all that are no other front end's. It is asked of every
-    source, so importing it loads no library.
+    `suffixes` are the ends of its files' names; "" stands for all that are no other front end's. `facts` are of
+    operators that mezzo has no table of, by dialect and operator. It is asked of every source, so importing it loads no
+    library.
     """
 
     name: ClassVar[str]
     dialect: ClassVar[str]
     suffixes: ClassVar[Sequence[str]]
     words: ClassVar[Words]
+    facts: ClassVar[Mapping[str, Mapping[str, OpFacts]]] = MappingProxyType({})
 
     @abstractmethod
     def opens(self, source: object) -> bool:

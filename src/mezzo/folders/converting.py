@@ -21,8 +21,8 @@ from mezzo.folders.listing import Listing, list_folder
 from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_data, name_result
 from mezzo.folders.staging import FolderStaging
 from mezzo.folders.ties import Ports, TypedTie, dtypes_in, find_ties
-from mezzo.ops import op_facts
 from mezzo.places import check_destination
+from mezzo.plugins.discovery import op_facts
 from mezzo.verbs.convert import convert_opened
 
 if TYPE_CHECKING:
@@ -354,8 +354,9 @@ def _check_places(source: Path, destination: Path) -> None:
 
 def _why_low(model: Model) -> str | None:
     """Why a model is not converted: it is low or quantized already; None where it is to be."""
-    for domain, op in sorted(model.operators()):
-        row = op_facts("onnx" if domain in ("", "ai.onnx") else domain).get(op)
+    own = model.frontend.dialect
+    for dialect, op in sorted(model.operators(), key=lambda known: (known[0] != own, known)):
+        row = op_facts(dialect).get(op)
         if row is not None and Risk.QUANTIZED in row.risks:
             return f"is quantized: it has a node of {op}"
     low = model.low_weights()

@@ -13,6 +13,7 @@ from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import Generic, TypeVar
 
+from mezzo.core.facts import OpFacts
 from mezzo.core.frontend import Frontend
 from mezzo.core.policy import Policy
 from mezzo.core.policy_function import policy_of
@@ -22,6 +23,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.files.policyfile import read_policy
 from mezzo.files.targetfile import read_target
+from mezzo.ops import op_facts as built_in_facts
 from mezzo.plugins.entries import BUILT_IN, Entry, Origin, entries
 
 _T = TypeVar("_T")
@@ -239,6 +241,14 @@ def frontend_of(source: object) -> Frontend:
         ends = " and ".join(repr(end.name) for end in found)
         raise InputError(f"source {what} is opened by front ends {ends}; uninstall all but one")
     return found[0]
+
+
+def op_facts(dialect: str) -> Mapping[str, OpFacts]:
+    """The facts of a dialect's operators: mezzo's tables, or what a front end brings; empty where nobody knows it."""
+    known = built_in_facts(dialect)
+    if known or not dialect:
+        return known
+    return next((end.facts[dialect] for end in frontends().values() if dialect in end.facts), known)
 
 
 def policy(name: str) -> Policy:

@@ -153,7 +153,7 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
 
 def split_graph(graph: Graph, target: "Target") -> "Partition":
     """Split a graph by what is known of a target's kernels; nothing is known of some."""
-    from mezzo.ops import op_facts
+    from mezzo.plugins.discovery import op_facts
     from mezzo.units import kernels_of
     from mezzo.units.partition import partition as split
     from mezzo.units.view import View

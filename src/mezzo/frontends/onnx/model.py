@@ -137,9 +137,10 @@ class OnnxModel:
         return self._facts[key]
 
     def operators(self) -> set[tuple[str, str]]:
-        """Domain and name of every operator in the model, bodies and functions included."""
+        """Dialect and name of every operator in the model, bodies and functions included."""
         owners = (self.source.model.graph, *self.source.model.functions)
-        return {(node.domain, node.op_type) for owner in owners for node in all_nodes(owner)}
+        nodes = (node for owner in owners for node in all_nodes(owner))
+        return {("onnx" if node.domain in ("", "ai.onnx") else node.domain, node.op_type) for node in nodes}
 
     def attributes_of(self, op: str) -> Set[str] | None:
         """Names of the attributes that an operator of the default domain has; None for other operators."""
