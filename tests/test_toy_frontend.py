@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import mezzo
 from mezzo.cli import main
 from mezzo.dtypes import DType
 from mezzo.numerics.measures import Ruling
+from mezzo.plugins.discovery import targets
 
 # A product whose result is moved, joined with itself and put out; the checker refuses that join in anything but FP32.
 TEXT = """
@@ -164,6 +166,20 @@ def test_version_rises_where_that_lets_a_node_run_low(tmp_path: Path, opset: str
     assert {name for name, dtype in precisions(converted.plan).items() if dtype == "f16"} == {"h"} | low
     notes = [note for note in converted.summary.notes if "version went" in note]
     assert notes == (["the version went from 1 to 2: only there the schema allows f16"] if low else [])
+
+
+def test_version_rises_no_further_than_the_target_loads(tmp_path: Path) -> None:
+    target = replace(targets()["any"], newest={"onnx": 26, "toy": 1})
+    plan = mezzo.plan(saved(tmp_path, program(version=1)), target=target, policy="aggressive")
+    assert (plan.dialect, plan.version) == ("toy", None)
+    assert mezzo.plan(saved(tmp_path, program(version=1)), target="any", policy="aggressive").version == 2
+
+
+def test_plan_of_onnx_is_no_plan_of_a_program(tmp_path: Path) -> None:
+    source = saved(tmp_path, program())
+    plan = replace(mezzo.plan(source, target="any"), dialect="onnx")
+    with pytest.raises(mezzo.InputError, match=r"the plan is of a model in dialect 'onnx', and .*a\.toy' is in 'toy'"):
+        mezzo.convert(source, plan=plan)
 
 
 def test_version_stays_where_nothing_that_needs_it_runs_low(tmp_path: Path) -> None:

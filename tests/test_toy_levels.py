@@ -260,7 +260,7 @@ def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: Line, tmp_path: Pa
         )
         for node, reason in zip(found.graph.nodes, why, strict=True)
     )  # fmt: skip
-    plan = Plan(line, None, (), (), (), (), lambda: nodes, lambda: "toy")
+    plan = Plan(line, "toy", None, (), (), (), (), lambda: nodes, lambda: "toy")
     save_plan(plan, tmp_path / "plan.json")
     loaded = load_plan(tmp_path / "plan.json")
     assert (loaded.line, loaded.nodes, loaded.lows) == (line, nodes, line.beside)

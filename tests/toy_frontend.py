@@ -112,6 +112,7 @@ class Reading:
     graph: Graph
     program: ToyProgram
     low: DType
+    dialect = toy_dialect.DIALECT
 
     @property
     def version(self) -> int:

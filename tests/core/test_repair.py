@@ -153,7 +153,7 @@ def test_model_that_may_not_be_changed_at_all_comes_out_as_it_was(monkeypatch: p
     assert told(result.plan) == dict.fromkeys(WEIGHTS.values(), ("f32", "contract"))
     because = f"the ONNX checker refuses any change: {'x' * 200}"
     assert {node.because for node in result.plan.nodes} == {because}
-    assert result.plan.edits == () and result.plan.opset is None
+    assert result.plan.edits == () and result.plan.version is None
     assert calls == 5
 
 

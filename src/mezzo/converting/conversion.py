@@ -174,9 +174,10 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
     """Read a model and judge its nodes, at the smallest version that helps where a step is allowed."""
     wishes = options.wishes
     reading, judged = _judge_at(model, options, None)
-    while options.opset == "auto":  # a step may let a node run low that makes the next step worth taking
-        held = _held_by_schema(judged, wishes, model.frontend.dialect)
-        step = model.next_version(reading, held, wishes.low, wishes.target.max_opset)
+    limit = wishes.target.newest.get(reading.dialect)
+    while options.version == "auto":  # a step may let a node run low that makes the next step worth taking
+        held = _held_by_schema(judged, wishes, reading.dialect)
+        step = model.next_version(reading, held, wishes.low, limit)
         if step is None:
             break
         reading, judged = _judge_at(model, options, step)
@@ -219,6 +220,7 @@ def _make_plan(
     problem, wishes = judged.problem, options.wishes
     return Plan(
         problem.line,
+        reading.dialect,
         version,
         options.settings,
         tuple(edits),

@@ -165,10 +165,10 @@ def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary
     low, high = decided.count_nodes()
     before = model.version or 0
     notes = list(decided.plan.notes)
-    if decided.plan.opset is not None and decided.plan.opset != before:
-        word, after = model.frontend.words.version, decided.plan.opset
+    if decided.plan.version is not None and decided.plan.version != before:
+        word, after = model.frontend.words.version, decided.plan.version
         notes.append(f"the {word} went from {before} to {after}: only there the schema allows {decided.plan.low}")
     return Summary(
         low, high, sum(isinstance(e, AddCast) for e in decided.plan.edits), model.size_bytes,
-        size_after_bytes, before, decided.plan.opset or before, tuple(notes),
+        size_after_bytes, before, decided.plan.version or before, tuple(notes),
     )  # fmt: skip

@@ -66,14 +66,16 @@ class Frontend(ABC):
 class Reading(Protocol):
     """A graph that was read of a model, good for one application, as read for the dtype `low`.
 
-    Names in it last: the same model gives the same ones, at another version too where the node is there. `version` is
-    that of the dialect; None where the model states none.
+    Names in it last: the same model gives the same ones, at another version too where the node is there. `dialect` is
+    that of its operators, `version` the one of it that it was read at; None where the model states none.
     """
 
     @property
     def graph(self) -> "Graph": ...
     @property
     def low(self) -> DType: ...
+    @property
+    def dialect(self) -> str: ...
     @property
     def version(self) -> int | None: ...
 

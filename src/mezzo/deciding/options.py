@@ -35,13 +35,14 @@ _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
 class Options:
     """A request, validated. `settings` are the options as given, for the plan.
 
+    `version` says whether that of the model's dialect may rise, "auto" or "keep": what ONNX's users call the opset.
     `is_recorded` says whether the result tells how it was made; `digests` name in it what files the options name.
     `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it.
     """
 
     wishes: Wishes
     out_of_range: str
-    opset: str
+    version: str
     settings: tuple[tuple[str, str], ...]
     is_recorded: bool = True
     digests: Mapping[str, str] = field(default_factory=dict)

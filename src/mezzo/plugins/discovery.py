@@ -243,6 +243,11 @@ def frontend_of(source: object) -> Frontend:
     return found[0]
 
 
+def version_word(dialect: str) -> str:
+    """What users call a dialect's versions: "opset"."""
+    return next((end.words.version for end in frontends().values() if end.dialect == dialect), "version")
+
+
 def op_facts(dialect: str) -> Mapping[str, OpFacts]:
     """The facts of a dialect's operators: mezzo's tables, or what a front end brings; empty where nobody knows it."""
     known = built_in_facts(dialect)

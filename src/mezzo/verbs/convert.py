@@ -67,7 +67,8 @@ def convert(
             output names to "fp16", "bf16" or "fp32".
         out_of_range: what becomes of weights past the format's range: "protect", the default, keeps their users in
             FP32, "clamp" stores the largest finite number, "error" refuses.
-        opset: "auto", the default, raises the model's opset where only a newer one allows the type; "keep" never does.
+        opset: "auto", the default, raises the version of the model's dialect, ONNX's opset, where only a newer one
+            allows the type; "keep" never does.
         assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
         plan: a plan to replay instead of deciding; it has to be of this model, and options given beside it have to be
             those it was made with.

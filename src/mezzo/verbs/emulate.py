@@ -7,11 +7,11 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mezzo.converting.replaying import read_for
 from mezzo.converting.results import lab_of, open_source
 from mezzo.core.graph import Graph
 from mezzo.core.levels import Precision
 from mezzo.core.plans import Plan
-from mezzo.deciding.options import check_pair
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.files.planfile import load_plan
@@ -49,8 +49,7 @@ def emulate(
     if plan is None:
         return dict(lab.emulated(accumulation)(feeds))
     given = plan if isinstance(plan, Plan) else load_plan(plan)
-    check_pair(given)
-    reading = opened.read(given.low, given.opset)
+    reading = read_for(opened, given)
     precisions = _bind(reading.graph, given, lab.formats)
     low = {number: precision.compute for number, precision in precisions.items()}
     emulator = lab.emulator(

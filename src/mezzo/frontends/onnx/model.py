@@ -55,6 +55,10 @@ class Reading:
     low: DType
     version: int | None
 
+    @property
+    def dialect(self) -> str:
+        return FRONTEND.dialect
+
 
 def own(reading: AnyReading) -> Reading:
     """A reading as this front end made it."""
