@@ -286,13 +286,19 @@ def test_source_that_nobody_opens_names_all_that_are_opened() -> None:
     )  # fmt: skip
 
 
-def test_broken_front_end_is_named_where_nothing_else_opens_the_source(tmp_path: Path) -> None:
+def test_broken_front_end_is_named_where_nothing_else_opens_the_source(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     install(tmp_path / "site", "odd", {"mezzo.frontends": {"odd": "toy_frontend:NUMPY"}}, {})
-    assert refusal_of(3).endswith(
+    said = (
         "left out: front end 'odd' of odd 1.0 (toy_frontend:NUMPY) cannot be used: it is a dict, wanted a "
         "mezzo.core.frontend.Frontend; mend or uninstall odd"
     )
+    assert refusal_of(3).endswith(said)
     assert precisions(mezzo.plan(saved(tmp_path, program()), target="any"))
+    assert not caplog.messages
+    assert "No such file" in refusal_of(tmp_path / "a.odd")
+    assert caplog.messages == [said]
 
 
 def test_two_front_ends_of_one_suffix_are_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ A plug-in of another package is imported when it is asked for by name, or when a
 """
 
 import importlib
+import logging
 import os
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from mezzo.files.policyfile import read_policy
 from mezzo.files.targetfile import read_target
 from mezzo.ops import op_facts as built_in_facts
 from mezzo.plugins.entries import BUILT_IN, Entry, Origin, entries
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 # Finds a plug-in of the same kind by name.
@@ -229,7 +232,10 @@ def frontend_of(source: object) -> Frontend:
     if isinstance(source, str | os.PathLike):
         what, name = repr(os.fspath(source)), os.fspath(source).lower()
         found = [end for end in table.values() if any(s and name.endswith(s) for s in end.suffixes)]
-        found = found or [end for end in table.values() if "" in end.suffixes]
+        if not found:
+            found = [end for end in table.values() if "" in end.suffixes]
+            for line in table.broken:  # it may have been one of theirs
+                _log.warning("%s", line)
     else:
         what = f"a {type(source).__name__}"
         found = [end for end in table.values() if end.opens(source)]
