@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from mezzo.converting.decided import Decided, refuse_out_of_range
-from mezzo.converting.opset_steps import assign, settle
 from mezzo.converting.recalling import asks_for_more, spell_record
 from mezzo.converting.replaying import replay
+from mezzo.converting.version_steps import assign, settle
 from mezzo.core.frontend import Artifact, Fault, Model, Reading
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype

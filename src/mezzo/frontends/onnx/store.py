@@ -30,7 +30,8 @@ class OnnxStore:
         )  # fmt: skip
         return saved.size_bytes
 
-    def load(self, path: Path) -> onnx.ModelProto:
+    @staticmethod
+    def load(path: Path) -> onnx.ModelProto:
         return onnx.load(os.fspath(path))
 
 
