@@ -114,10 +114,10 @@ def read_options(request: Request) -> Options:
 
 
 def check_pair(plan: Plan) -> None:
-    """Raises InputError: an ONNX model cannot be given the plan's levels."""
+    """Raises InputError: a model cannot be given the plan's levels."""
     if len(plan.lows) != 1 or plan.low not in LOW_DTYPES.values():
         raise InputError(
-            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and an ONNX model takes {HIGH} and one of "
+            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH} and one of "
             f"{', '.join(map(str, LOW_DTYPES.values()))}; make a new plan with 'mezzo plan'"
         )
 
