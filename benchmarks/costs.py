@@ -20,10 +20,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.core.profiles import Effort
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options
 from mezzo.frontends.onnx.model import OnnxModel, open_model
-from mezzo.frontends.onnx.profile.jobs import Effort
 from mezzo.frontends.onnx.profile.nodes import time_model
 from mezzo.numerics.costs import predict_ns
 from mezzo.search import costs as measuring

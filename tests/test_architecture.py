@@ -17,7 +17,7 @@ _UNITING = ("converting", "judging", "search", "verbs", "folders")
 # Lowest first. A room imports itself and lower layers, and never another room of its own layer but in the first and the
 # last.
 _LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "dtypes", "packages", "places"}),  # vocabulary
+    frozenset({"errors", "dtypes", "machine", "packages", "places", "staging"}),  # vocabulary
     frozenset({"core"}),  # contracts
     frozenset({"estimates", "units"}),
     frozenset({"ops", "policies", "targets", "structure", "strategies", "files", "views"}),
@@ -43,6 +43,12 @@ _HOMES = {
     "rich": ("cli", "report"),
 }
 _NAMED_ELSEWHERE = {*_UNITING, ""}
+# Who may import a front end by name, and why; discovery finds them for all others.
+_ABOUT_ONE_FRONTEND = {
+    "cli.doctor": "looks at the runtimes of ONNX and at nothing else",
+    "cli.probe": "asks the runtimes of ONNX about ONNX's operators",
+    "report.doctor": "spells what the doctor has found",
+}
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,19 @@ def test_nobody_imports_a_preset_a_target_or_a_strategy_by_name() -> None:
     folders = ("policies.", "targets.", "strategies.")
     faults = [str(f) for f in imports() if f.is_ours and f.read.startswith(folders)]
     assert not faults, "discovery finds them; a name in code would make adding one an edit of two files"
+
+
+def test_nobody_imports_a_front_end_by_name() -> None:
+    faults = {
+        found.reader: str(found)
+        for found in imports()
+        if found.is_ours
+        and _inside(found.read, ("frontends",))
+        and not _inside(found.reader, ("frontends", *_ABOUT_ONE_FRONTEND))
+    }
+    assert not faults, "discovery picks the front end by the source; mezzo.core.frontend is what it is asked"
+    readers = {found.reader for found in imports() if found.is_ours and _inside(found.read, ("frontends",))}
+    assert readers >= _ABOUT_ONE_FRONTEND.keys(), "an exception that nobody needs any more"
 
 
 def test_dialects_know_nothing_of_each_other() -> None:

@@ -141,7 +141,7 @@ def test_replay_stores_a_clamped_weight_as_the_plan_did(tmp_path: Path) -> None:
 
 def test_replay_takes_the_step_of_the_opset_that_the_plan_took(tmp_path: Path) -> None:
     plan = mezzo.plan(parse(_OPSET_11), policy="aggressive")
-    assert plan.opset == 14
+    assert (plan.dialect, plan.version) == ("onnx", 14)
     assert replay(_OPSET_11, save(plan, tmp_path)).model.opset_import[0].version == 14
 
 
@@ -345,7 +345,7 @@ def test_plan_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-_FIELDS = ("fingerprint", "levels", "base", "opset", "settings", "nodes", "notes")
+_FIELDS = ("fingerprint", "levels", "base", "dialect", "version", "settings", "nodes", "notes")
 
 
 @pytest.mark.parametrize("field", _FIELDS)
@@ -414,7 +414,7 @@ def test_plan_of_three_levels_is_read_and_not_replayed(tmp_path: Path) -> None:
     assert mezzo.load_plan(save(loaded, tmp_path)) == loaded
     assert loaded.by_name["m1"].precision.compute is DType.BFLOAT16
     said = (
-        "the plan has levels bf16, f32, f16, and an ONNX model takes f32 and one of f16, bf16; make a new plan with "
+        "the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16; make a new plan with "
         "'mezzo plan'"
     )
     for attempt in (
@@ -440,6 +440,32 @@ def test_plan_that_states_a_pair_loads_as_before(to: str, tmp_path: Path) -> Non
     loaded = mezzo.load_plan(place)
     assert (loaded.high, loaded.low, loaded.nodes) == (plan.high, plan.low, plan.nodes)
     assert spell(replay(_TEXT, place).model) == spell(mezzo.convert(parse(_TEXT), to=to).model)
+
+
+def test_plan_that_states_an_opset_replays_as_before(tmp_path: Path) -> None:
+    """Files of older versions say "opset" and no dialect."""
+    plan = mezzo.plan(parse(_OPSET_11), policy="aggressive")
+    place = save(plan, tmp_path)
+    document = json.loads(place.read_text())
+    assert document.pop("dialect") == "onnx"
+    version = document.pop("version")
+    place.write_text(json.dumps(document | {"opset": version}))
+    loaded = mezzo.load_plan(place)
+    assert (loaded.dialect, loaded.version) == ("onnx", 14)
+    assert spell(replay(_OPSET_11, place).model) == spell(mezzo.convert(parse(_OPSET_11), policy="aggressive").model)
+
+
+def test_plan_of_another_dialect_is_refused(tmp_path: Path) -> None:
+    place = save(mezzo.plan(parse(_TEXT)), tmp_path)
+    edited = json.loads(place.read_text()) | {"dialect": "tosa"}
+    place.write_text(json.dumps(edited))
+    expected = "the plan is of a model in dialect 'tosa', and the model is in 'onnx'; make a new one with 'mezzo plan'"
+    for attempt in (lambda: replay(_TEXT, place), lambda: mezzo.emulate(parse(_TEXT), {}, plan=place)):
+        with pytest.raises(mezzo.InputError) as caught:
+            attempt()
+        assert str(caught.value) == expected
+    place.write_text(json.dumps(edited | {"dialect": 3}))
+    assert "dialect is 3, wanted text" in _load_error(place)
 
 
 def test_levels_may_stand_in_any_order(tmp_path: Path) -> None:

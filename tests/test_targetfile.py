@@ -56,7 +56,7 @@ def test_base_counts_where_the_file_says_nothing():
     base = discovery.target("onnxruntime-cuda")
     found = read('base = "onnxruntime-cuda"\n[[refuse]]\nop = "Gemm"\n[[run]]\nformat = "bf16"\nops = "MatMul"\n')
     assert found.refusals[1:] == base.refusals
-    assert found.max_opset == base.max_opset and found.notes == base.notes and found.gains == base.gains
+    assert found.newest == base.newest and found.notes == base.notes and found.gains == base.gains
     by_dtype = {listing.dtype: listing for listing in found.listings}
     assert by_dtype[BF16].kernels == (Kernel("onnx", "MatMul"),)
     assert [x for x in found.listings if x.dtype is F16] == [x for x in base.listings if x.dtype is F16]
@@ -67,14 +67,19 @@ def test_head_costs_and_gains_are_read():
         'name = "box"\nsummary = "our box"\nmax_opset = 17\nnotes = "mind the step"\n'
         '[costs]\ncast_launch = 0\nlinear_factor = 8\n[[gain]]\nformat = "bf16"\nfaster = false\nbecause = "emulated"\n'
     )
-    assert (found.name, found.summary, found.max_opset, found.costs) == ("box", "our box", 17, Costs(0, 8))
+    assert (found.name, found.summary, found.newest, found.costs) == ("box", "our box", {"onnx": 17}, Costs(0, 8))
     assert found.notes_for(BF16) == ("mind the step", "emulated") and found.notes_for(F16) == ("mind the step",)
+
+
+def test_newest_versions_are_read_by_dialect_and_add_to_the_base() -> None:
+    assert read("newest = { toy = 2 }").newest == {"toy": 2}
+    assert read('base = "tensorrt"\nnewest = { toy = 2 }').newest == {"onnx": 24, "toy": 2}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "'x' is unknown; choose of base, costs, formats, gain, max_opset, name, notes, refuse, run, summary"),
+        ("x = 1", "'x' is unknown; choose of base, costs, formats, gain, max_opset, name, newest, notes, refuse, run"),
         ("a b", "target 'mine' is not TOML"),
         ('base = "toaster"', "target 'toaster' is unknown; choose one of any, onnx,"),
         ("refuse = 1", "'refuse' is int; write each refuse under [[refuse]]"),
@@ -89,6 +94,8 @@ def test_head_costs_and_gains_are_read():
         ("[costs]\ncast_launch = -1", "cast_launch is -1; write a whole number from 0"),
         ("[costs]\nlinear_factor = 0", "linear_factor is 0; write a whole number from 1"),
         ("max_opset = 0", "max_opset is 0; write 1 or more"),
+        ("newest = { toy = 0 }", "newest: toy is 0; write 1 or more"),
+        ("max_opset = 17\nnewest = { onnx = 18 }", "max_opset and newest.onnx say the same; keep one"),
     ],
 )
 def test_what_is_wrong_is_said_where_it_stands(text, message):

@@ -260,15 +260,13 @@ def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: Line, tmp_path: Pa
         )
         for node, reason in zip(found.graph.nodes, why, strict=True)
     )  # fmt: skip
-    plan = Plan(line, None, (), (), (), (), lambda: nodes, lambda: "toy")
+    plan = Plan(line, "toy", None, (), (), (), (), lambda: nodes, lambda: "toy")
     save_plan(plan, tmp_path / "plan.json")
     loaded = load_plan(tmp_path / "plan.json")
     assert (loaded.line, loaded.nodes, loaded.lows) == (line, nodes, line.beside)
     assert to_json(loaded) == to_json(plan)
     said = ", ".join(map(str, line.dtypes))
-    with pytest.raises(
-        InputError, match=f"^the plan has levels {said}, and an ONNX model takes f32 and one of f16, bf16"
-    ):
+    with pytest.raises(InputError, match=f"^the plan has levels {said}, and a model takes f32 and one of f16, bf16"):
         check_pair(loaded)
     picture = draw(found.judged.problem, found.levels, plan)
     assert picture.levels == len(line.levels)

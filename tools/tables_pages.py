@@ -106,8 +106,9 @@ def spell_targets() -> Iterator[str]:
 def _spell_target(target: Target) -> Iterator[str]:
     yield f"## {target.name}\n"
     # What the installed runtime decides is another machine's number.
-    is_ours = target.max_opset is not None and "installed" not in target.summary
-    yield f"{_sentence(target.summary)}{f' Opsets up to {target.max_opset}.' if is_ours else ''}\n"
+    newest = target.newest.get("onnx")
+    is_ours = newest is not None and "installed" not in target.summary
+    yield f"{_sentence(target.summary)}{f' Opsets up to {newest}.' if is_ours else ''}\n"
     for note in target.notes:
         yield f"> {note}\n"
     if target.gains:

@@ -17,8 +17,8 @@ from rich.table import Table
 import mezzo
 from mezzo.converting.results import Converted
 from mezzo.dtypes import LOW_DTYPES
-from mezzo.frontends.onnx.probe.machine import find_machine
 from mezzo.frontends.onnx.run import native_session
+from mezzo.machine import find_machine
 from mezzo.report.account import describe_tuning, with_graph
 from mezzo.report.frontier import plot_frontier, scale_of
 from mezzo.report.html import render

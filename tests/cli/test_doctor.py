@@ -11,7 +11,7 @@ import pytest
 from mezzo import packages
 from mezzo.frontends.onnx.doctor import children, examine
 from mezzo.frontends.onnx.doctor.findings import State
-from mezzo.frontends.onnx.probe.machine import find_gpus, find_memory
+from mezzo.machine import find_gpus, find_memory
 
 BROKEN = "raise ImportError('libsomething.so.7: no such file')"
 CRASHES = "import os; print('{not json', flush=True); os.abort()"

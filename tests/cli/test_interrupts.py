@@ -17,7 +17,7 @@ from conftest import Run
 
 from mezzo.cli.interrupts import Interrupts
 from mezzo.folders.staging import FolderStaging
-from mezzo.frontends.onnx.staging import Staging
+from mezzo.staging import Staging
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 

@@ -16,7 +16,7 @@ from conftest import Run
 
 from mezzo import places
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.staging import Staging
+from mezzo.staging import Staging
 
 _WAIT_S = 60  # far above what any case takes, and the end of one that hangs
 

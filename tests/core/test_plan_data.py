@@ -21,7 +21,7 @@ def plan(lines: tuple[PlannedNode, ...], asked: list[str]) -> Plan:
         asked.append("fingerprint")
         return "abc"
 
-    return Plan(F16_LINE, 21, (("to", "fp16"),), (), (("w", 1.0),), ("note",), nodes, fingerprint)
+    return Plan(F16_LINE, "onnx", 21, (("to", "fp16"),), (), (("w", 1.0),), ("note",), nodes, fingerprint)
 
 
 def test_uniform_precision_is_one_dtype_throughout() -> None:

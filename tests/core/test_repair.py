@@ -39,7 +39,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, message: Refuse) -> list[set[str]]:
         shown.append(low_of(model))
         return message(low_of(model))
 
-    monkeypatch.setattr(OnnxModel, "fault", fault)
+    monkeypatch.setattr(OnnxModel, "find_fault", fault)
     return shown
 
 
@@ -113,7 +113,7 @@ def test_what_is_low_in_the_model_itself_is_neither_blamed_nor_changed(monkeypat
     def fault(self: OnnxModel, result: onnx.ModelProto) -> str | None:
         return None if result.SerializeToString(deterministic=True) == before else "node name: typed"
 
-    monkeypatch.setattr(OnnxModel, "fault", fault)
+    monkeypatch.setattr(OnnxModel, "find_fault", fault)
     plan = mezzo.convert(model).plan
     assert told(plan) == {"typed": ("f16", "typed"), "last": ("f32", "contract")}
     assert plan.by_name["down"].rule == "existing-cast"
@@ -132,7 +132,7 @@ def test_after_some_refusals_all_that_runs_low_goes_back(monkeypatch: pytest.Mon
         rounds += bool(low)
         return f"node name: {low[-1]}" if low else None
 
-    monkeypatch.setattr(OnnxModel, "fault", fault)
+    monkeypatch.setattr(OnnxModel, "find_fault", fault)
     result = mezzo.convert(model)
     assert low_of(result.model) == set()
     assert rounds == 4
@@ -147,18 +147,18 @@ def test_model_that_may_not_be_changed_at_all_comes_out_as_it_was(monkeypatch: p
         calls += 1
         return "x" * 500
 
-    monkeypatch.setattr(OnnxModel, "fault", fault)
+    monkeypatch.setattr(OnnxModel, "find_fault", fault)
     result = convert()
     assert result.model.graph == onnx.parser.parse_model(TEXT).graph
     assert told(result.plan) == dict.fromkeys(WEIGHTS.values(), ("f32", "contract"))
     because = f"the ONNX checker refuses any change: {'x' * 200}"
     assert {node.because for node in result.plan.nodes} == {because}
-    assert result.plan.edits == () and result.plan.opset is None
+    assert result.plan.edits == () and result.plan.version is None
     assert calls == 5
 
 
 def test_model_that_is_not_valid_is_told_so_and_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnnxModel, "fault", lambda self, model: "the result's")
+    monkeypatch.setattr(OnnxModel, "find_fault", lambda self, model: "the result's")
     monkeypatch.setattr(OnnxModel, "standing", Standing(None, "y" * 400))
     with pytest.raises(mezzo.ModelError) as caught:
         convert()

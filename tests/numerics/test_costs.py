@@ -10,13 +10,13 @@ import pytest
 from mezzo.converting.conversion import judge_model
 from mezzo.core.graph import Kind
 from mezzo.core.problem import Problem
+from mezzo.core.profiles import CastTime, Effort, NodeTimes
 from mezzo.core.request import Request
 from mezzo.core.strategy import casts_of
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.model import OnnxModel, open_model
-from mezzo.frontends.onnx.profile.jobs import Effort
-from mezzo.frontends.onnx.profile.nodes import CastTime, NodeTimes
+from mezzo.frontends.onnx.profile import nodes
 from mezzo.numerics.costs import (
     CastLine,
     CastSample,
@@ -175,8 +175,8 @@ class Target:
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, target: Target) -> tuple[set[str], measuring.Measurement]:
-    monkeypatch.setattr(measuring, "profile_models", target)
-    monkeypatch.setattr(measuring, "check_measurable", lambda options: "measured on nothing")
+    monkeypatch.setattr(nodes, "profile_models", target)
+    monkeypatch.setattr(measuring, "check_measurable", lambda model, options: "measured on nothing")
     model, options, problem = chain()
     found = measuring.measure(model, options, FEEDS, Effort())
     problem = replace(problem, measured=found.costs)

@@ -11,6 +11,7 @@ import onnx.parser
 import pytest
 
 from mezzo.errors import InputError
+from mezzo.frontends.onnx.model import open_model
 from mezzo.judging.data import open_model_data
 from mezzo.numerics import npz
 from mezzo.numerics.datasets import open_data
@@ -276,7 +277,7 @@ def test_data_of_a_model_says_which_file_does_not_fit(tmp_path):
     model = onnx.parser.parse_model(MODEL.replace(", optional(tensor(float)) o", ""))
     save(tmp_path / "a.npz", x=np.zeros((1, 2)))
     save(tmp_path / "b.npz", x=np.zeros((1, 3)))
-    data = iter(open_model_data(model, tmp_path))
+    data = iter(open_model_data(open_model(model), tmp_path))
     assert next(data).origin == "a.npz"
     with pytest.raises(InputError, match=r"b\.npz: input 'x': found f64\[1,3\], wanted f32\[N,2\]; feed"):
         next(data)
@@ -286,13 +287,13 @@ def test_what_is_optional_may_be_absent():
     model = onnx.parser.parse_model(MODEL.replace("optional(tensor(float)) o", "float[1] o"))
     elements = onnx.helper.make_tensor_type_proto(onnx.TensorProto.FLOAT, None)
     model.graph.input[2].type.CopyFrom(onnx.helper.make_optional_type_proto(elements))
-    (batch,) = open_model_data(model, [{"x": np.zeros((1, 2))}])
+    (batch,) = open_model_data(open_model(model), [{"x": np.zeros((1, 2))}])
     assert batch.feeds["o"] is None and "w" not in batch.feeds
 
 
 def test_models_of_a_fixed_length_get_batches_of_it():
     model = onnx.parser.parse_model(MODEL.replace(", optional(tensor(float)) o", "").replace("N,", "2,"))
-    origins = [batch.origin for batch in open_model_data(model, [{"x": np.zeros((4, 2))}])]
+    origins = [batch.origin for batch in open_model_data(open_model(model), [{"x": np.zeros((4, 2))}])]
     assert origins == ["batch 0[0:2]", "batch 0[2:4]"]
     with pytest.raises(InputError, match=r"batch 0\[4:5\]: input 'x': found f64\[1,2\], wanted f32\[2,2\]"):
-        list(open_model_data(model, [{"x": np.zeros((5, 2))}]))
+        list(open_model_data(open_model(model), [{"x": np.zeros((5, 2))}]))

@@ -110,8 +110,8 @@ def test_result_is_held_to_what_its_source_passes() -> None:
     result = onnx.ModelProto()
     result.CopyFrom(model)
     result.graph.node[1].op_type = "Not"
-    assert opened.fault(model) is None
-    assert "Not" in (opened.fault(result) or "")
+    assert opened.find_fault(model) is None
+    assert "Not" in (opened.find_fault(result) or "")
 
 
 def test_replayed_plan_says_it_once() -> None:

@@ -45,12 +45,12 @@ def test_what_stays_high_raises_nothing(strategy: str) -> None:
 
 
 def test_nodes_that_the_checker_refuses_raise_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    check = OnnxModel.fault
+    check = OnnxModel.find_fault
 
     def refuse(self: OnnxModel, model: onnx.ModelProto) -> str | None:
         return "first second third fourth fifth" if _opset(model) > 17 else check(self, model)
 
-    monkeypatch.setattr(OnnxModel, "fault", refuse)
+    monkeypatch.setattr(OnnxModel, "find_fault", refuse)
     made = mezzo.convert(_model(), to="bf16", policy="aggressive")
     assert (made.summary.opset_after, _opset(made.model)) == (17, 17)
     assert {node.rule for node in made.plan.nodes if node.op == "Sin"} == {"contract"}

@@ -10,7 +10,7 @@ import pytest
 from mezzo.frontends.onnx.probe.cases import onnx_questions
 from mezzo.frontends.onnx.probe.children import Child
 from mezzo.frontends.onnx.probe.contrib_cases import contrib_questions
-from mezzo.frontends.onnx.probe.machine import Machine, find_machine
+from mezzo.machine import Machine, find_machine
 from mezzo.ops import op_facts
 
 # What no question is about, and why. The ONNX project has a test model of every other operator.

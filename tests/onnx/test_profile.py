@@ -12,11 +12,12 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
+from mezzo.core.profiles import Effort
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.profile import jobs
 from mezzo.frontends.onnx.profile.attribution import groups_of, share_out
 from mezzo.frontends.onnx.profile.feedfiles import read_feeds, write_feeds
-from mezzo.frontends.onnx.profile.jobs import Effort, Kernel
+from mezzo.frontends.onnx.profile.jobs import Kernel
 from mezzo.frontends.onnx.profile.nodes import profile_nodes, time_model
 from mezzo.frontends.onnx.profile.prepare import Prepared, prepare
 from mezzo.frontends.onnx.run import Engine, native_session

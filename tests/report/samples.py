@@ -125,7 +125,7 @@ def make_plan(*more: PlannedNode, low: DType = F16) -> Plan:
         *more,
     )
     return Plan(
-        line_of(F32, low), None, SETTINGS, (), (), ("a note of the plan",), lambda: nodes, lambda: "fingerprint"
+        line_of(F32, low), "onnx", None, SETTINGS, (), (), ("a note of the plan",), lambda: nodes, lambda: "fingerprint"
     )
 
 

@@ -33,7 +33,7 @@ def three_levels() -> Plan:
         planned("sm", F32, "softmax", "takes exponentials of differences"),
         planned("strange", F16, "typed", "is f16 in the model already"),
     )
-    return Plan(LINE, None, (("to", "bf16,fp8"),), (), (), (), lambda: nodes, lambda: "fingerprint")
+    return Plan(LINE, "onnx", None, (("to", "bf16,fp8"),), (), (), (), lambda: nodes, lambda: "fingerprint")
 
 
 def test_counts_have_a_line_for_each_level_the_base_last_and_then_what_came_along() -> None:
@@ -93,7 +93,7 @@ def test_difference_of_plans_names_their_levels() -> None:
     assert said["low precision"] == ("f16", None) and said["levels"] == (None, "bf16, f32, f8e4m3fn")
     turned = Line((uniform(F32), uniform(BF16), uniform(FP8)))
     nodes = three_levels().nodes
-    other = Plan(turned, None, three_levels().settings, (), (), (), lambda: nodes, lambda: "fingerprint")
+    other = Plan(turned, "onnx", None, three_levels().settings, (), (), (), lambda: nodes, lambda: "fingerprint")
     assert [setting.name for setting in compare_plans(three_levels(), other).settings] == ["levels"]
 
 

@@ -36,7 +36,7 @@ CORE = (
 )  # fmt: skip
 # What a plan and a result say of themselves: what was found and lifted, how it was made, where it is written.
 TELLING = (
-    "converting/opset_steps", "converting/recalling", "deciding/findings", "deciding/recalled", "deciding/recording",
+    "converting/version_steps", "converting/recalling", "deciding/findings", "deciding/recalled", "deciding/recording",
     "files/provenance", "judging/standards", "places", "search/alike", "search/protecting",
 )  # fmt: skip
 FOLDERS = {

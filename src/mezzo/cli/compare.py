@@ -55,8 +55,8 @@ def compare(
 
     from mezzo.cli.progress import Patience
     from mezzo.converting.results import decided_nodes
-    from mezzo.frontends.onnx.probe.machine import find_machine
     from mezzo.judging.answers import read_accumulation
+    from mezzo.machine import find_machine
     from mezzo.report.account import describe_comparison
     from mezzo.report.comparison import report_comparison
     from mezzo.verbs.compare import compare as compare_models

@@ -102,7 +102,7 @@ def _tell(
     quiet: bool,
 ) -> None:
     """Print what was done, draw the report where one is asked for."""
-    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.machine import find_machine
     from mezzo.report.account import describe_conversion
     from mezzo.report.picture import report_whole_picture
     from mezzo.report.text import report_conversion, report_next_steps

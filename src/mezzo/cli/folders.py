@@ -54,7 +54,7 @@ def convert_models(
             raise InputError(f"{name} is for single models, and IN is a folder; leave it out, or name one of its files")
     from mezzo.cli.progress import Patience
     from mezzo.folders.converting import convert_folder
-    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.machine import find_machine
     from mezzo.report.folder import describe_folder, report_folder
     from mezzo.report.text import report_next_steps
 

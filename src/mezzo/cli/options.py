@@ -75,7 +75,8 @@ OutOfRange = Annotated[
 ]  # fmt: skip
 Opset = Annotated[
     str,
-    typer.Option(metavar="auto|keep", help="Whether the opset may rise where a newer one allows the low precision.",
+    typer.Option(metavar="auto|keep",
+                 help="Whether the opset, ONNX's version, may rise where a newer one allows the low precision.",
                  autocompletion=choices.complete_opset, rich_help_panel=_WHERE),
 ]  # fmt: skip
 Assume = Annotated[

@@ -54,7 +54,7 @@ def probe(
 
     from mezzo.cli.progress import Patience
     from mezzo.frontends.onnx.probe.ask import ask
-    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.machine import find_machine
     from mezzo.report.probe import describe_probe, report_probe
 
     dtypes = tuple(LOW_DTYPES.values())
@@ -62,7 +62,7 @@ def probe(
     expected = table if machine.features is None else table.on_machine(machine.features)
     with Patience() as progress:
         progress("making models", 0, 0)
-        findings = ask(expected, runtime, _choose(op, table.max_opset), dtypes, _lower, progress)
+        findings = ask(expected, runtime, _choose(op, table.newest.get("onnx")), dtypes, _lower, progress)
     asked = f"{runtime.package} {version}"
     if as_json:
         print_document(describe_probe(table.name, asked, machine, dtypes, findings))

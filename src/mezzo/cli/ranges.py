@@ -55,7 +55,7 @@ def ranges(
     check_destinations({"--resume": resume}, (model,))
 
     from mezzo.cli.progress import Patience
-    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.machine import find_machine
     from mezzo.report.account import describe_ranges
     from mezzo.report.ranges import report_ranges
     from mezzo.verbs.ranges import ranges as measure

@@ -41,7 +41,7 @@ def sensitivity(
         chosen["policy"] = "aggressive"
 
     from mezzo.cli.progress import Patience
-    from mezzo.frontends.onnx.probe.machine import find_machine
+    from mezzo.machine import find_machine
     from mezzo.report.account import describe_sensitivity
     from mezzo.report.sensitivity import report_sensitivity
     from mezzo.verbs.sensitivity import sensitivity as find

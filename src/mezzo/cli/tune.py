@@ -86,8 +86,8 @@ def tune(
 
     from mezzo.cli.progress import Patience
     from mezzo.files.planfile import save_plan as write_plan
-    from mezzo.frontends.onnx.probe.machine import find_machine
     from mezzo.judging.answers import read_accumulation
+    from mezzo.machine import find_machine
     from mezzo.report.account import describe_tuning
     from mezzo.report.text import report_next_steps
     from mezzo.report.tuning import report_tuning

@@ -5,14 +5,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mezzo.converting.decided import Decided, refuse_out_of_range
-from mezzo.converting.opset_steps import assign, settle
 from mezzo.converting.recalling import asks_for_more, spell_record
 from mezzo.converting.replaying import replay
+from mezzo.converting.version_steps import assign, settle
+from mezzo.core.frontend import Artifact, Fault, Model, Reading
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category
@@ -26,10 +26,6 @@ from mezzo.deciding.recording import Decisions, category_of, precision_of
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import HIGH
 from mezzo.errors import ContractError, MezzoError, ModelError
-from mezzo.frontends.onnx.model import OnnxModel, Reading, suspects
-
-if TYPE_CHECKING:
-    import onnx
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +34,11 @@ _REPAIRS = 4
 _LONGEST_FAULT = 300
 
 
-def convert_model(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
+def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
     """Plan, apply and verify. What goes wrong on a model that the checker refuses is the model's fault, and says so.
 
     Raises:
-        ModelError: the model is not valid ONNX.
+        ModelError: the model is not valid.
         InputError: the plan does not fit the model.
         ContractError: the result would break a promise.
     """
@@ -57,9 +53,13 @@ def convert_model(model: OnnxModel, options: Options, given: Plan | None) -> "tu
         raise _invalid(model) from error
 
 
-def _invalid(model: OnnxModel) -> ModelError:
-    fault = (model.standing.fault or "")[:_LONGEST_FAULT]
-    return ModelError(f"{model.source.blobs.name} is not valid ONNX: {fault}; mend the model first")
+def _invalid(model: Model) -> ModelError:
+    return _not_valid(model, model.standing.fault or "")
+
+
+def _not_valid(model: Model, fault: str) -> ModelError:
+    words = model.frontend.words
+    return ModelError(f"{model.name} is not valid {words.form}: {fault[:_LONGEST_FAULT]}; mend the model first")
 
 
 @contextmanager
@@ -79,80 +79,84 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def decide_and_apply(model: OnnxModel, options: Options, given: Plan | None) -> "tuple[Decided, onnx.ModelProto]":
+def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
     """Plan, apply and verify. What the checker refuses is taken back, with its reason."""
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}
-    fault: str | None = None
+    words, fault = model.frontend.words, Fault("", frozenset())
     for attempt in range(_REPAIRS + 1):
         _tell(model, "planning")
         decided = replay(model, options, given) if given is not None else _decide(model, options, banned)
         graph = decided.reading.graph
         result = model.apply(decided.reading, decided.plan.edits)
         _tell(model, "checking")
-        fault = model.fault(result)
-        if fault is None:
+        found = model.fault(graph, result)
+        if found is None:
             return _with_note(model, decided), result
-        if model.standing.strictness is None:
+        fault = found
+        if not model.standing.is_valid:
             raise _invalid(model)
         if given is not None:
-            raise ContractError(f"the plan's result would not be valid ONNX: {fault[:_LONGEST_FAULT]}; change the plan")
-        _log.debug("the checker refused attempt %d: %s", attempt, fault)
+            said = fault.text[:_LONGEST_FAULT]
+            raise ContractError(f"the plan's result would not be valid {words.form}: {said}; change the plan")
+        _log.debug("the checker refused attempt %d: %s", attempt, fault.text)
         problem = decided.problem  # what the model holds low as it came, mezzo cannot take back
         may_go_back = problem.allowed[problem.line.base]
         low = {n.id for n in graph.nodes if decided.levels[n.id] != problem.line.base and may_go_back[n.id]}
-        culprits = suspects(graph, fault) & low if attempt < _REPAIRS - 1 else low
+        culprits = fault.culprits & low if attempt < _REPAIRS - 1 else low
         for number in culprits or low:
-            banned[graph.nodes[number].name] = f"the ONNX checker refused it low: {fault[:200]}"
-    return _leave_alone(model, options, fault or "")
+            banned[graph.nodes[number].name] = f"{words.checker} refused it low: {fault.text[:200]}"
+    return _leave_alone(model, options, fault.text)
 
 
-def _with_note(model: OnnxModel, decided: Decided) -> Decided:
+def _with_note(model: Model, decided: Decided) -> Decided:
     """Let the plan say so where the result was held to less than the full check."""
     if model.leniency is None or model.leniency in decided.plan.notes:
         return decided
     return replace(decided, plan=replace(decided.plan, notes=(*decided.plan.notes, model.leniency)))
 
 
-def _tell(model: OnnxModel, stage: str) -> None:
+def _tell(model: Model, stage: str) -> None:
     if model.progress is not None:
         model.progress(stage, 0, 0)
 
 
-def _leave_alone(model: OnnxModel, options: Options, fault: str) -> "tuple[Decided, onnx.ModelProto]":
+def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, Artifact]:
     """The model as it came, with the reason: no conversion of it satisfies the checker."""
     wishes = options.wishes
     reading = model.read(wishes.low)
     judged = judge(reading.graph, wishes)
-    banned = {node.name: f"the ONNX checker refuses any change: {fault[:200]}" for node in reading.graph.nodes}
+    because = f"{model.frontend.words.checker} refuses any change: {fault[:200]}"
+    banned = {node.name: because for node in reading.graph.nodes}
     levels = judged.problem.given_levels
     judged = _ban(judged, banned)
     made = _make_plan(judged, levels, (), reading, None, options, banned)
     record = _recorder(model, reading, judged, levels, options, banned)
-    return Decided(reading, made, judged.problem, levels, record), reading.handles.model
+    return Decided(reading, made, judged.problem, levels, record), model.unchanged(reading)
 
 
-def _keep(model: OnnxModel, options: Options, recalled: Recalled) -> "tuple[Decided, onnx.ModelProto]":
+def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, Artifact]:
     """The model as it came: it tells how it was decided, and nothing else is asked for.
 
     Raises:
-        ModelError: the model is not valid ONNX.
+        ModelError: the model is not valid.
     """
     reading = model.read(options.wishes.low)
     judged = judge(reading.graph, options.wishes)
     levels = judged.problem.given_levels
     made = _make_plan(judged, levels, (), reading, None, options, {})
     _tell(model, "checking")
-    fault = model.fault(reading.handles.model)
+    result = model.unchanged(reading)
+    fault = model.fault(reading.graph, result)
     if fault is not None:
-        raise ModelError(f"{model.source.blobs.name} is not valid ONNX: {fault[:_LONGEST_FAULT]}; mend the model first")
+        raise _not_valid(model, fault.text)
     record = (lambda: recalled.text) if options.is_recorded else None
-    return Decided(reading, made, judged.problem, levels, record), reading.handles.model
+    return Decided(reading, made, judged.problem, levels, record), result
 
 
 def _recorder(
-    model: OnnxModel,
+    model: Model,
     reading: Reading,
     judged: Judged,
     levels: Sequence[int],
@@ -166,40 +170,41 @@ def _recorder(
     return spell_record(model, reading, Decisions(judged, levels, options.wishes, told), options)
 
 
-def judge_model(model: OnnxModel, options: Options) -> tuple[Reading, Judged]:
-    """Read a model and judge its nodes, at the smallest opset that helps where a step is allowed."""
+def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
+    """Read a model and judge its nodes, at the smallest version that helps where a step is allowed."""
     wishes = options.wishes
     reading, judged = _judge_at(model, options, None)
-    while options.opset == "auto":  # a step may let a node run low that makes the next step worth taking
-        held = _held_by_schema(judged, wishes)
-        step = model.helpful_opset(reading, held, wishes.low, wishes.target.max_opset)
+    limit = wishes.target.newest.get(reading.dialect)
+    while options.version == "auto":  # a step may let a node run low that makes the next step worth taking
+        held = _held_by_schema(judged, wishes, reading.dialect)
+        step = model.next_version(reading, held, wishes.low, limit)
         if step is None:
             break
         reading, judged = _judge_at(model, options, step)
     return reading, judged
 
 
-def _judge_at(model: OnnxModel, options: Options, opset: int | None) -> tuple[Reading, Judged]:
-    reading = model.read(options.wishes.low, opset)
+def _judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:
+    reading = model.read(options.wishes.low, version)
     return reading, judge(reading.graph, options.wishes)
 
 
-def _decide(model: OnnxModel, options: Options, banned: Mapping[str, str]) -> Decided:
+def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decided:
     wishes = options.wishes
     reading, judged = judge_model(model, options)
     if options.out_of_range == "error":
         refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
 
-    def judge_smaller(opset: int | None) -> tuple[Reading, Judged]:
+    def judge_smaller(version: int | None) -> tuple[Reading, Judged]:
         # What was measured belongs to the nodes of the first reading.
-        reading, judged = _judge_at(model, replace(options, wishes=replace(wishes, measured=None)), opset)
+        reading, judged = _judge_at(model, replace(options, wishes=replace(wishes, measured=None)), version)
         return reading, _ban(judged, banned)
 
     planned = assign(reading, _ban(judged, banned), wishes.strategy)
     planned = settle(model, planned, wishes.strategy, judge_smaller)
     reading, judged, levels = planned.reading, planned.judged, planned.levels
-    opset = reading.opset if reading.opset != model.opset else None
-    made = _make_plan(judged, levels, planned.edits, reading, opset, options, banned)
+    version = reading.version if reading.version != model.version else None
+    made = _make_plan(judged, levels, planned.edits, reading, version, options, banned)
     return Decided(reading, made, judged.problem, levels, _recorder(model, reading, judged, levels, options, banned))
 
 
@@ -208,14 +213,15 @@ def _make_plan(
     levels: Sequence[int],
     edits: Sequence[Edit],
     reading: Reading,
-    opset: int | None,
+    version: int | None,
     options: Options,
     banned: Mapping[str, str],
 ) -> Plan:
     problem, wishes = judged.problem, options.wishes
     return Plan(
         problem.line,
-        opset,
+        reading.dialect,
+        version,
         options.settings,
         tuple(edits),
         _stored_within(reading.graph, edits),
@@ -226,10 +232,10 @@ def _make_plan(
     )
 
 
-def _held_by_schema(judged: Judged, wishes: Wishes) -> list[int]:
-    """Nodes that policy and target would grant low, and only the schema at this opset does not."""
+def _held_by_schema(judged: Judged, wishes: Wishes, dialect: str) -> list[int]:
+    """Nodes that policy and target would grant low, and only the schema at this version of the dialect does not."""
     columns = judged.problem.graph.columns
-    held = [s.dtype is HIGH and s.dialect == "onnx" and wishes.low not in s.legal for s in columns.signatures]
+    held = [s.dtype is HIGH and s.dialect == dialect and wishes.low not in s.legal for s in columns.signatures]
     is_held = np.array(held, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
     nodes, verdicts = judged.problem.graph.nodes, judged.verdicts()
     return [

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mezzo.core.frontend import Reading
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.plans import Plan
 from mezzo.core.problem import Problem
@@ -12,7 +13,6 @@ from mezzo.deciding.planner import rows_of
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import FORMATS
 from mezzo.errors import ContractError
-from mezzo.frontends.onnx.model import Reading
 from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
 

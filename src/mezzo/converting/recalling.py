@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from mezzo.core.frontend import Model, Reading
 from mezzo.core.graph import Graph, Kind, Node
 from mezzo.core.levels import line_of, uniform
 from mezzo.core.plans import Plan, PlannedNode, Reason
@@ -16,11 +16,8 @@ from mezzo.deciding.recording import Decisions, describe_step, record_decisions,
 from mezzo.dtypes import HIGH
 from mezzo.files.provenance import Provenance, Row, digest_names, read_text, show_name, to_text, told_nodes
 
-if TYPE_CHECKING:
-    from mezzo.frontends.onnx.model import OnnxModel, Reading
 
-
-def recall(model: "OnnxModel", options: Options) -> Options:
+def recall(model: Model, options: Options) -> Options:
     """Add what a model tells of itself to the options of its conversion, or why that is not heeded."""
     recalled, fault = read_record(model)
     if recalled is None:
@@ -35,7 +32,7 @@ def recall(model: "OnnxModel", options: Options) -> Options:
     return replace(options, wishes=wishes, recalled=recalled, notes=(*options.notes, *notes))
 
 
-def read_record(model: "OnnxModel") -> tuple[Recalled | None, str | None]:
+def read_record(model: Model) -> tuple[Recalled | None, str | None]:
     """What a model tells of how it was made, if that fits it; else what disagrees, if it tells anything."""
     entry = model.record
     if entry is None:
@@ -114,7 +111,7 @@ def _find_cause(row: Row, place: int, graph: Graph, nodes: Sequence[Node]) -> in
     return nodes[place + row.cause].id
 
 
-def tell_record(model: "OnnxModel") -> tuple[str, ...]:
+def tell_record(model: Model) -> tuple[str, ...]:
     """What a model tells of how it was made, or why that is not heeded: a line each."""
     recalled, fault = read_record(model)
     if recalled is None:
@@ -168,7 +165,7 @@ def asks_for_more(options: Options) -> bool:
     )
 
 
-def spell_record(model: "OnnxModel", reading: "Reading", decisions: Decisions, options: Options) -> Callable[[], str]:
+def spell_record(model: Model, reading: Reading, decisions: Decisions, options: Options) -> Callable[[], str]:
     """Give what spells how a result is made, once its edits are applied."""
 
     def spell() -> str:
@@ -178,19 +175,18 @@ def spell_record(model: "OnnxModel", reading: "Reading", decisions: Decisions, o
         reasons = dict(decisions.reasons)
         if recalled is not None:
             reasons = recalled.reasons(reading.graph, decisions.wishes.line, decisions.levels) | reasons
-        order = model.order_of(reading, decisions.wishes.low) if reading.handles.is_resorted else None
-        told = replace(decisions, reasons=reasons)
-        return to_text(record_decisions(told, steps, model.added(reading), order))
+        added, order = model.applied(reading)
+        return to_text(record_decisions(replace(decisions, reasons=reasons), steps, added, order))
 
     return spell
 
 
-def spell_replay(model: "OnnxModel", reading: "Reading", plan: Plan) -> Callable[[], str]:
+def spell_replay(model: Model, reading: Reading, plan: Plan) -> Callable[[], str]:
     """Give what spells how a result is made from a plan."""
 
     def spell() -> str:
         step = describe_step(plan.settings, {})
-        order = model.order_of(reading, plan.low) if reading.handles.is_resorted else None
-        return to_text(record_plan(reading.graph, plan, [step], model.added(reading), order))
+        added, order = model.applied(reading)
+        return to_text(record_plan(reading.graph, plan, [step], added, order))
 
     return spell

@@ -7,6 +7,7 @@ import numpy as np
 
 from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.recalling import spell_replay
+from mezzo.core.frontend import Model, Reading
 from mezzo.core.graph import Kind
 from mezzo.core.levels import uniform
 from mezzo.core.plans import Plan, PlannedNode
@@ -16,17 +17,15 @@ from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options, check_pair
 from mezzo.deciding.planner import judge
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.model import OnnxModel
 
 
-def replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
+def replay(model: Model, options: Options, given: Plan) -> Decided:
     """Read the assignment from a plan, and lower it anew.
 
     Raises:
         InputError: the plan is of another model, has too many levels, misses a node, or asks for what is not legal.
     """
-    check_pair(given)
-    reading = model.read(given.low, given.opset)
+    reading = read_for(model, given)
     graph = reading.graph
     if graph.fingerprint != given.fingerprint:
         raise InputError(
@@ -49,6 +48,18 @@ def replay(model: OnnxModel, options: Options, given: Plan) -> Decided:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
     record = spell_replay(model, reading, given) if options.is_recorded else None
     return Decided(reading, replace(given, edits=edits), problem, levels, record)
+
+
+def read_for(model: Model, given: Plan) -> Reading:
+    """Read a model as a plan has it. Raises InputError: the plan is of another dialect, or has too many levels."""
+    own = model.frontend.dialect
+    if given.dialect != own:
+        raise InputError(
+            f"the plan is of a model in dialect {given.dialect!r}, and {model.name} is in {own!r}; make a new one with "
+            "'mezzo plan'"
+        )
+    check_pair(given)
+    return model.read(given.low, given.version)
 
 
 def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:

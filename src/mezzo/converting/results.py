@@ -7,21 +7,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from mezzo.core.frontend import Artifact, Model, Store
+from mezzo.core.frontend import Progress as Progress
+from mezzo.core.lab import Lab
 from mezzo.core.plans import AddCast, Plan, PlannedNode
 from mezzo.core.request import IO, PolicyLike, Request, TargetLike
 from mezzo.deciding.options import Options, read_options
+from mezzo.errors import InputError
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
     from mezzo.converting.decided import Decided
-    from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.measures import Measured
     from mezzo.views.outline import Outline
     from mezzo.views.picture import Picture
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,9 @@ class Converted:
     summary: Summary
     path: Path | None = None
     measured: "Measured | None" = None
-    _model: "onnx.ModelProto | None" = field(default=None, repr=False)
+    _model: Artifact | None = field(default=None, repr=False)
     _decided: "Decided | None" = field(default=None, repr=False, compare=False)
+    _load: Callable[[Path], Artifact] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def picture(self) -> "Picture":
@@ -70,31 +72,35 @@ class Converted:
     @property
     def model(self) -> "onnx.ModelProto":
         if self._model is None:
-            from mezzo.frontends.onnx.model import load_result
-
-            assert self.path is not None, "a result is in memory or in a file"
-            self._model = load_result(self.path)
-        return self._model
+            assert self.path is not None and self._load is not None, "a result is in memory or in a file"
+            self._model = self._load(self.path)
+        model: onnx.ModelProto = self._model
+        return model
 
 
 def finish(
-    model: "OnnxModel",
+    model: Model,
     decided: "Decided",
-    result: "onnx.ModelProto",
+    result: Artifact,
     dst: str | os.PathLike[str] | None,
     *,
     overwrite: bool = False,
     measured: "Measured | None" = None,
 ) -> Converted:
-    """Write a result, or keep it in memory where there is no `dst`."""
+    """Write a result, or keep it in memory where there is no `dst`.
+
+    Raises InputError: the place cannot be written, or such models are no files.
+    """
     path = None if dst is None else Path(dst)
     if decided.spell_record is not None:
         model.note_record(result, decided.spell_record())
     if path is not None:
-        size = model.write(result, path, overwrite=overwrite)
-        return Converted(decided.plan, _summary(model, decided, size), path, measured, None, decided)
+        store = store_of(model)
+        size = store.write(result, path, overwrite=overwrite)
+        return Converted(decided.plan, _summary(model, decided, size), path, measured, None, decided, store.load)
     filled = model.materialize(result)
-    return Converted(decided.plan, _summary(model, decided, filled.ByteSize()), None, measured, filled, decided)
+    summary = _summary(model, decided, model.size_of(filled))
+    return Converted(decided.plan, summary, None, measured, filled, decided)
 
 
 class PlanOptions(TypedDict, total=False):
@@ -132,24 +138,37 @@ def decided_nodes(
     return () if recalled is None else tuple(recalled.planned.values())
 
 
-def open_source(
-    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", trust: bool, progress: Progress | None
-) -> "OnnxModel":
+def open_source(src: object, trust: bool, progress: Progress | None) -> Model:
     """Open a model, of whatever kind. Errors are those of `convert`."""
-    from mezzo.frontends.onnx.model import open_model
+    from mezzo.plugins.discovery import frontend_of
 
-    return open_model(src, trust_external_paths=trust, progress=progress)
+    return frontend_of(src).open(src, trust_external_paths=trust, progress=progress)
 
 
-def _summary(model: "OnnxModel", decided: "Decided", size_after_bytes: int) -> Summary:
-    low, high = decided.count_nodes()
-    before = model.opset or 0
-    notes = list(decided.plan.notes)
-    if decided.plan.opset is not None and decided.plan.opset != before:
-        notes.append(
-            f"the opset went from {before} to {decided.plan.opset}: only there the schema allows {decided.plan.low}"
+def store_of(model: Model) -> Store:
+    """Where results of a model are written. Raises InputError: such models are no files."""
+    if model.store is None:
+        raise InputError(f"{model.name} is no file, and neither is what comes of it; leave the destination out")
+    return model.store
+
+
+def lab_of(model: Model) -> Lab:
+    """What runs a model. Raises InputError: nothing does."""
+    if model.lab is None:
+        raise InputError(
+            f"{model.name} cannot be run: front end {model.frontend.name!r} has no runtime; leave data out"
         )
+    return model.lab
+
+
+def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary:
+    low, high = decided.count_nodes()
+    before = model.version or 0
+    notes = list(decided.plan.notes)
+    if decided.plan.version is not None and decided.plan.version != before:
+        word, after = model.frontend.words.version, decided.plan.version
+        notes.append(f"the {word} went from {before} to {after}: only there the schema allows {decided.plan.low}")
     return Summary(
-        low, high, sum(isinstance(e, AddCast) for e in decided.plan.edits), model.source.size_bytes,
-        size_after_bytes, before, decided.plan.opset or before, tuple(notes),
+        low, high, sum(isinstance(e, AddCast) for e in decided.plan.edits), model.size_bytes,
+        size_after_bytes, before, decided.plan.version or before, tuple(notes),
     )  # fmt: skip

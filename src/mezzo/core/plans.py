@@ -86,14 +86,15 @@ class PlannedNode(NamedTuple):
 class Plan:
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
 
-    `opset` is the opset of the default domain that the edits need; None where no step is taken. `settings` are the
-    options that made the plan, by name, for the reader. `limits` are the constants stored within bounds: the name of
-    their source, the bound. `origin` is what the model tells of how it was made, as far as it bears on the plan. The
-    nodes and the fingerprint are worked out when first asked for: most conversions never do.
+    `dialect` is that of the model, and `version` the one of it that the edits need; None where no step is taken.
+    `settings` are the options that made the plan, by name, for the reader. `limits` are the constants stored within
+    bounds: the name of their source, the bound. `origin` is what the model tells of how it was made, as far as it bears
+    on the plan. The nodes and the fingerprint are worked out when first asked for: most conversions never do.
     """
 
     line: Line
-    opset: int | None
+    dialect: str
+    version: int | None
     settings: tuple[tuple[str, str], ...]
     edits: tuple[Edit, ...]
     limits: tuple[tuple[str, float], ...]

@@ -76,7 +76,7 @@ def read_formats(to: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def one_format(to: str | Sequence[str]) -> str:
-    """The one format asked for: an ONNX model takes no two beside FP32 yet.
+    """The one format asked for: a model takes no two beside FP32 yet.
 
     Raises InputError: none is asked for, or several, or what is no format.
     """

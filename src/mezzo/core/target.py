@@ -105,13 +105,14 @@ class Target:
     """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
     `formats`, and those that have a listing.
 
-    `max_opset` is the newest opset the runtime loads, None if it loads all. `notes` are for users of every dtype.
+    `newest` is the newest version that the runtime loads of each dialect; all of one that it does not name. `notes` are
+    for users of every dtype.
     """
 
     name: str
     summary: str
     refusals: tuple[Refusal, ...] = ()
-    max_opset: int | None = None
+    newest: Mapping[str, int] = field(default_factory=dict)
     costs: Costs = Costs()
     notes: tuple[str, ...] = ()
     listings: tuple[Listing, ...] = ()

@@ -8,7 +8,7 @@ from mezzo.core.graph import Graph, Kind, Signature
 from mezzo.core.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, Policy, Verdict
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
-from mezzo.ops import op_facts
+from mezzo.plugins.discovery import op_facts
 from mezzo.structure import View, structure_rules
 from mezzo.structure.estimated import ESTIMATED, notes_of
 

@@ -35,13 +35,14 @@ _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
 class Options:
     """A request, validated. `settings` are the options as given, for the plan.
 
+    `version` says whether that of the model's dialect may rise, "auto" or "keep": what ONNX's users call the opset.
     `is_recorded` says whether the result tells how it was made; `digests` name in it what files the options name.
     `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it.
     """
 
     wishes: Wishes
     out_of_range: str
-    opset: str
+    version: str
     settings: tuple[tuple[str, str], ...]
     is_recorded: bool = True
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -113,10 +114,10 @@ def read_options(request: Request) -> Options:
 
 
 def check_pair(plan: Plan) -> None:
-    """Raises InputError: an ONNX model cannot be given the plan's levels."""
+    """Raises InputError: a model cannot be given the plan's levels."""
     if len(plan.lows) != 1 or plan.low not in LOW_DTYPES.values():
         raise InputError(
-            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and an ONNX model takes {HIGH} and one of "
+            f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH} and one of "
             f"{', '.join(map(str, LOW_DTYPES.values()))}; make a new plan with 'mezzo plan'"
         )
 

@@ -19,7 +19,7 @@ from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, ment
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import FORMATS, DType
 from mezzo.errors import InputError
-from mezzo.ops import op_facts
+from mezzo.plugins.discovery import op_facts
 from mezzo.structure import View
 from mezzo.structure.masks import mask_limits
 

@@ -11,7 +11,8 @@ from mezzo.core.policy_function import ask
 from mezzo.core.selectors import ByRegion, Site, Tier
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
-from mezzo.ops import known_operators, op_facts
+from mezzo.ops import known_operators
+from mezzo.plugins.discovery import op_facts
 
 _NAMES_SHOWN = 3
 

@@ -12,7 +12,9 @@ from mezzo.places import read_file, write_file
 
 FORMAT = "mezzo-plan/1"
 _MAX_BYTES = 1 << 30
-_MAX_OPSET = 1000
+_MAX_VERSION = 1000
+# What older files are of, which say "opset" and no dialect.
+_OLD_DIALECT, _OLD_VERSION = "onnx", "opset"
 
 
 def to_json(plan: Plan) -> str:
@@ -22,7 +24,8 @@ def to_json(plan: Plan) -> str:
         "fingerprint": plan.fingerprint,
         "levels": [str(dtype) for dtype in plan.line.dtypes],
         "base": str(plan.line.base_dtype),
-        "opset": plan.opset,
+        "dialect": plan.dialect,
+        "version": plan.version,
         "settings": dict(plan.settings),
         "limits": dict(plan.limits),
         "notes": list(plan.notes),
@@ -82,9 +85,11 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             raise ValueError(f"node {next(n for n in names if names.count(n) > 1)!r} has two lines")
         if not isinstance(document["notes"], list):
             raise ValueError("notes are no list")
+        is_old = "dialect" not in document and _OLD_VERSION in document
         return Plan(
             line=_line(document),
-            opset=_opset(document["opset"]),
+            dialect=_OLD_DIALECT if is_old else _text(document, "dialect"),
+            version=_version(document, _OLD_VERSION if is_old else "version"),
             settings=tuple((str(k), str(v)) for k, v in document["settings"].items()),
             edits=(),
             limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
@@ -121,10 +126,11 @@ def _line(document: dict[str, object]) -> Line:
     return Line(tuple(map(uniform, dtypes)), dtypes.index(base))
 
 
-def _opset(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_OPSET):
+def _version(document: dict[str, object], key: str) -> int | None:
+    value = document[key]
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_VERSION):
         return value
-    raise ValueError(f"opset is {value!r}, wanted a number from 1 to {_MAX_OPSET} or null")
+    raise ValueError(f"{key} is {value!r}, wanted a number from 1 to {_MAX_VERSION} or null")
 
 
 def _read_node(entry: dict[str, object]) -> PlannedNode:

@@ -30,7 +30,7 @@ from mezzo.files.tomlfile import (
     read_whole,
 )
 
-_HEAD = {"name", "summary", "base", "max_opset", "notes", "formats", "costs", "refuse", "run", "gain"}
+_HEAD = {"name", "summary", "base", "max_opset", "newest", "notes", "formats", "costs", "refuse", "run", "gain"}
 _REFUSE = {"op", "format", "because", "source", "versions", "attribute"}
 _RUN = {"ops", "format", "because", "source"}
 _GAIN = {"format", "faster", "because", "source"}
@@ -91,7 +91,9 @@ def _read_head(where: str, document: Mapping[str, object], made: Target) -> Targ
     if "summary" in document:
         made = replace(made, summary=read_text(where, document, "summary"))
     if "max_opset" in document:
-        made = replace(made, max_opset=_at_least_one(where, document, "max_opset"))
+        made = replace(made, newest={**made.newest, _ONNX: _at_least_one(where, document, "max_opset")})
+    if "newest" in document:
+        made = replace(made, newest={**made.newest, **_newest(where, document)})
     if "formats" in document:
         words = read_texts(where, "formats", document["formats"])
         made = replace(made, formats=frozenset(_dtype(where, word, "formats") for word in words))
@@ -197,6 +199,14 @@ def _price(where: str, table: Mapping[str, object], key: str, least: int) -> int
     if not least <= value <= _LARGEST_PRICE:
         raise InputError(f"{where}: {key} is {value}; write a whole number from {least} to {_LARGEST_PRICE}")
     return value
+
+
+def _newest(where: str, document: Mapping[str, object]) -> dict[str, int]:
+    """The newest version by dialect. Raises InputError: ONNX's is said twice."""
+    table = read_table(where, document, "newest")
+    if _ONNX in table and "max_opset" in document:
+        raise InputError(f"{where}: max_opset and newest.{_ONNX} say the same; keep one")
+    return {dialect: _at_least_one(f"{where}: newest", table, dialect) for dialect in table}
 
 
 def _at_least_one(where: str, table: Mapping[str, object], key: str) -> int:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.converting.results import Converted, Progress
+from mezzo.converting.results import Converted, Progress, open_source, store_of
 from mezzo.core.facts import Risk
+from mezzo.core.frontend import Model
 from mezzo.core.request import IO, PolicyLike, Request, TargetLike, one_format
 from mezzo.deciding.options import read_options
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
@@ -20,10 +21,8 @@ from mezzo.folders.listing import Listing, list_folder
 from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_data, name_result
 from mezzo.folders.staging import FolderStaging
 from mezzo.folders.ties import Ports, TypedTie, dtypes_in, find_ties
-from mezzo.frontends.onnx.folder import low_weights, ports_of
-from mezzo.frontends.onnx.model import OnnxModel, open_model
-from mezzo.ops import op_facts
 from mezzo.places import check_destination
+from mezzo.plugins.discovery import op_facts
 from mezzo.verbs.convert import convert_opened
 
 if TYPE_CHECKING:
@@ -170,17 +169,17 @@ class _Folder:
             where = os.fspath(self.source)
             raise InputError(f"{where!r} has no model to convert: {what}; name a folder with FP32 models")
 
-    def open(self, name: str) -> OnnxModel:
+    def open(self, name: str) -> Model:
         """Open a model of the folder. Raises MezzoError: it cannot be read; the message names it."""
         path = self.source / name
         try:
-            model = open_model(path, trust_external_paths=self._trust, progress=self._told(name))
+            model = open_source(path, self._trust, self._told(name))
         except MezzoError as error:
             if path.stat().st_size < 1024 and path.read_bytes().startswith(_LFS):
                 found = f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its folder"
                 raise ModelError(found) from error
             raise in_file(name, error) from error
-        model.data_suffix = DATA_SUFFIX
+        store_of(model).data_suffix = DATA_SUFFIX
         return model
 
     def refuse_existing(self) -> None:
@@ -245,12 +244,12 @@ class _Folder:
             for name in self.models:
                 result = name_result(name, self.to, self.layout)
                 model = self.open(name)
-                before[name] = ports_of(model.source.model)
+                before[name] = model.ports()
                 with _naming(name):
                     converted = _convert_one(
                         model, staging.place(result), requests[name], data.get(name), labels, batch_size
                     )
-                    after[name] = ports_of(open_model(staging.staged(result)).source.model)
+                    after[name] = open_source(staging.staged(result), False, None).ports()
                 if staging.staged(name_data(result)).exists():
                     staging.place(name_data(result))
                 files.append(ConvertedFile(name, result, converted))
@@ -303,14 +302,14 @@ class _Folder:
                 notes.append(f"{config!r} tells transformers.js of external data or a low cache now")
         return notes
 
-    def _external_files(self, model: OnnxModel) -> frozenset[str]:
+    def _external_files(self, model: Model) -> frozenset[str]:
         """External data of a model, by its path in the folder."""
         roots = (os.path.realpath(self.source), os.path.abspath(self.source))  # where links were trusted, the second
         found = set()
-        for file in model.source.files[1:]:
-            root = next((root for root in roots if os.path.commonpath([root, file.path]) == root), None)
+        for companion in store_of(model).companions:
+            root = next((root for root in roots if os.path.commonpath([root, companion]) == root), None)
             if root is not None:
-                found.add(Path(os.path.normpath(os.path.relpath(file.path, root))).as_posix())
+                found.add(Path(os.path.normpath(os.path.relpath(companion, root))).as_posix())
         return frozenset(found)
 
     def _told(self, name: str) -> Progress | None:
@@ -323,7 +322,7 @@ class _Folder:
 
 
 def _convert_one(
-    model: OnnxModel,
+    model: Model,
     path: Path,
     request: Request,
     data: "Data | None",
@@ -353,13 +352,14 @@ def _check_places(source: Path, destination: Path) -> None:
         )
 
 
-def _why_low(model: OnnxModel) -> str | None:
+def _why_low(model: Model) -> str | None:
     """Why a model is not converted: it is low or quantized already; None where it is to be."""
-    for domain, op in sorted(model.operators()):
-        row = op_facts("onnx" if domain in ("", "ai.onnx") else domain).get(op)
+    own = model.frontend.dialect
+    for dialect, op in sorted(model.operators(), key=lambda known: (known[0] != own, known)):
+        row = op_facts(dialect).get(op)
         if row is not None and Risk.QUANTIZED in row.risks:
             return f"is quantized: it has a node of {op}"
-    low = low_weights(model.source.model)
+    low = model.low_weights()
     return None if low is None else f"is low already: most of its weights are {low}"
 
 

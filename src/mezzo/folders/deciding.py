@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from mezzo.converting.conversion import convert_model
 from mezzo.converting.recalling import recall
+from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.request import IO, Request, one_format
 from mezzo.deciding.options import read_options
@@ -13,10 +14,8 @@ from mezzo.deciding.rules import nodes_in
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError, MezzoError
 from mezzo.folders.ties import Ports, Tie, dtypes_in, find_ties, low_outputs
-from mezzo.frontends.onnx.folder import ports_of
-from mezzo.frontends.onnx.model import OnnxModel
 
-Open = Callable[[str], OnnxModel]  # by name in the folder
+Open = Callable[[str], Model]  # by name in the folder
 Requests = dict[str, Request]
 
 
@@ -31,7 +30,7 @@ def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Re
     fitted = _fit_patterns(names, request, open_named)
     if request.io == "keep":
         return fitted
-    ports = {name: ports_of(open_named(name).source.model) for name in names}
+    ports = {name: open_named(name).ports() for name in names}
     if isinstance(request.io, Mapping):
         given = _spread_names(request.io, find_ties(ports), ports)
         return {name: replace(fitted[name], io=_low_only(given[name])) for name in names}
@@ -140,7 +139,7 @@ def _planned_ports(requests: Requests, open_named: Open) -> Ports:
     for name, request in requests.items():
         try:
             model = open_named(name)
-            found[name] = ports_of(convert_model(model, recall(model, read_options(request)), None)[1])
+            found[name] = model.ports(convert_model(model, recall(model, read_options(request)), None)[1])
         except MezzoError as error:
             raise in_file(name, error) from error
     return found

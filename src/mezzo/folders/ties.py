@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
-    from mezzo.frontends.onnx.folder import Port
+    from mezzo.core.frontend import Port
 
 # What a host makes of an output's name, the first that some file has as an input. The cache's are those of
 # transformers.js 4.3.1, getPastKeyValues in src/models/modeling_utils.js, and of Optimum's older exports.

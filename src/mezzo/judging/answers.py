@@ -3,14 +3,15 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mezzo.converting.results import Progress
+from mezzo.converting.results import Progress, lab_of
+from mezzo.core.frontend import Artifact, Model
+from mezzo.core.lab import Answers, Layers, Pair, Running, Sessions
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.pairs import Layers, Pair, Running, Sessions, lowest_of
-from mezzo.judging.standards import Standards
+from mezzo.judging.standards import Standards, lowest_of
 from mezzo.numerics.custom import Metric, MetricTally
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Verdict
 from mezzo.numerics.metrics import Meter
@@ -18,8 +19,6 @@ from mezzo.numerics.telling import DataWatch
 from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop, read_drop
 
 if TYPE_CHECKING:
-    import onnx
-
     from mezzo.numerics.datasets import Batch, Dataset
 
 _TILE = 128
@@ -44,13 +43,13 @@ class Asked:
 
 
 def compare_on(
-    reference: "onnx.ModelProto", model: "onnx.ModelProto", dataset: "Dataset", *, max_error: float | None = None,
+    reference: Model, model: Artifact, dataset: "Dataset", *, max_error: float | None = None,
     run: str = "emulated", metric: str | Metric | None = None, max_drop: str | float | None = None,
     layers: bool = False, accumulation: Accumulation | None = None, low: DType | None = None,
     progress: Progress | None = None,
 ) -> Comparison:  # fmt: skip
-    """Compare models that have all their weights on data that is open. `low`: the format that the default budget is
-    of. The rest, and errors, are as of `compare`."""
+    """Compare a model with another that has all its weights, on data that is open. `low`: the format that the default
+    budget is of. The rest, and errors, are as of `compare`."""
     drop = None if max_drop is None else read_drop(max_drop)
     wishes = Asked(max_error, run, metric, drop, layers, accumulation, low, progress=progress)
     check_asked(wishes)
@@ -72,19 +71,19 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
     return Accumulation(LOW_DTYPES[accumulate], _TILE if tile is None else tile)
 
 
-def compare_asked(
-    reference: "onnx.ModelProto", candidate: "onnx.ModelProto", dataset: "Dataset", wishes: Asked
-) -> Comparison:
+def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wishes: Asked) -> Comparison:
+    """Compare a model with another that has all its weights. Errors are those of `compare`."""
     tally = None if wishes.metric is None else MetricTally(wishes.metric)
     sums = None if wishes.accumulation is None else wishes.accumulation.dtype
-    pair = Pair(reference, candidate, Running(wishes.run == "emulated", wishes.accumulation, wishes.names))
+    running = Running(wishes.run == "emulated", wishes.accumulation, wishes.names)
+    pair = lab_of(reference).pair(candidate, running)
     lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (wishes.low, sums) if dtype)])
     batches = iter(dataset)
     first, empty = _skip_empty(batches)
     if first is None:
         return _compare_nothing(pair, dataset, empty, wishes)
     standards = Standards(pair, first, wishes.low, sums)
-    sessions, chunks, notes = _load_with_layers(pair, first) if wishes.has_layers else (Sessions(pair, {}), [], [])
+    sessions, chunks, notes = _load_with_layers(pair, first) if wishes.has_layers else (pair.load({}), [], [])
     layers = _layer_meters(chunks[:1], lowest)
     count, samples = 0, 0
     for batch in chain([first], batches):
@@ -99,7 +98,7 @@ def compare_asked(
             tally.add(wanted, found, batch.labels, batch.samples)
         count, samples = count + 1, samples + batch.samples
         _tell(wishes, "comparing", count)
-    notes += [*pair.match.notes, *sessions.notes(), *standards.notes()]
+    notes += [*pair.notes, *sessions.notes(), *standards.notes()]
     notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
     results = standards.results(wishes.max_error)
     inner = [meter.result() for meter in layers.values()]
@@ -129,16 +128,16 @@ def _skip_empty(batches: "Iterator[Batch]") -> "tuple[Batch | None, int]":
 def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Asked) -> Comparison:
     """The comparison on data without a sample: nothing is run, and nothing can be told."""
     verdict = judge((), DataWatch().faults())
-    return Comparison(DataSource(dataset.name, batches, 0), wishes.run, (), (), verdict, None, pair.match.notes)
+    return Comparison(DataSource(dataset.name, batches, 0), wishes.run, (), (), verdict, None, tuple(pair.notes))
 
 
-def _load_with_layers(pair: Pair, first: "Batch") -> tuple[Sessions, list[Layers], list[str]]:
+def _load_with_layers(pair: Pair, first: "Batch") -> tuple[Sessions, Sequence[Layers], list[str]]:
     """Make both models ready with the layers that fit beside the outputs; without any if an engine cannot."""
     try:
         chunks = pair.split_layers(pair.layers(), first.feeds)
-        return Sessions(pair, chunks[0] if chunks else {}), chunks, []
+        return pair.load(chunks[0] if chunks else {}), chunks, []
     except (ContractError, InputError) as error:
-        return Sessions(pair, {}), [], [f"layers were not compared: {error}"]
+        return pair.load({}), [], [f"layers were not compared: {error}"]
 
 
 def _compare_layers(
@@ -159,7 +158,7 @@ def _compare_chunk(
     pair: Pair, chunk: Layers, dataset: "Dataset", lowest: DType, wishes: Asked, stage: str
 ) -> list[Deviation]:
     meters = _layer_meters([chunk], lowest)
-    sessions = Sessions(pair, chunk)
+    sessions = pair.load(chunk)
     for count, batch in enumerate((batch for batch in dataset if batch.samples), 1):
         _add(meters, sessions.run(batch.feeds), batch)
         _tell(wishes, stage, count)
@@ -178,7 +177,7 @@ def _judge(outputs: Sequence[Deviation], tally: MetricTally | None, wishes: Aske
     return by_drop if wishes.max_error is None or by_error.is_same else by_error
 
 
-def _add(meters: Mapping[str, Meter], answers: tuple[Mapping[str, Any], Mapping[str, Any]], batch: "Batch") -> None:
+def _add(meters: Mapping[str, Meter], answers: tuple[Answers, Answers], batch: "Batch") -> None:
     for name, meter in meters.items():
         meter.add(answers[0][name], answers[1][name], batch.samples)
 

@@ -7,19 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.converting.results import Progress
+from mezzo.converting.results import Progress, lab_of
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.instruments import Instruments
-from mezzo.frontends.onnx.staging import Staging
-from mezzo.judging.data import typed_feeds
 from mezzo.numerics.measures import DataSource, Ranges
 from mezzo.numerics.range_state import Progress as State
 from mezzo.numerics.range_state import dump_state, load_state
 from mezzo.numerics.ranges import Accumulator, ValueName
 from mezzo.numerics.telling import DataWatch
+from mezzo.staging import Staging
 
 if TYPE_CHECKING:
-    from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.core.frontend import Model
+    from mezzo.core.lab import Lab
     from mezzo.numerics.datasets import Batch, Dataset
 
 _SAVE_EVERY_S = 5.0
@@ -32,7 +31,7 @@ _MOST_SAMPLES = 1 << 20
 
 
 def measure_ranges(
-    model: "OnnxModel",
+    model: "Model",
     dataset: "Dataset",
     *,
     resume: str | os.PathLike[str] | None = None,
@@ -40,14 +39,14 @@ def measure_ranges(
 ) -> Ranges:
     """Measure a model that is open, on data that is. The rest is as with `ranges`."""
     measuring: _Measuring | None = None
-    watch = DataWatch()
+    lab, watch = lab_of(model), DataWatch()
     path = None if resume is None else Path(resume)
     try:
-        for number, batch in enumerate(_with_samples(dataset, watch, model)):
+        for number, batch in enumerate(_with_samples(dataset, watch, lab)):
             if measuring is None:
                 if progress is not None:
                     progress("preparing", 0, 0)
-                measuring = _Measuring(model, dataset.name, batch, path)
+                measuring = _Measuring(lab, dataset.name, batch, path)
             if progress is not None:
                 progress("measuring", number, 0)
             measuring.take(number, batch)
@@ -61,20 +60,19 @@ def measure_ranges(
     return replace(measuring.result(), unknown=watch.faults())
 
 
-def _with_samples(dataset: "Dataset", watch: DataWatch, model: "OnnxModel") -> "Iterator[Batch]":
+def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab") -> "Iterator[Batch]":
     """The batches that hold a sample, each looked at."""
-    ports = model.source.model.graph.input
     for batch in dataset:
         if batch.samples:
-            watch.add(typed_feeds(ports, batch.feeds), batch.samples, batch.origin)
+            watch.add(lab.inputs.typed(batch.feeds), batch.samples, batch.origin)
             yield batch
 
 
 class _Measuring:
     """One pass over data, on its way."""
 
-    def __init__(self, model: "OnnxModel", data: str, batch: "Batch", path: Path | None) -> None:
-        self._instruments = Instruments(model, batch.feeds)
+    def __init__(self, lab: "Lab", data: str, batch: "Batch", path: Path | None) -> None:
+        self._instruments = lab.instruments(batch.feeds)
         self._path = path
         self._state = State(self._instruments.fingerprint, data, self._instruments.size)
         self._accumulator = Accumulator(self._instruments.size)

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mezzo.dtypes import DType
+from mezzo.core.lab import Answers, Pair, Reached, Subject
+from mezzo.dtypes import FORMATS, DType
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.compared import flatten, weight_bytes, with_weights
-from mezzo.frontends.onnx.pairs import Answers, Pair, Side, lowest_of
-from mezzo.frontends.onnx.reach import Reached, find_reached
-from mezzo.judging.data import typed_feeds
 from mezzo.numerics.measures import Deviation
 from mezzo.numerics.metrics import Meter
 from mezzo.numerics.noise import Shaker, measure_noise
@@ -18,8 +15,6 @@ from mezzo.numerics.telling import ALL_NOISE, AnswerWatch, DataWatch, Unknown, j
 from mezzo.numerics.verdicts import choose_budget, floor_of, judge_output
 
 if TYPE_CHECKING:
-    import onnx
-
     from mezzo.numerics.datasets import Batch
 
 # Weights beyond this are not copied to measure the noise; moved inputs have to do.
@@ -29,41 +24,29 @@ _FEW, _SHAKES = 64, 3
 # Noise worth a word: FP32 that has lost more than half its digits.
 _LOUD = 1e-3
 
-# Runs a form of the reference on feeds: what it answers, by output.
-Load = Callable[["onnx.ModelProto"], Callable[[Mapping[str, Any]], Mapping[str, Any]]]
-
 
 class Standards:
     """Meters of the outputs of two models, each with the budget and the noise that it alone is judged by."""
 
     def __init__(self, pair: Pair, first: "Batch", low: DType | None, sums: DType | None) -> None:
         """`low`: the format that default budgets are of where it reaches an output; `sums`: what is summed in."""
-        self._pair, self._low = pair, low
-        match = pair.match
-        ours = find_reached(pair.models[0], first.feeds.keys())
-        theirs = find_reached(pair.models[1], match.rename_feeds(first.feeds).keys())
-        self.lowest = {
-            name: _lowest(ours[name], theirs[own], low, sums) for name, own in match.outputs.items()
-        }  # fmt: skip
-        self._steady = frozenset(name for name in match.outputs if not ours[name].reads_data)
+        self._reference, self._low = pair.reference, low
+        reached = pair.reached(first.feeds.keys())
+        self.lowest = {name: _lowest(ours, theirs, low, sums) for name, (ours, theirs) in reached.items()}
+        self._steady = frozenset(name for name, (ours, _) in reached.items() if not ours.reads_data)
         self.meters = {name: Meter(name, lowest) for name, lowest in self.lowest.items()}
-        self._ports = pair.models[0].graph.input
         self._data, self._answers = DataWatch(), AnswerWatch()
         self._noise: dict[str, float] | None = None
 
-    def add(self, batch: "Batch", answers: Answers) -> None:
+    def add(self, batch: "Batch", answers: tuple[Answers, Answers]) -> None:
         """Compare one batch of outputs."""
-        self._data.add(typed_feeds(self._ports, batch.feeds), batch.samples, batch.origin)
+        self._data.add(self._reference.inputs.typed(batch.feeds), batch.samples, batch.origin)
         wanted = {name: answers[0][name] for name in self.meters}
         self._answers.add(wanted, batch.samples, batch.origin)
         for name, meter in self.meters.items():
             meter.add(wanted[name], answers[1][name], batch.samples)
         if self._noise is None:
-            self._noise = measure_noises(self._pair.models[0], self._load, batch, wanted)
-
-    def _load(self, model: "onnx.ModelProto") -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-        session = self._pair.load(Side.REFERENCE, model)
-        return lambda feeds: self._pair.answer(Side.REFERENCE, session, feeds)
+            self._noise = measure_noises(self._reference, batch, wanted)
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -124,24 +107,20 @@ class Telling:
         return (*self.faults, *(f"output {name!r} {unknown.because}" for name, unknown in self.outputs.items()))
 
 
-def find_telling(
-    model: "onnx.ModelProto", load: Load, batches: "Iterable[Batch]",
-    answer: "Callable[[Batch], Mapping[str, Any]]",
-) -> Telling:  # fmt: skip
-    """Look at what a model answers to data. `answer` runs it as it is, `load` another form of it."""
+def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable[[Batch], Answers]") -> Telling:
+    """Look at what a model answers to data. `answer` runs it as it is."""
     data, answers = DataWatch(), AnswerWatch()
     noise: dict[str, float] | None = None
-    flat = flatten(model)
     fed: Sequence[str] = ()
     for batch in batches:
         if batch.samples == 0:
             continue
-        data.add(typed_feeds(flat.graph.input, batch.feeds), batch.samples, batch.origin)
+        data.add(subject.inputs.typed(batch.feeds), batch.samples, batch.origin)
         wanted = answer(batch)
         answers.add(wanted, batch.samples, batch.origin)
         if noise is None:
-            noise, fed = measure_noises(flat, load, batch, wanted), tuple(batch.feeds)
-    steady = frozenset(name for name, reached in find_reached(flat, fed).items() if not reached.reads_data)
+            noise, fed = measure_noises(subject, batch, wanted), tuple(batch.feeds)
+    steady = frozenset(name for name, reached in subject.reached(fed).items() if not reached.reads_data)
     unknown = answers.unknown(data, steady)
     unknown |= {
         name: Unknown("is noise: FP32's last bits decide what it is", True)
@@ -151,19 +130,16 @@ def find_telling(
     return Telling(data.faults(), unknown)
 
 
-def measure_noises(
-    model: "onnx.ModelProto", load: Load, batch: "Batch", answers: Mapping[str, Any]
-) -> dict[str, float]:
+def measure_noises(subject: Subject, batch: "Batch", answers: Answers) -> dict[str, float]:
     """What each of a model's answers moves by when its numbers move by half a unit in the last place of FP32.
 
     Of some shakings the largest counts.
     """
     shaker = Shaker()
-    moved = with_weights(model, shaker.shake) if weight_bytes(model) <= _SHAKEN_BYTES else model
     few = any(getattr(answer, "size", _FEW) < _FEW for answer in answers.values())
     noise = dict.fromkeys(answers, 0.0)
     try:
-        run = load(moved)
+        run = subject.moved(shaker.shake, _SHAKEN_BYTES)
         for _ in range(_SHAKES if few else 1):
             shaken = run(shaker.shake_feeds(batch.feeds))
             for name, answer in answers.items():
@@ -181,3 +157,9 @@ def _lowest(ours: Reached, theirs: Reached, low: DType | None, sums: DType | Non
     more = [dtype for dtype in (sums,) if dtype is not None]
     more += [low] if low in formats else []
     return lowest_of([formats, frozenset(more)])
+
+
+def lowest_of(formats: Sequence[frozenset[DType]]) -> DType:
+    """The coarsest of float formats; FP32 where there are none that mezzo has numbers of."""
+    known = frozenset().union(*formats) & FORMATS.keys()
+    return max(known, key=lambda dtype: FORMATS[dtype].eps, default=DType.FLOAT32)

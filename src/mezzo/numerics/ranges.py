@@ -7,11 +7,12 @@ rounding them, some of them in all formats. A relative error of rounding is of n
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.core.lab import Records
 from mezzo.dtypes import DType
 from mezzo.numerics.formats import RANGED, beyond_from, round_through, smallest_normal, vanishing_up_to
 from mezzo.numerics.measures import FormatRange, ValueRange
@@ -27,27 +28,6 @@ _MAGNITUDE = np.uint32(0x7FFFFFFF)
 _INFINITY = np.uint32(0x7F800000)
 # Of so many numbers per tensor the rounding is measured.
 _ROUNDED = 32
-
-
-class Records(Protocol):
-    """What one run showed, as a front end gathers it; `values` are positions, several records may be of one value."""
-
-    @property
-    def values(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def lowest(self) -> npt.NDArray[np.float32]: ...
-    @property
-    def highest(self) -> npt.NDArray[np.float32]: ...
-    @property
-    def has_nan(self) -> npt.NDArray[np.bool_]: ...
-    @property
-    def has_infinity(self) -> npt.NDArray[np.bool_]: ...
-    @property
-    def counts(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def lengths(self) -> npt.NDArray[np.int64]: ...
-    @property
-    def samples(self) -> npt.NDArray[np.float32]: ...
 
 
 @dataclass(frozen=True, slots=True)

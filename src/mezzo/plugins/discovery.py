@@ -5,6 +5,8 @@ A plug-in of another package is imported when it is asked for by name, or when a
 """
 
 import importlib
+import logging
+import os
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ from functools import cache
 from types import MappingProxyType, ModuleType
 from typing import Generic, TypeVar
 
+from mezzo.core.facts import OpFacts
+from mezzo.core.frontend import Frontend
 from mezzo.core.policy import Policy
 from mezzo.core.policy_function import policy_of
 from mezzo.core.strategy import Strategy
@@ -20,7 +24,10 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.files.policyfile import read_policy
 from mezzo.files.targetfile import read_target
+from mezzo.ops import op_facts as built_in_facts
 from mezzo.plugins.entries import BUILT_IN, Entry, Origin, entries
+
+_log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 # Finds a plug-in of the same kind by name.
@@ -119,6 +126,11 @@ def _built_in_strategies() -> Mapping[str, Strategy]:
     return MappingProxyType(found)
 
 
+@cache
+def _built_in_frontends() -> Mapping[str, Frontend]:
+    return MappingProxyType({m.FRONTEND.name: m.FRONTEND for m in _modules("mezzo.frontends")})
+
+
 def _load_policy(entry: Entry, find: _Find[Policy]) -> Policy:
     loaded = _load_file(entry, read_policy, find) if entry.is_file else entry.load()
     if not isinstance(loaded, Policy) and callable(loaded):
@@ -144,6 +156,14 @@ def _load_strategy(entry: Entry, find: _Find[Strategy]) -> Strategy:
         raise entry.fault("it is no class that derives from mezzo.core.strategy.Strategy")
     made = _try_out(entry, loaded)
     return _check_texts(entry, made, *_try_out(entry, lambda: (made.name, made.summary, made.because)))
+
+
+def _load_frontend(entry: Entry, find: _Find[Frontend]) -> Frontend:
+    loaded = entry.load()
+    if not isinstance(loaded, Frontend):
+        raise entry.fault(f"it is a {type(loaded).__name__}, wanted a mezzo.core.frontend.Frontend")
+    _try_out(entry, lambda: (loaded.opens(None), loaded.suffixes, loaded.words.sources))
+    return _check_texts(entry, loaded, loaded.name, loaded.dialect)
 
 
 def _load_file(entry: Entry, read: "Callable[[str, str, _Find[_T]], _T]", find: _Find[_T]) -> _T:
@@ -174,6 +194,7 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
 _POLICIES = _Kind("policy", _built_in_policies, _load_policy)
 _TARGETS = _Kind("target", built_in_targets, _load_target)
 _STRATEGIES = _Kind("strategy", _built_in_strategies, _load_strategy)
+_FRONTENDS = _Kind("front end", _built_in_frontends, _load_frontend)
 _KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy]"] = MappingProxyType(
     {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES)}
 )
@@ -195,6 +216,50 @@ def targets() -> Table[Target]:
 def strategies() -> Table[Strategy]:
     """Strategies: the subclasses in each module of `mezzo.strategies`, and what packages add as "mezzo.strategies"."""
     return _STRATEGIES.table()
+
+
+def frontends() -> Table[Frontend]:
+    """Front ends: the FRONTEND of each package in `mezzo.frontends`, and what packages add as "mezzo.frontends"."""
+    return _FRONTENDS.table()
+
+
+def frontend_of(source: object) -> Frontend:
+    """The front end that opens a source: a path by the end of its name, anything else by its type.
+
+    Raises InputError: none does, or two do.
+    """
+    table = frontends()
+    if isinstance(source, str | os.PathLike):
+        what, name = repr(os.fspath(source)), os.fspath(source).lower()
+        found = [end for end in table.values() if any(s and name.endswith(s) for s in end.suffixes)]
+        if not found:
+            found = [end for end in table.values() if "" in end.suffixes]
+            for line in table.broken:  # it may have been one of theirs
+                _log.warning("%s", line)
+    else:
+        what = f"a {type(source).__name__}"
+        found = [end for end in table.values() if end.opens(source)]
+    if not found:
+        known = ["a path", *(words for end in table.values() for words in end.words.sources)]
+        wanted = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise InputError("; ".join([f"source is {what}, wanted {wanted}", *table.broken]))
+    if len(found) > 1:
+        ends = " and ".join(repr(end.name) for end in found)
+        raise InputError(f"source {what} is opened by front ends {ends}; uninstall all but one")
+    return found[0]
+
+
+def version_word(dialect: str) -> str:
+    """What users call a dialect's versions: "opset"."""
+    return next((end.words.version for end in frontends().values() if end.dialect == dialect), "version")
+
+
+def op_facts(dialect: str) -> Mapping[str, OpFacts]:
+    """The facts of a dialect's operators: mezzo's tables, or what a front end brings; empty where nobody knows it."""
+    known = built_in_facts(dialect)
+    if known or not dialect:
+        return known
+    return next((end.facts[dialect] for end in frontends().values() if dialect in end.facts), known)
 
 
 def policy(name: str) -> Policy:

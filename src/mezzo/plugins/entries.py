@@ -1,5 +1,5 @@
-"""What other packages add: targets, policies, strategies and metrics, by entry points. Their metadata alone is read:
-nothing of theirs is imported before somebody asks for it.
+"""What other packages add: targets, policies, strategies, metrics and front ends, by entry points. Their metadata
+alone is read: nothing of theirs is imported before somebody asks for it.
 
 An entry point leads to an object, "acme_npu:TARGET", or to a TOML file of the package, "acme_npu:npu.toml".
 """
@@ -20,6 +20,7 @@ GROUPS = {
     "policy": "mezzo.policies",
     "strategy": "mezzo.strategies",
     "metric": "mezzo.metrics",
+    "front end": "mezzo.frontends",
 }
 _PLACE = re.compile(r"(?P<module>[\w.]+)\s*:\s*(?P<path>[\w.\-/]+)\s*(\[.*\])?")
 _FILE = ".toml"

@@ -20,6 +20,7 @@ from mezzo.report.graphs import describe_graph, describe_plans
 from mezzo.report.groups import count_precisions, group_high_nodes
 
 if TYPE_CHECKING:
+    from mezzo.machine import Machine
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Sensitivity
     from mezzo.views.outline import Outline
 
@@ -63,7 +64,7 @@ def describe_conversion(
     *,
     settings: Settings = (),
     accumulation: Accumulation | None = None,
-    machine: sections.Machine | None = None,
+    machine: "Machine | None" = None,
 ) -> Document:
     """Tell what a conversion did and, where it had data, what that showed. `settings` go beyond those of the plan."""
     content = _describe_decisions(source, result, plan, summary, settings)
@@ -81,7 +82,7 @@ def describe_tuning(
     *,
     settings: Settings = (),
     accumulation: Accumulation | None = None,
-    machine: sections.Machine | None = None,
+    machine: "Machine | None" = None,
 ) -> Document:
     """Tell what a search found, what it measured on the way, and what stopped it."""
     content = _describe_decisions(source, result, plan, summary, settings)
@@ -97,7 +98,7 @@ def describe_comparison(
     settings: Settings = (),
     formats: Iterable[DType] | None = None,
     accumulation: Accumulation | None = None,
-    machine: sections.Machine | None = None,
+    machine: "Machine | None" = None,
     decided: Iterable[PlannedNode] = (),
 ) -> Document:
     """Tell how a model's answers differ from a reference's. `formats`: those emulated; by default those of the ulps.
@@ -116,7 +117,7 @@ def describe_comparison(
 
 
 def describe_ranges(
-    model: str, ranges: "Ranges", *, settings: Settings = (), machine: sections.Machine | None = None
+    model: str, ranges: "Ranges", *, settings: Settings = (), machine: "Machine | None" = None
 ) -> Document:
     """Tell what the values of a model held on data."""
     content: Document = {
@@ -134,7 +135,7 @@ def describe_sensitivity(
     *,
     settings: Settings = (),
     notes: Iterable[str] = (),
-    machine: sections.Machine | None = None,
+    machine: "Machine | None" = None,
 ) -> Document:
     """Tell what each part of a model costs in output error when it alone runs low."""
     content: Document = {
@@ -146,7 +147,7 @@ def describe_sensitivity(
     return _account("sensitivity", content, machine, notes)
 
 
-def describe_strategies(model: str, *, settings: Settings = (), machine: sections.Machine | None = None) -> Document:
+def describe_strategies(model: str, *, settings: Settings = (), machine: "Machine | None" = None) -> Document:
     """Tell on what model strategies were tried; `with_graph` adds what each made of it."""
     content: Document = {"models": [sections.describe_model("model", model)], "settings": dict(settings)}
     return _account("strategies", content, machine)
@@ -158,9 +159,7 @@ def with_graph(account: Document, outline: "Outline", steps: Iterable[tuple[str,
     return {**account, "graph": describe_graph(outline), "plans": describe_plans(outline), "next": told}
 
 
-def _account(
-    command: str, content: Mapping[str, object], machine: sections.Machine | None, *notes: Iterable[str]
-) -> Document:
+def _account(command: str, content: Mapping[str, object], machine: "Machine | None", *notes: Iterable[str]) -> Document:
     """Put the sections of one command among those it has none of, always in the same order."""
     every: Document = {
         "command": command,

@@ -10,6 +10,7 @@ from mezzo.core.facts import OpFacts
 from mezzo.core.policy import Policy, Rule
 from mezzo.core.target import EVERY_VERSION, Listing, Refusal, Target
 from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.plugins.discovery import version_word
 from mezzo.plugins.entries import Origin
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean, format_size, join_some
@@ -88,11 +89,16 @@ def report_strategy_rows(layout: Layout, model: str, rows: Iterable[StrategyRow]
     return [heading(f"strategies on {clean(model)}"), blank(), table, blank(), indented(told, style="dim")]
 
 
+def _spell_newest(dialect: str, newest: int) -> str:
+    word = version_word(dialect)
+    return f"{dialect} versions up to {newest}" if word == "version" else f"{word}s up to {newest}"
+
+
 def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) -> list[RenderableType]:
     """Lay out each target: what it refuses, all that it runs in a dtype where it has a listing, and what that gains."""
     lines: list[RenderableType] = []
     for target in targets:
-        newest = "any opset" if target.max_opset is None else f"opsets up to {target.max_opset}"
+        newest = ", ".join(_spell_newest(*known) for known in target.newest.items()) or "any opset"
         formats = ", ".join(str(dtype) for dtype in DType if target.speaks_of(dtype))
         lines += [heading(target.name), indented(f"{target.summary}; {newest}; in {formats or 'no format'}")]
         lines += [indented(clean(str(origins[target.name])), style="dim")]

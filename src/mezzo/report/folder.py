@@ -10,7 +10,6 @@ from rich.console import RenderableType
 
 from mezzo.core.plans import Plan
 from mezzo.dtypes import DType
-from mezzo.report import sections
 from mezzo.report.account import Document, Summary, describe_conversion, document
 from mezzo.report.account import schema as account_schema
 from mezzo.report.comparison import RULINGS, report_notes
@@ -21,6 +20,7 @@ from mezzo.report.names import clean, format_size, join_some
 from mezzo.report.text import settings_line
 
 if TYPE_CHECKING:
+    from mezzo.machine import Machine
     from mezzo.numerics.measures import Measured
 
 _SHOWN = 3
@@ -97,7 +97,7 @@ def folder_schema() -> dict[str, Any]:
     return found
 
 
-def describe_folder(source: str, result: str, folder: Folder, *, machine: sections.Machine | None = None) -> Document:
+def describe_folder(source: str, result: str, folder: Folder, *, machine: "Machine | None" = None) -> Document:
     """Tell what the conversion of a folder did: one account per model, and what holds for all."""
     accounts = [
         {

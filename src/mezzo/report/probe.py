@@ -8,6 +8,7 @@ from rich.text import Text
 
 from mezzo.core.target import Gain, Refusal, Target
 from mezzo.dtypes import DType
+from mezzo.machine import Machine
 from mezzo.report.documents import Document, document
 from mezzo.report.layout import Layout, blank, heading, indented
 
@@ -39,15 +40,6 @@ class Findings(Protocol):
     @property
     def unasked(self) -> Sequence[tuple[str, str]]: ...
     def count(self, dtype: DType) -> Mapping[bool, int]: ...
-
-
-class Machine(Protocol):
-    """What a report asks of a machine."""
-
-    @property
-    def architecture(self) -> str: ...
-    @property
-    def features(self) -> tuple[str, ...] | None: ...
 
 
 def report_probe(

@@ -6,13 +6,14 @@ JSON has no infinities and no NaN: such a number is one of the strings "inf", "-
 import math
 from collections.abc import Iterable
 from platform import python_version
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mezzo.dtypes import DType
 from mezzo.packages import find_version
 
 if TYPE_CHECKING:
     from mezzo.core.plans import Accumulation
+    from mezzo.machine import Machine
     from mezzo.numerics.measures import (
         Comparison,
         CostTable,
@@ -31,15 +32,6 @@ _PACKAGES = ("onnx", "onnxruntime", "numpy")
 _ORDER = {dtype: place for place, dtype in enumerate(DType)}
 
 
-class Machine(Protocol):
-    """What a report asks of a machine."""
-
-    @property
-    def architecture(self) -> str: ...
-    @property
-    def features(self) -> tuple[str, ...] | None: ...
-
-
 def number(value: float) -> float | str:
     """Spell a number with nine significant digits, which tell any two FP32 numbers apart; whole numbers exactly."""
     found = float(value)
@@ -55,7 +47,7 @@ def sort_dtypes(dtypes: Iterable[DType]) -> list[DType]:
     return sorted(set(dtypes), key=lambda dtype: _ORDER[dtype])
 
 
-def describe_versions(machine: Machine | None) -> Document:
+def describe_versions(machine: "Machine | None") -> Document:
     """What the numbers depend on: the versions at work and, where it is known, the machine."""
     return {
         "mezzo": find_version("mezzo"),

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mezzo.core.plans import Plan
 from mezzo.core.request import usual_settings
+from mezzo.plugins.discovery import version_word
 from mezzo.report.account import Summary
 from mezzo.report.comparison import report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data
@@ -49,7 +50,8 @@ def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableTyp
         table.add_row(f"nodes in {dtype}", str(before[dtype]), str(count))
     table.add_row("casts added", "", str(summary.casts))
     table.add_row("size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes))
-    table.add_row("opset", _format_opset(summary.opset_before), _format_opset(summary.opset_after))
+    word = version_word(plan.dialect)
+    table.add_row(word, _format_version(summary.opset_before), _format_version(summary.opset_after))
     return table
 
 
@@ -83,8 +85,8 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(count))
     table.add_row("casts added", str(count_casts(plan)))
-    if plan.opset is not None:
-        table.add_row("opset", f"rises to {plan.opset}")
+    if plan.version is not None:
+        table.add_row(version_word(plan.dialect), f"rises to {plan.version}")
     parts: list[RenderableType] = [heading(f"plan of {clean(source)}"), settings_line(plan), blank(), table]
     return [*parts, *report_high_nodes(layout, plan), *report_notes(plan.notes)]
 
@@ -107,8 +109,8 @@ def report_next_steps(steps: Sequence[tuple[str, str]], title: str = "try next")
     return lines
 
 
-def _format_opset(opset: int | None) -> str:
-    return "none" if opset is None else str(opset)
+def _format_version(version: int | None) -> str:
+    return "none" if version is None else str(version)
 
 
 def settings_line(plan: Plan) -> Text:

@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mezzo.converting.conversion import judge_model
+from mezzo.converting.results import lab_of
 from mezzo.core.graph import Graph, Kind
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, rows_of
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import MezzoError
-from mezzo.frontends.onnx.run import native_session
-from mezzo.frontends.onnx.switch import Emulator
 from mezzo.judging.standards import Telling, find_telling
 from mezzo.numerics.errors import ErrorSum
 from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
@@ -23,10 +22,8 @@ from mezzo.structure import View
 from mezzo.structure.normalization import norms
 
 if TYPE_CHECKING:
-    import onnx
-
+    from mezzo.core.frontend import Model
     from mezzo.core.plans import Accumulation
-    from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.datasets import Batch
 
 # Answers of the reference are kept up to this size, and computed anew beyond it.
@@ -49,15 +46,15 @@ class Unit:
 class Bench:
     """A model ready to run under any assignment, with the answers it gives in FP32."""
 
-    def __init__(self, model: "OnnxModel", options: Options, accumulation: "Accumulation | None" = None) -> None:
+    def __init__(self, model: "Model", options: Options, accumulation: "Accumulation | None" = None) -> None:
         self.model, self.options = model, options
         reading, self.judged = judge_model(model, options)
-        self.opset = reading.opset
+        self.version = reading.version
         self.low: DType = options.wishes.low
         sums_high = {n for n, verdict in enumerate(self.judged.verdicts()) if verdict.accumulate is HIGH}
-        reading = model.read(self.low, self.opset)
-        self.emulator = Emulator(
-            model, reading, [self.low], accumulation, sums_high=sums_high, limits=self.judged.limits
+        reading, self.lab = model.read(self.low, self.version), lab_of(model)
+        self.emulator = self.lab.emulator(
+            reading, [self.low], accumulation, sums_high=sums_high, limits=self.judged.limits
         )
         self._kept: dict[str, Mapping[str, Any]] = {}
         self._kept_bytes = 0
@@ -66,7 +63,7 @@ class Bench:
     @property
     def outputs(self) -> frozenset[str]:
         """The names of the model's outputs."""
-        return frozenset(port.name for port in self.model.source.model.graph.output)
+        return frozenset(self.lab.outputs)
 
     @property
     def graph(self) -> Graph:
@@ -104,11 +101,7 @@ class Bench:
 
     def tell(self, batches: "Iterable[Batch]") -> Telling:
         """What the model's own answers to data can show."""
-
-        def load(model: "onnx.ModelProto") -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-            return native_session(model).run
-
-        return find_telling(self.model.materialize(self.model.source.model), load, batches, self.reference)
+        return find_telling(self.lab.subject(), batches, self.reference)
 
     def reaching(self, outputs: Collection[str]) -> frozenset[int]:
         """The nodes that the model's outputs of these names depend on, ties of bodies included."""
@@ -149,13 +142,13 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
     return tuple(Unit(name, tuple(nodes)) for name, nodes in members.items())
 
 
-def can_cut(model: "OnnxModel", batch: "Batch") -> bool:
+def can_cut(model: "Model", batch: "Batch") -> bool:
     """Whether a model takes the first samples of a batch: no input fixes its length, and it runs on half of them."""
-    dims = [port.type.tensor_type.shape.dim[:1] for port in model.source.model.graph.input]
-    if batch.samples < 2 or any(dim.HasField("dim_value") for first in dims for dim in first):
+    lab = lab_of(model)
+    if batch.samples < 2 or lab.inputs.has_fixed_length:
         return False
     try:
-        native_session(model.materialize(model.source.model)).run(cut(batch, 0, batch.samples // 2).feeds)
+        lab.native()(cut(batch, 0, batch.samples // 2).feeds)
     except MezzoError:  # the length is a weight's, or that of another input
         return False
     return True

@@ -2,21 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mezzo.converting.conversion import judge_model
+from mezzo.converting.results import lab_of
+from mezzo.core.frontend import Artifact, Model
 from mezzo.core.graph import Kind
+from mezzo.core.lab import Profiler
 from mezzo.core.problem import MeasuredCosts, Problem
+from mezzo.core.profiles import Effort, NodeTimes
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged
-from mezzo.errors import ContractError
-from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.probe.machine import find_machine
-from mezzo.frontends.onnx.profile.jobs import Effort, runtime_version
-from mezzo.frontends.onnx.profile.nodes import NodeTimes, profile_models
-from mezzo.frontends.onnx.profile.variants import label_of, variant
+from mezzo.errors import ContractError, InputError
+from mezzo.machine import find_machine
 from mezzo.numerics.costs import (
     CastSample,
     Times,
@@ -32,9 +32,6 @@ from mezzo.numerics.costs import (
     without_gains,
 )
 from mezzo.numerics.measures import CostTable
-
-if TYPE_CHECKING:
-    import onnx
 
 _DEFAULT = Effort()
 _MOST_MAPPED = 0.9  # below that, people should hear of it
@@ -57,33 +54,43 @@ class Measurement:
     notes: tuple[str, ...]
 
 
-def check_measurable(options: Options) -> str:
+def profiler_of(model: Model) -> Profiler:
+    """What times a model. Raises InputError: nothing does."""
+    profiler = lab_of(model).profiler
+    if profiler is None:
+        raise InputError(
+            f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave out --measure"
+        )
+    return profiler
+
+
+def check_measurable(model: Model, options: Options) -> str:
     """What costs will be measured on, in words. Raises InputError: the target cannot be measured on this machine."""
     target = options.wishes.target.name
-    machine, runtime = find_machine(), runtime_version(target)
+    machine, runtime = find_machine(), profiler_of(model).find_runtime(target)
     features = ", ".join(machine.features or ()) or "features unknown"
     return f"measured on {target.removesuffix('-cpu')} {runtime} cpu, {machine.architecture}: {features}"
 
 
 def measure_costs(
-    model: OnnxModel, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT
+    model: Model, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT
 ) -> tuple[MeasuredCosts, CostTable]:
     """Measure what a strategy weighs, and the same for an account. Errors are `measure`'s."""
     found = measure(model, options, feeds, effort)
     return found.costs, found.table
 
 
-def measure(model: OnnxModel, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT) -> Measurement:
+def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Effort = _DEFAULT) -> Measurement:
     """Profile a model on the target of `options`, high and low in turns, and derive what a strategy weighs.
 
     Raises:
         InputError: the target cannot be measured, its runtime is missing, or the feeds do not fit.
         ContractError: the target does not run the model.
     """
-    source = check_measurable(options)
+    source = check_measurable(model, options)
     reading, judged = judge_model(model, options)
     problem = judged.problem
-    levels, profiles, notes = _profile(model, judged, reading.opset, options, feeds, effort)
+    levels, profiles, notes = _profile(model, judged, reading.version, options, feeds, effort)
     high, again, low, mixed = profiles
     line = fit_casts(_samples(problem, (low, mixed)))
     if line is None and any(level != problem.line.base for level in levels):
@@ -112,7 +119,7 @@ def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) ->
 
 
 def _profile(
-    model: OnnxModel, judged: Judged, opset: int | None, options: Options, feeds: Mapping[str, Any], effort: Effort
+    model: Model, judged: Judged, version: int | None, options: Options, feeds: Mapping[str, Any], effort: Effort
 ) -> tuple[Sequence[int], tuple[NodeTimes, ...], list[str]]:
     """Profile the model high, high again, low and mixed. If the target does not run it all low: as the table plans it.
 
@@ -123,8 +130,8 @@ def _profile(
     nothing = [problem.line.base] * len(problem.graph.nodes)
 
     def take(low: Sequence[int], mixed: Sequence[int]) -> tuple[NodeTimes, ...]:
-        variants = [typed_model(model, judged, each, opset) for each in (nothing, nothing, low, mixed)]
-        return profile_models(variants, target, feeds, label_of, weights, effort)
+        variants = [typed_model(model, judged, each, version) for each in (nothing, nothing, low, mixed)]
+        return profiler_of(model).profile(variants, target, feeds, weights, effort)
 
     everything = all_low(problem)
     try:
@@ -140,19 +147,19 @@ def with_costs(judged: Judged, measured: Measurement) -> Judged:
     return replace(judged, problem=replace(judged.problem, measured=measured.costs))
 
 
-def typed_model(model: OnnxModel, judged: Judged, levels: Sequence[int], opset: int | None = None) -> "onnx.ModelProto":
+def typed_model(model: Model, judged: Judged, levels: Sequence[int], version: int | None = None) -> Artifact:
     """Make the model in the precisions of an assignment, with all weights; operators say which planner's node they are.
 
-    `opset`: that of the reading that was judged; None for the model's own.
+    `version`: that of the reading that was judged; None for the model's own.
     """
     problem = judged.problem
-    reading = model.read(problem.line.only_other, opset)
+    reading = model.read(problem.line.only_other, version)
     if all(level == problem.line.base for level in levels):
-        return variant(model, reading, ())
+        return profiler_of(model).variant(reading, ())
     edits = lower(problem, levels, judged.limits)
     faults = check(problem, levels, edits)
     assert not faults, f"an assignment to be measured breaks a rule: {faults[0]}"
-    return variant(model, reading, edits)
+    return profiler_of(model).variant(reading, edits)
 
 
 def _times(times: NodeTimes) -> Times:

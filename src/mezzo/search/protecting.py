@@ -26,10 +26,8 @@ from mezzo.search.bench import few_samples
 from mezzo.search.goals import Goal, Memory, shares_of
 
 if TYPE_CHECKING:
-    import onnx
-
     from mezzo.converting.decided import Decided
-    from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.core.frontend import Artifact, Model
     from mezzo.numerics.datasets import Data
     from mezzo.search.tuner import Tuner
 
@@ -44,7 +42,7 @@ _EVALUATIONS, _EVALUATIONS_ON_FEW = 8, 12
 
 
 def convert_on_data(
-    model: "OnnxModel",
+    model: "Model",
     dst: "str | os.PathLike[str] | None",
     request: Request,
     data: "Data",
@@ -70,7 +68,7 @@ class _Attempt:
     """One conversion with its check."""
 
     decided: "Decided"
-    result: "onnx.ModelProto"
+    result: "Artifact"
     measured: Measured
 
     @property
@@ -79,13 +77,13 @@ class _Attempt:
         return self.measured.comparison
 
 
-def _attempt(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> _Attempt:
+def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> _Attempt:
     decided, result = convert_model(model, options, None)
     comparison = check(model, result, dataset, None, options.wishes.low)
     return _Attempt(decided, result, Measured(comparison.data, ranges, comparison, notes=notes))
 
 
-def _protect(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt:
+def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt:
     """Convert with all protection, from structure and from data; a result that fails its check is repaired."""
     options = with_protection(model, options, ranges, HEADROOM)
     attempt = _attempt(model, options, dataset, ranges)
@@ -94,7 +92,7 @@ def _protect(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: R
     return attempt
 
 
-def _lift(model: "OnnxModel", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt | None:
+def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt | None:
     """Convert with what data lifts, and put protection back by what errors cost where the check does not hold with its
     margin. None where nothing is lifted, nothing that was lifted holds, or the data cannot tell.
     """
@@ -128,7 +126,7 @@ def _is_cheaper(one: "Decided", other: "Decided") -> bool:
     return cost(problem, one.levels) < cost(problem, other.levels)
 
 
-def _put_back(model: "OnnxModel", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:
+def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:
     """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
     verdict = lifted.comparison.verdict
     goal = Goal(verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
@@ -163,7 +161,7 @@ def _knows_prices(options: Options) -> bool:
     return options.wishes.strategy.name == "mincut"
 
 
-def with_lifts(model: "OnnxModel", options: Options, ranges: Ranges) -> Options:
+def with_lifts(model: "Model", options: Options, ranges: Ranges) -> Options:
     """Add to the options what ranges forbid for certain, and what they lift. Masks are stored within bounds."""
     policy = options.wishes.policy
     if policy.findings is None or "constant-out-of-range" in policy.findings:
@@ -182,9 +180,7 @@ def with_data_settings(options: Options, data: "Data", **more: str) -> Options:
     return replace(options, settings=(*options.settings, ("data", name), *more.items()))
 
 
-def protect(
-    model: "OnnxModel", options: Options, dataset: "Dataset", headroom: float = HEADROOM
-) -> tuple[Options, Ranges]:
+def protect(model: "Model", options: Options, dataset: "Dataset", headroom: float = HEADROOM) -> tuple[Options, Ranges]:
     """Measure the ranges of a model's values, and add what they forbid to the options.
 
     Raises: InputError: the data does not fit the model.
@@ -193,7 +189,7 @@ def protect(
     return with_protection(model, options, ranges, headroom), ranges
 
 
-def with_protection(model: "OnnxModel", options: Options, ranges: Ranges, headroom: float) -> Options:
+def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:
     """Add to the options what ranges forbid."""
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.wishes.low]
@@ -201,16 +197,13 @@ def with_protection(model: "OnnxModel", options: Options, ranges: Ranges, headro
     return replace(options, wishes=replace(options.wishes, found=found))
 
 
-def check(
-    model: "OnnxModel", result: "onnx.ModelProto", dataset: "Dataset", goal: Goal | None, low: DType
-) -> Comparison:
+def check(model: "Model", result: "Artifact", dataset: "Dataset", goal: Goal | None, low: DType) -> Comparison:
     """Compare a result with its model in the true precision, within a goal or else the default budget of `low`."""
-    reference = model.materialize(model.source.model)
     found = model.materialize(result)
     if goal is None:
-        return compare_on(reference, found, dataset, low=low)
+        return compare_on(model, found, dataset, low=low)
     drop = None if goal.max_drop is None else goal.max_drop.text
-    return compare_on(reference, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low)
+    return compare_on(model, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low)
 
 
 def _is_wrong(comparison: Comparison) -> bool:
@@ -218,7 +211,7 @@ def _is_wrong(comparison: Comparison) -> bool:
     return comparison.verdict.error.estimate > comparison.verdict.budget or any(o.fault for o in comparison.outputs)
 
 
-def _count_lifted(model: "OnnxModel", options: Options, lifted: Options, ranges: Ranges) -> str:
+def _count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ranges) -> str:
     """What data lifts, by rule, in words; empty where it lifts nothing."""
     denied = with_protection(model, options, ranges, HEADROOM).wishes.found
     soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
@@ -234,13 +227,13 @@ def _count_lifted(model: "OnnxModel", options: Options, lifted: Options, ranges:
     return f"{nodes} nodes ({by_rule})" if nodes else ""
 
 
-def _tuner(model: "OnnxModel", options: Options, dataset: "Dataset", goal: Goal, evaluations: int) -> "Tuner":
+def _tuner(model: "Model", options: Options, dataset: "Dataset", goal: Goal, evaluations: int) -> "Tuner":
     from mezzo.search.tuner import Limits, Tuner
 
     return Tuner(model, options, goal, dataset, Limits(evaluations=evaluations), Memory(None, {}))
 
 
-def _repair(model: "OnnxModel", options: Options, dataset: "Dataset", failed: _Attempt) -> _Attempt:
+def _repair(model: "Model", options: Options, dataset: "Dataset", failed: _Attempt) -> _Attempt:
     """Give nodes back to FP32, the costliest first, until the check holds."""
     verdict = failed.comparison.verdict
     goal = Goal(verdict.budget, margin=1.0, shares=shares_of(failed.comparison))

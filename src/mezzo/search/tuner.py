@@ -21,7 +21,7 @@ from mezzo.search.goals import Goal, Memory, Score, score
 
 if TYPE_CHECKING:
     from mezzo.converting.results import Progress
-    from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.core.frontend import Model
     from mezzo.numerics.datasets import Dataset
 
 _POINTS = 48
@@ -57,7 +57,7 @@ class Tuner:
 
     def __init__(
         self,
-        model: "OnnxModel",
+        model: "Model",
         options: Options,
         goal: Goal,
         data: "Dataset",

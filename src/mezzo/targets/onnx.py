@@ -6,6 +6,6 @@ from mezzo.dtypes import DType
 TARGET = Target(
     "onnx",
     "what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads (default for bf16)",
-    max_opset=26,
+    newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
 )

@@ -32,7 +32,7 @@ TARGET = Target(
         _row("ScatterND", "scatters FP16 and BF16 without reduction only", _BOTH,
              reduction=frozenset({"add", "mul", "max", "min"})),
     ),
-    max_opset=26,
+    newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     listings=(
         Listing(

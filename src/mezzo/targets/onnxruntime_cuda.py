@@ -59,7 +59,7 @@ _CONTRIB_F16 = """
 TARGET = Target(
     name="onnxruntime-cuda",
     summary="what ONNX Runtime's CUDA provider has kernels for; not probed here",
-    max_opset=26,
+    newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     notes=(
         "Many CUDA kernels end at an operator's version of opset 13 to 18: where a newer opset is not needed for the "

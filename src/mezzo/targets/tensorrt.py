@@ -40,7 +40,7 @@ TARGET = Target(
             since=_SINCE,
         ),
     ),
-    max_opset=24,
+    newest={"onnx": 24},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     listings=(
         Listing(

@@ -4,9 +4,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mezzo.converting.results import Progress, open_source
+from mezzo.converting.results import Progress, lab_of, open_source
+from mezzo.errors import InputError
 from mezzo.judging.answers import Asked, check_asked, compare_asked, read_accumulation
-from mezzo.judging.data import fixed_length, open_model_data
+from mezzo.judging.data import open_model_data
 from mezzo.numerics.custom import Metric
 from mezzo.numerics.measures import Comparison
 from mezzo.numerics.verdicts import read_drop
@@ -65,12 +66,14 @@ def compare(
         progress,
     )  # fmt: skip
     check_asked(wishes)
-    sources = [open_source(given, trust_external_paths, None) for given in (reference, model)]
+    ours, theirs = (open_source(given, trust_external_paths, None) for given in (reference, model))
+    if ours.frontend is not theirs.frontend:
+        forms = ours.frontend.words.form, theirs.frontend.words.form
+        raise InputError(f"{ours.name} is {forms[0]} and {theirs.name} is {forms[1]}; compare models of one kind")
     if batch_size is None:  # a model of a fixed length is fed so much at a time, whichever of the two it is
-        batch_size = fixed_length(sources[0].source.model) or fixed_length(sources[1].source.model)
-    dataset = open_model_data(sources[0], data, labels=labels, batch_size=batch_size)
-    protos = [source.materialize(source.source.model) for source in sources]
-    return compare_asked(protos[0], protos[1], dataset, wishes)
+        batch_size = lab_of(ours).inputs.fixed_length or lab_of(theirs).inputs.fixed_length
+    dataset = open_model_data(ours, data, labels=labels, batch_size=batch_size)
+    return compare_asked(ours, theirs.materialize(theirs.original), dataset, wishes)
 
 
 def _name(given: Any, otherwise: str) -> str:

@@ -1,4 +1,4 @@
-"""From a model to a converted model: the verbs of the library. Puts the planner and the ONNX front end together."""
+"""From a model to a converted model: the verbs of the library. Puts the planner and a front end together."""
 
 import difflib
 import os
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
+    from mezzo.core.frontend import Model
     from mezzo.dtypes import DType
-    from mezzo.frontends.onnx.model import OnnxModel
     from mezzo.numerics.datasets import Data
 
 
@@ -67,7 +67,8 @@ def convert(
             output names to "fp16", "bf16" or "fp32".
         out_of_range: what becomes of weights past the format's range: "protect", the default, keeps their users in
             FP32, "clamp" stores the largest finite number, "error" refuses.
-        opset: "auto", the default, raises the model's opset where only a newer one allows the type; "keep" never does.
+        opset: "auto", the default, raises the version of the model's dialect, ONNX's opset, where only a newer one
+            allows the type; "keep" never does.
         assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
         plan: a plan to replay instead of deciding; it has to be of this model, and options given beside it have to be
             those it was made with.
@@ -109,14 +110,14 @@ def convert(
 
 
 def convert_opened(
-    model: "OnnxModel", dst: str | os.PathLike[str] | None, request: Request, *, overwrite: bool = False
+    model: "Model", dst: str | os.PathLike[str] | None, request: Request, *, overwrite: bool = False
 ) -> Converted:
     """Convert a model that is open. Options and errors are those of `convert`."""
     return _convert(model, dst, read_options(request), None, overwrite=overwrite)
 
 
 def _convert(
-    model: "OnnxModel", dst: str | os.PathLike[str] | None, options: Options, plan: Plan | None, *, overwrite: bool
+    model: "Model", dst: str | os.PathLike[str] | None, options: Options, plan: Plan | None, *, overwrite: bool
 ) -> Converted:
     from mezzo.converting.conversion import convert_model
     from mezzo.converting.recalling import recall
@@ -186,9 +187,7 @@ def casts_of_plan(
 
 def show(src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", *, trust_external_paths: bool = False) -> str:
     """The typed text of a model: one line per input, weight, node and output."""
-    from mezzo.frontends.onnx.show import show_model
-
-    return show_model(open_source(src, trust_external_paths, None).source.model)
+    return open_source(src, trust_external_paths, None).show()
 
 
 def tell_origin(

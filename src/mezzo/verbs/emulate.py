@@ -4,20 +4,17 @@ What is modelled and what is not: docs/explanation/emulation.md.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mezzo.converting.results import open_source
+from mezzo.converting.replaying import read_for
+from mezzo.converting.results import lab_of, open_source
 from mezzo.core.graph import Graph
 from mezzo.core.levels import Precision
 from mezzo.core.plans import Plan
-from mezzo.deciding.options import check_pair
-from mezzo.dtypes import HIGH
+from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.files.planfile import load_plan
-from mezzo.frontends.onnx.lowcast import FORMATS
-from mezzo.frontends.onnx.run import emulated_session
-from mezzo.frontends.onnx.switch import Emulator
 from mezzo.judging.answers import read_accumulation
 
 if TYPE_CHECKING:
@@ -48,35 +45,33 @@ def emulate(
     """
     accumulation = read_accumulation(accumulate, tile, "emulated")
     opened = open_source(model, trust_external_paths, None)
+    lab = lab_of(opened)
     if plan is None:
-        whole = opened.materialize(opened.source.model)
-        return emulated_session(whole, accumulation=accumulation).run(feeds)
+        return dict(lab.emulated(accumulation)(feeds))
     given = plan if isinstance(plan, Plan) else load_plan(plan)
-    check_pair(given)
-    reading = opened.read(given.low, given.opset)
-    precisions = _bind(reading.graph, given)
+    reading = read_for(opened, given)
+    precisions = _bind(reading.graph, given, lab.formats)
     low = {number: precision.compute for number, precision in precisions.items()}
-    emulator = Emulator(
-        opened,
+    emulator = lab.emulator(
         reading,
         sorted({dtype for dtype in low.values() if dtype is not HIGH}, key=str),
         accumulation,
         sums_high={number for number, precision in precisions.items() if precision.accumulate is HIGH},
         limits=_limits(reading.graph, given),
     )
-    return emulator.run(feeds, low)
+    return dict(emulator.run(feeds, low))
 
 
-def _bind(graph: Graph, plan: Plan) -> dict[int, Precision]:
+def _bind(graph: Graph, plan: Plan, formats: Collection[DType]) -> dict[int, Precision]:
     """Precisions by node id. Raises InputError: a line is of no node, or asks for what nobody can emulate."""
     found = {}
     for line in plan.nodes:
         number = graph.by_name.get(line.name)
         if number is None:
             raise InputError(f"the plan has a line for {line.name!r}, which the model has not; take the line out")
-        strange = [dtype for dtype in line.precision if dtype is not HIGH and dtype not in FORMATS]
+        strange = [dtype for dtype in line.precision if dtype is not HIGH and dtype not in formats]
         if strange:
-            known = ", ".join(sorted(map(str, FORMATS | {HIGH})))
+            known = ", ".join(sorted(map(str, {*formats, HIGH})))
             raise InputError(f"node {line.name!r}: the plan asks for {strange[0]}; an emulation knows {known}")
         found[number] = line.precision
     return found

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import onnx_ir
 
     from mezzo.converting.results import Converted, Progress
+    from mezzo.core.frontend import Model
     from mezzo.core.target import Target
-    from mezzo.frontends.onnx.model import OnnxModel
 
 # An operator, one of its attributes, and the values at which it stays FP32.
 Condition = tuple[str, str, Sequence[object]]
@@ -135,7 +135,7 @@ def _check_overlaps(given: Mapping[str, Sequence[str] | None], conditions: Itera
 
 
 def _check_operators(
-    opened: "OnnxModel",
+    opened: "Model",
     given: Mapping[str, Sequence[str] | None],
     conditions: Iterable[Condition],
     excluded_names: Sequence[str],
@@ -155,7 +155,8 @@ def _check_operators(
                 f"conditional_fp32_ops: operator {op!r} has no attribute {attribute!r}; it has "
                 f"{', '.join(sorted(has)) or 'none'}"
             )
-    names = opened.node_names() if excluded_names else frozenset[str]()  # reads the whole model
+    # Reading takes the whole model.
+    names = opened.read(DType.FLOAT16).graph.by_name.keys() if excluded_names else frozenset[str]()
     for name in excluded_names:
         if name not in names:
             warnings.warn(f"excluded_names has {name!r}, which is no node's name", UserWarning, stacklevel=4)

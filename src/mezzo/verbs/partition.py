@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mezzo.converting.results import PlanOptions, Progress, open_source
+from mezzo.converting.results import PlanOptions, Progress, open_source, store_of
 from mezzo.core.graph import Graph, Kind
 from mezzo.core.request import one_format
 from mezzo.deciding.options import chosen_target
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
+    from mezzo.core.frontend import Model, Reading
     from mezzo.core.target import Target
-    from mezzo.frontends.onnx.model import OnnxModel, Reading
     from mezzo.units.unit import Partition
 
 DEFAULT_TARGET = "onnxruntime-cpu"
@@ -153,7 +153,7 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
 
 def split_graph(graph: Graph, target: "Target") -> "Partition":
     """Split a graph by what is known of a target's kernels; nothing is known of some."""
-    from mezzo.ops import op_facts
+    from mezzo.plugins.discovery import op_facts
     from mezzo.units import kernels_of
     from mezzo.units.partition import partition as split
     from mezzo.units.view import View
@@ -241,14 +241,10 @@ def _between(graph: Graph, first: int, last: int, part: str) -> tuple[int, ...]:
 
 
 def _write(
-    model: "OnnxModel", reading: "Reading", nodes: tuple[int, ...], dst: str | os.PathLike[str], *, overwrite: bool
+    model: "Model", reading: "Reading", nodes: tuple[int, ...], dst: str | os.PathLike[str], *, overwrite: bool
 ) -> Extracted:
-    from mezzo.frontends.onnx.extraction import extract_nodes
-
-    part = extract_nodes(reading, nodes)
-    model.check_part(part)
-    size_bytes = model.write(part, dst, overwrite=overwrite)
+    found = model.extract(reading, nodes)
+    size_bytes = store_of(model).write(found.part, dst, overwrite=overwrite)
     return Extracted(
-        path=Path(dst), size_bytes=size_bytes, nodes=len(part.graph.node),
-        inputs=tuple(port.name for port in part.graph.input), outputs=tuple(port.name for port in part.graph.output),
-    )  # fmt: skip
+        path=Path(dst), size_bytes=size_bytes, nodes=found.nodes, inputs=found.inputs, outputs=found.outputs
+    )

@@ -13,7 +13,6 @@ from mezzo.converting.results import Converted, PlanOptions, Progress, finish, o
 from mezzo.core.problem import MeasuredCosts, Problem
 from mezzo.deciding.options import Options
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.profile.nodes import time_model
 from mezzo.judging.answers import read_accumulation
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.costs import table_costs
@@ -33,7 +32,7 @@ from mezzo.numerics.splits import split
 from mezzo.numerics.verdicts import read_drop
 from mezzo.places import check_destination, check_destinations
 from mezzo.search.bench import can_cut
-from mezzo.search.costs import Measurement, check_measurable
+from mezzo.search.costs import Measurement, check_measurable, profiler_of
 from mezzo.search.costs import measure as measure_target
 from mezzo.search.goals import Goal, Memory, Score
 from mezzo.search.protecting import check, protect, with_data_settings
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from mezzo.frontends.onnx.model import OnnxModel
+    from mezzo.core.frontend import Artifact, Model
     from mezzo.numerics.custom import Metric
     from mezzo.numerics.datasets import Data, Dataset
 
@@ -109,12 +108,12 @@ def tune(
     options.setdefault("policy", "aggressive")
     chosen, trust = read_plan_options(options)
     chosen = replace(chosen, is_recorded=provenance)
-    if measure:
-        check_measurable(chosen)
     goal = replace(
         _read_goal(max_error, metric, max_drop), accumulation=read_accumulation(accumulate, tile, "emulated")
     )
     model = open_source(src, trust, progress)
+    if measure:
+        check_measurable(model, chosen)
     seen, unseen = _split(model, data, held_out, labels, batch_size)
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
@@ -148,7 +147,7 @@ class _Finish:
 
     def __init__(
         self,
-        model: "OnnxModel",
+        model: "Model",
         tuner: Tuner,
         goal: Goal,
         seen: "Dataset",
@@ -182,11 +181,11 @@ class _Finish:
         measured = self._account(choosing, comparison, excess, notes)
         return finish(self.model, decided, result, dst, overwrite=overwrite, measured=measured)
 
-    def _time(self, result: "onnx.ModelProto") -> tuple[bool, str]:
+    def _time(self, result: "Artifact") -> tuple[bool, str]:
         """Run the model and the result on the target in turns: whether the result is faster, and by how much."""
-        models = [self.model.materialize(proto) for proto in (self.model.source.model, result)]
+        models = [self.model.materialize(proto) for proto in (self.model.original, result)]
         target = self.tuner.options.wishes.target.name
-        times = time_model(models, target, next(iter(self.seen)).feeds)
+        times = profiler_of(self.model).time(models, target, next(iter(self.seen)).feeds)
         before, after = (time_ns / 1e6 for time_ns in times.median_ns)
         low, high = times.ratio_ranges[1]
         told = (
@@ -195,7 +194,7 @@ class _Finish:
         )
         return times.ratios[1] < 1.0, told
 
-    def _verify(self, result: "onnx.ModelProto") -> Comparison:
+    def _verify(self, result: "Artifact") -> Comparison:
         """Compare the converted model itself with the original, on data that the search has not seen if any is."""
         options = self.tuner.options
         return check(
@@ -298,7 +297,7 @@ def _check_strategy(options: Options) -> Options:
 
 
 def _split(
-    model: "OnnxModel", data: "Data", held_out: "Data | None", labels: Sequence[str], batch_size: int | None
+    model: "Model", data: "Data", held_out: "Data | None", labels: Sequence[str], batch_size: int | None
 ) -> "tuple[Dataset, Dataset | None]":
     """The data to tune on, and the data to verify on."""
     seen = open_model_data(model, data, labels=labels, batch_size=batch_size)

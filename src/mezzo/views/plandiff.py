@@ -84,11 +84,13 @@ def compare_plans(
 
 
 def _general(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """What a plan has beside its settings and may differ: the low precision, or its levels, and the opset it needs."""
-    opset = () if plan.opset is None else (("raised opset", str(plan.opset)),)
-    if len(plan.lows) == 1:
-        return (("low precision", str(plan.low)), *opset)
-    return (("levels", ", ".join(map(str, plan.line.dtypes))), *opset)
+    """What a plan has beside its settings and may differ: the low precision, or its levels, its model's dialect and the
+    version that it needs of it.
+    """
+    is_pair = len(plan.lows) == 1
+    line = ("low precision", str(plan.low)) if is_pair else ("levels", ", ".join(map(str, plan.line.dtypes)))
+    raised = () if plan.version is None else (("raised version", str(plan.version)),)
+    return line, ("dialect", plan.dialect), *raised
 
 
 def _spell_limits(plan: Plan) -> tuple[tuple[str, str], ...]:

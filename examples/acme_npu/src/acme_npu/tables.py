@@ -8,7 +8,7 @@ _SINCE = "SDK 1.4"
 LITE = Target(
     name="acme-npu-lite",
     summary="ACME's small NPU: products alone",
-    max_opset=21,
+    newest={"onnx": 21},
     listings=tuple(
         Listing(dtype, kernels("onnx", "Conv, Gemm, MatMul"), f"no kernel in {dtype}", "table 4", _SINCE)
         for dtype in (DType.FLOAT16, DType.BFLOAT16)

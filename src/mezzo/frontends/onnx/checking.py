@@ -39,6 +39,10 @@ class Standing:
     fault: str | None
 
     @property
+    def is_valid(self) -> bool:
+        return self.strictness is not None
+
+    @property
     def note(self) -> str | None:
         """What the user should hear of a model that the full check faults, and that is converted all the same."""
         if self.strictness is None or self.strictness is Strictness.FULL or self.fault is None:

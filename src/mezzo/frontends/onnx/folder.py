@@ -2,21 +2,13 @@
 
 from collections.abc import Iterator
 from math import prod
-from typing import NamedTuple
 
 import onnx
 
+from mezzo.core.frontend import Port
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.frontends.onnx.shapes import all_nodes
 from mezzo.frontends.onnx.types import FROM_ONNX
-
-
-class Port(NamedTuple):
-    """An input or output of a model that is a tensor. Inputs that have a default count."""
-
-    name: str
-    is_input: bool
-    dtype: DType
 
 
 def ports_of(model: onnx.ModelProto) -> tuple[Port, ...]:

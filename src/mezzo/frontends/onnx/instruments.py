@@ -71,9 +71,9 @@ class Instruments:
         initialized = {tensor.name for tensor in model.source.model.graph.initializer}
         self.optional = frozenset(name for name in self.input_names if name in initialized)
         reading = model.read(DType.FLOAT16)
-        if reading.opset is not None and reading.opset < _WANTED_OPSET:
+        if reading.version is not None and reading.version < _WANTED_OPSET:
             reachable = opsets.reachable_opset(reading.handles.model, _WANTED_OPSET)
-            if reachable > reading.opset:
+            if reachable > reading.version:
                 reading = model.read(DType.FLOAT16, reachable)
         graph = reading.graph
         facts = repr([(value, *graph.constants[value]) for value in sorted(graph.constants)])

@@ -1,36 +1,29 @@
 """Entries of a model's metadata, read as hostile: text by key, for whoever looks."""
 
-from typing import NamedTuple
-
 import onnx
+
+from mezzo.core.frontend import Record
 
 PROVENANCE = "mezzo.provenance"
 
 
-class Entry(NamedTuple):
-    """The text of an entry, or what is wrong with it."""
-
-    text: str | None
-    fault: str | None
-
-
-def take_entry(model: onnx.ModelProto, key: str, most_bytes: int) -> Entry | None:
+def take_entry(model: onnx.ModelProto, key: str, most_bytes: int) -> Record | None:
     """Take an entry out of a model; None where it has none. What takes more than `most_bytes` is never looked at."""
     entries = list(model.metadata_props)
     taken = [entry for entry in entries if entry.key == key]
     if not taken:
         return None
-    found = _read(taken[0], most_bytes) if len(taken) == 1 else Entry(None, f"the model has {len(taken)} of them")
+    found = _read(taken[0], most_bytes) if len(taken) == 1 else Record(None, f"the model has {len(taken)} of them")
     del model.metadata_props[:]
     model.metadata_props.extend(entry for entry in entries if entry.key != key)
     return found
 
 
-def _read(entry: onnx.StringStringEntryProto, most_bytes: int) -> Entry:
+def _read(entry: onnx.StringStringEntryProto, most_bytes: int) -> Record:
     if entry.ByteSize() > most_bytes:
-        return Entry(None, f"it takes {entry.ByteSize()} bytes")
+        return Record(None, f"it takes {entry.ByteSize()} bytes")
     text: str | bytes = entry.value  # protobuf hands out text that is not UTF-8 as bytes
-    return Entry(text, None) if isinstance(text, str) else Entry(None, "it is not UTF-8")
+    return Record(text, None) if isinstance(text, str) else Record(None, "it is not UTF-8")
 
 
 def put_entry(model: onnx.ModelProto, key: str, text: str) -> None:

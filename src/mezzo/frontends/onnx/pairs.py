@@ -2,18 +2,20 @@
 
 import enum
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from functools import cached_property
 from typing import Any
 
 import onnx
 
-from mezzo.core.plans import Accumulation
-from mezzo.dtypes import FORMATS, DType
+from mezzo.core.lab import Answers, Reached, Run, Running
+from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.compared import flatten, float_formats, float_values, with_outputs, with_sizes
 from mezzo.frontends.onnx.matching import Match, match_models
+from mezzo.frontends.onnx.reach import find_reached
 from mezzo.frontends.onnx.run import EMULATING, Optimizing, Session, Settings, emulated_session
+from mezzo.frontends.onnx.subject import OnnxSubject
 
 # As a user runs it: all cores, operators joined.
 _TRUSTED = Settings(threads=0, optimizing=Optimizing.BASICS)
@@ -23,9 +25,8 @@ _CHUNK_BYTES = 256 << 20
 # Both models return FP32 where they are emulated, and nothing wider than FP64.
 _PAIR_BYTES = 2 * 4
 
-# Inner values that both models have under one name, with their element types in the reference and the candidate.
+# Layers of this front end: their element types in the reference and the candidate.
 Layers = Mapping[str, tuple[int, int]]
-Answers = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 
 class Side(enum.Enum):
@@ -33,15 +34,6 @@ class Side(enum.Enum):
 
     REFERENCE = 0
     CANDIDATE = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """How the pair is run. `names` are those of the models, for errors."""
-
-    is_emulated: bool
-    accumulation: Accumulation | None
-    names: tuple[str, str]
 
 
 class Sessions:
@@ -52,9 +44,9 @@ class Sessions:
         self._layers = layers
         models = (with_outputs(model, {name: kinds[side] for name, kinds in layers.items()})
                   for side, model in enumerate(pair.models))  # fmt: skip
-        self._sessions = tuple(pair.load(side, model) for side, model in zip(Side, models, strict=True))
+        self._sessions = tuple(pair.load_side(side, model) for side, model in zip(Side, models, strict=True))
 
-    def run(self, feeds: Mapping[str, Any]) -> Answers:
+    def run(self, feeds: Mapping[str, Any]) -> tuple[Answers, Answers]:
         """Answers of both by the reference's names, for feeds by the reference's names.
 
         Raises: InputError: the feeds do not fit, or the reference fails. ContractError: the candidate fails.
@@ -84,7 +76,37 @@ class Pair:
         self.running = running
         self.formats = tuple(float_formats(model) for model in self.models)
 
-    def load(self, side: Side, model: onnx.ModelProto) -> Session:
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The candidate's names of outputs, by the reference's."""
+        return self.match.outputs
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What has no counterpart."""
+        return self.match.notes
+
+    @cached_property
+    def reference(self) -> OnnxSubject:
+        """The reference, run as it is here."""
+
+        def load(model: onnx.ModelProto) -> Run:
+            session = self.load_side(Side.REFERENCE, model)
+            return lambda feeds: self.answer(Side.REFERENCE, session, feeds)
+
+        return OnnxSubject(self.models[0], load)
+
+    def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
+        """What reaches each output that both have, in both."""
+        ours = find_reached(self.models[0], fed)
+        theirs = find_reached(self.models[1], self.match.rename_feeds(dict.fromkeys(fed)).keys())
+        return {name: (ours[name], theirs[own]) for name, own in self.match.outputs.items()}
+
+    def load(self, layers: Layers) -> Sessions:
+        """Make both ready, with these layers among their answers."""
+        return Sessions(self, layers)
+
+    def load_side(self, side: Side, model: onnx.ModelProto) -> Session:
         """Make a form of one of the models ready: in its true precision where it has a low one, natively otherwise."""
         accumulation = self.running.accumulation if side is Side.CANDIDATE else None
         is_low = bool(self.formats[side.value] - _HIGH) or accumulation is not None
@@ -116,7 +138,7 @@ class Pair:
         if not layers:
             return []
         sized, outputs = with_sizes(self.models[0], tuple(layers))
-        shapes = self.answer(Side.REFERENCE, self.load(Side.REFERENCE, sized), feeds)
+        shapes = self.answer(Side.REFERENCE, self.load_side(Side.REFERENCE, sized), feeds)
         parts: list[dict[str, tuple[int, int]]] = [{}]
         room = _CHUNK_BYTES
         for name, elements in layers.items():
@@ -127,9 +149,3 @@ class Pair:
             parts[-1][name] = elements
             room -= size
         return list(parts)
-
-
-def lowest_of(formats: Sequence[frozenset[DType]]) -> DType:
-    """The coarsest of float formats; FP32 where there are none that mezzo has numbers of."""
-    known = frozenset().union(*formats) & FORMATS.keys()
-    return max(known, key=lambda dtype: FORMATS[dtype].eps, default=DType.FLOAT32)

@@ -2,10 +2,10 @@
 
 from collections import ChainMap
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import onnx
 
+from mezzo.core.lab import Reached
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.compared import formats_in
 from mezzo.frontends.onnx.value_types import TypedScope, value_types
@@ -16,14 +16,6 @@ _DATA = 1  # the bit of what comes from the data; formats have the bits above it
 _FORMATS = tuple(DType)
 
 _Bits = ChainMap[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """What one output depends on. `reads_data`: on numbers of the data, and not only on their shapes."""
-
-    formats: frozenset[DType]
-    reads_data: bool
 
 
 def find_reached(model: onnx.ModelProto, fed: Collection[str]) -> dict[str, Reached]:

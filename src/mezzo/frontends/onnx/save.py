@@ -24,8 +24,8 @@ from mezzo.frontends.onnx.files import MAX_MESSAGE_BYTES, Source
 from mezzo.frontends.onnx.layout import Layout
 from mezzo.frontends.onnx.paths import quote
 from mezzo.frontends.onnx.rounding import Array, round_to
-from mezzo.frontends.onnx.staging import Staging
 from mezzo.places import check_destination
+from mezzo.staging import Staging
 
 # Pieces being rounded while another is read.
 _AHEAD = 2

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from mezzo import packages
 from mezzo.frontends.onnx.doctor.children import Answer, Question, ask
 from mezzo.frontends.onnx.doctor.findings import Check, Diagnosis, Found, State
-from mezzo.frontends.onnx.probe.machine import count_cores, find_gpus, find_machine, find_memory
+from mezzo.machine import count_cores, find_gpus, find_machine, find_memory
 from mezzo.packages import Package
 
 _RUNNING_HERE = frozenset({"typer", "rich"})  # whoever reads a report has them at work

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 
-from mezzo.frontends.onnx.probe.machine import Machine
+from mezzo.machine import Machine
 
 
 class State(enum.Enum):

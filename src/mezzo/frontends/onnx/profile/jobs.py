@@ -17,6 +17,7 @@ from typing import Any
 
 import onnx
 
+from mezzo.core.profiles import Effort
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.feeds import Datum, fit_feeds
 from mezzo.frontends.onnx.profile.feedfiles import write_feeds
@@ -28,21 +29,6 @@ _INLINE_LIMIT_BYTES = 2**31 - 2**20
 _LONGEST_REASON = 300
 # Where in the runtime's sources an exception was raised.
 _PLACE = re.compile(r"Exception from \S+:\d+: |Check '.*?' failed at \S+: |/onnxruntime_src/\S+:\d+ ")
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """How hard to measure: `runs` timed calls per model, in rounds of `calls` with a pause before each round.
-
-    `threads`: what the runtime may use; None leaves it to the runtime, as most users do. `limit_s`: for everything,
-    loading included; a measurement that is not done by then ends with fewer runs, and a child that hangs is ended.
-    """
-
-    runs: int = 40
-    calls: int = 4
-    pause_s: float = 0.02
-    threads: int | None = None
-    limit_s: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)

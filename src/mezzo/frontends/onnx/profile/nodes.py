@@ -2,63 +2,17 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 import onnx
 
+from mezzo.core.profiles import CastTime, Effort, ModelTimes, NodeTimes
 from mezzo.frontends.onnx.feeds import Datum
 from mezzo.frontends.onnx.profile.attribution import share_out
-from mezzo.frontends.onnx.profile.jobs import Effort, Kernel, Timed, time_models
+from mezzo.frontends.onnx.profile.jobs import Kernel, Timed, time_models
 from mezzo.frontends.onnx.profile.prepare import Label, Prepared, prepare
 
 _DEFAULT = Effort()
-
-
-@dataclass(frozen=True, slots=True)
-class CastTime:
-    """A Cast that nobody has a label for. `source`: label of the node that makes what it reads, at `position`, or the
-    name of a graph input. `time_ns` per run of the model; 0 where the runtime does it inside another kernel.
-    """
-
-    source: str
-    position: int
-    time_ns: float
-    spread_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class NodeTimes:
-    """Times of one run of a model, warm. `total_ns` is the whole run, profiled; `by_node` and `spread_ns` by label.
-
-    `mapped_share`: how much of the kernels' time could be given to the nodes it belongs to; the rest was spread over
-    all by weight. `kernels_ns` is that time, `kernel_runs` how many kernels ran, `between_ns` what the run took beside.
-    """
-
-    total_ns: float
-    by_node: Mapping[str, float]
-    spread_ns: Mapping[str, float]
-    casts: tuple[CastTime, ...]
-    mapped_share: float
-    kernels_ns: float
-    kernel_runs: float
-    between_ns: float
-
-    @property
-    def run_ns(self) -> float:
-        """A run that nothing disturbs: kernels, and what lies between them."""
-        return self.kernels_ns + self.between_ns
-
-
-@dataclass(frozen=True, slots=True)
-class ModelTimes:
-    """Medians of models run in turns, in ns, and each one's time over the first one's: the median of the ratios within
-    rounds, with the range that holds their middle half.
-    """
-
-    median_ns: tuple[float, ...]
-    ratios: tuple[float, ...]
-    ratio_ranges: tuple[tuple[float, float], ...]
 
 
 def profile_nodes(

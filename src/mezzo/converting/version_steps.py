@@ -1,22 +1,22 @@
-"""The opset that a conversion is planned at: raised where that lets a node run low, and kept only if one then does."""
+"""The version that a model is planned at: raised where that lets a node run low, and kept only if one then does."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from mezzo.core.frontend import Model, Reading
 from mezzo.core.graph import Kind
 from mezzo.core.plans import Edit
 from mezzo.core.strategy import Strategy
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.deciding.planner import Judged
-from mezzo.frontends.onnx.model import OnnxModel, Reading
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A reading of a model at one opset, what was judged of it, and what a strategy made of that."""
+    """A reading of a model at one version, what was judged of it, and what a strategy made of that."""
 
     reading: Reading
     judged: Judged
@@ -35,19 +35,19 @@ def assign(reading: Reading, judged: Judged, strategy: Strategy) -> Planned:
     return Planned(reading, judged, levels, edits)
 
 
-def settle(model: OnnxModel, planned: Planned, strategy: Strategy, judge: Judge) -> Planned:
-    """Plan again at smaller opsets, as long as all that runs low may do so there. `judge` reads and judges at one.
+def settle(model: Model, planned: Planned, strategy: Strategy, judge: Judge) -> Planned:
+    """Plan again at smaller versions, as long as all that runs low may do so there. `judge` reads and judges at one.
 
-    So an opset above the model's own always has a node that runs low and needs it.
+    So a version above the model's own always has a node that runs low and needs it.
     """
-    source = model.opset
-    if source is None or planned.reading.opset == source:
+    source = model.version
+    if source is None or planned.reading.version == source:
         return planned
     first = judge(source)
-    while planned.reading.opset not in (None, source):
+    while planned.reading.version not in (None, source):
         nodes = _nodes_beside(planned)
-        smaller = model.smallest_opset(planned.reading, first[0], nodes)
-        if smaller == planned.reading.opset:
+        smaller = model.least_version(planned.reading, first[0], nodes)
+        if smaller == planned.reading.version:
             break
         reading, judged = first if smaller == source else judge(smaller)
         if not _are_legal(reading, [planned.reading.graph.nodes[number].name for number in nodes]):

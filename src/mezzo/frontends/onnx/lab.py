@@ -1,0 +1,100 @@
+"""Runs an ONNX model and results of it: on ONNX Runtime, in true rounding, beside another, measured or timed."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+from types import MappingProxyType
+
+import onnx
+
+from mezzo.core.frontend import Reading as AnyReading
+from mezzo.core.lab import Feeds, Run, Running
+from mezzo.core.plans import Accumulation, Edit
+from mezzo.core.profiles import Effort, ModelTimes, NodeTimes
+from mezzo.dtypes import DType
+from mezzo.frontends.onnx.compared import flatten
+from mezzo.frontends.onnx.inputs import OnnxInputs
+from mezzo.frontends.onnx.instruments import Instruments
+from mezzo.frontends.onnx.lowcast import FORMATS
+from mezzo.frontends.onnx.model import OnnxModel, own
+from mezzo.frontends.onnx.pairs import Pair
+from mezzo.frontends.onnx.run import emulated_session, native_session
+from mezzo.frontends.onnx.subject import OnnxSubject
+from mezzo.frontends.onnx.switch import Emulator
+
+
+class OnnxLab:
+    """The lab of one model."""
+
+    formats = FORMATS
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        self.profiler = OnnxProfiler(model)
+
+    @cached_property
+    def inputs(self) -> OnnxInputs:
+        return OnnxInputs(self._model.original)
+
+    @property
+    def outputs(self) -> Sequence[str]:
+        return [port.name for port in self._model.original.graph.output]
+
+    def native(self) -> Run:
+        return native_session(self._whole()).run
+
+    def emulated(self, accumulation: Accumulation | None) -> Run:
+        return emulated_session(self._whole(), accumulation=accumulation).run
+
+    def emulator(
+        self,
+        reading: AnyReading,
+        formats: Sequence[DType],
+        accumulation: Accumulation | None = None,
+        *,
+        sums_high: Collection[int] = frozenset(),
+        limits: Mapping[int, float] = MappingProxyType({}),
+    ) -> Emulator:
+        return Emulator(self._model, own(reading), formats, accumulation, sums_high=sums_high, limits=limits)
+
+    def subject(self) -> OnnxSubject:
+        return OnnxSubject(flatten(self._whole()), lambda model: native_session(model).run)
+
+    def pair(self, candidate: onnx.ModelProto, running: Running) -> Pair:
+        return Pair(self._whole(), candidate, running)
+
+    def instruments(self, feeds: Feeds) -> Instruments:
+        return Instruments(self._model, feeds)
+
+    def _whole(self) -> onnx.ModelProto:
+        return self._model.materialize(self._model.original)
+
+
+class OnnxProfiler:
+    """Times a model and its variants, in a child process."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+
+    def find_runtime(self, target: str) -> str:
+        from mezzo.frontends.onnx.profile.jobs import runtime_version
+
+        return runtime_version(target)
+
+    def variant(self, reading: AnyReading, edits: Sequence[Edit]) -> onnx.ModelProto:
+        from mezzo.frontends.onnx.profile.variants import variant
+
+        return variant(self._model, own(reading), edits)
+
+    def profile(
+        self, variants: Sequence[onnx.ModelProto], target: str, feeds: Feeds, weights: Mapping[str, float],
+        effort: Effort,
+    ) -> tuple[NodeTimes, ...]:  # fmt: skip
+        from mezzo.frontends.onnx.profile.nodes import profile_models
+        from mezzo.frontends.onnx.profile.variants import label_of
+
+        return profile_models(variants, target, feeds, label_of, weights, effort)
+
+    def time(self, wholes: Sequence[onnx.ModelProto], target: str, feeds: Feeds) -> ModelTimes:
+        from mezzo.frontends.onnx.profile.nodes import time_model
+
+        return time_model(wholes, target, feeds)
