@@ -3,7 +3,7 @@
 import inspect
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 
 import onnx
@@ -12,13 +12,14 @@ import pytest
 
 import mezzo
 from mezzo.cli import options as cli
-from mezzo.converting import results
-from mezzo.converting.results import PlanOptions
-from mezzo.core.request import Request, Scope, about, options_about, settings_of, usual_settings
+from mezzo.cli.words import Written
+from mezzo.core import keywords
+from mezzo.core.keyword_types import ConvertOptions, PlanOptions
+from mezzo.core.option import NAMING_NODES, Form, Scope, about
+from mezzo.core.request import Request, options_about, usual_settings
 from mezzo.deciding.recording import describe_step
 from mezzo.folders import converting
 from mezzo.report.text import settings_line
-from mezzo.verbs import convert as pipeline
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -30,7 +31,7 @@ g (float[2,4] x) => (float[2,2] y)
 }
 """
 # For each option another value than its default, as Python and as the command line spell it. A new option needs a line.
-SAMPLES: Mapping[str, tuple[object, tuple[str, ...] | str | None]] = {
+SAMPLES: Mapping[str, tuple[object, Written]] = {
     "to": ("bf16", "bf16"),
     "policy": ("aggressive", "aggressive"),
     "strategy": ("forward", "forward"),
@@ -43,9 +44,11 @@ SAMPLES: Mapping[str, tuple[object, tuple[str, ...] | str | None]] = {
     "out_of_range": ("clamp", "clamp"),
     "opset": ("keep", "keep"),
     "assume": ({"x": "0..1"}, ("x=0..1",)),
-    "provenance": (False, None),  # the other way round there: --no-provenance
+    "trust_external_paths": (True, True),
+    "provenance": (False, False),
 }
 NAMES = [option.name for option in fields(Request)]
+OF_RESULT = {option.name for option in fields(Request) if about(option).is_of_result}
 SETTINGS = list(usual_settings())
 each_option = pytest.mark.parametrize("name", NAMES)
 each_setting = pytest.mark.parametrize("name", SETTINGS)
@@ -99,9 +102,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], R
     def stop(**given: object) -> None:
         raise Asked(Request(**given))  # type: ignore[arg-type]
 
-    monkeypatch.setattr(results, "Request", stop)
-    monkeypatch.setattr(pipeline, "Request", stop)
-    monkeypatch.setattr(converting, "Request", stop)
+    monkeypatch.setattr(keywords, "Request", stop)
+    monkeypatch.setattr(keywords, "fields", lambda _: fields(Request))
 
     def run(verb: Callable[[], object]) -> Request:
         with pytest.raises(Asked) as caught:
@@ -132,10 +134,19 @@ def test_verbs_hand_every_option_on(
         lambda: mezzo.convert(model(), **given),  # type: ignore[arg-type]
         lambda: mezzo.convert_folder(tmp_path, **given),  # type: ignore[arg-type]
     ]
-    if name != "provenance":  # of a file, which these do not write
-        verbs.append(lambda: mezzo.plan(model(), **given))  # type: ignore[arg-type]
-        verbs.append(lambda: mezzo.compare_strategies(model(), **given))  # type: ignore[arg-type]
-        assert name in PlanOptions.__annotations__
+    deciding: list[Callable[[], object]] = [
+        lambda: mezzo.plan(model(), **given),  # type: ignore[arg-type]
+        lambda: mezzo.compare_strategies(model(), **given),  # type: ignore[arg-type]
+    ]
+    assert name in ConvertOptions.__annotations__ and (name in PlanOptions.__annotations__) == (name not in OF_RESULT)
+    if name in OF_RESULT:  # of a file, which these do not write
+        for verb in deciding:
+            with pytest.raises(
+                TypeError, match=f"^got an unexpected keyword argument '{name}', which is about a result"
+            ):
+                verb()
+        deciding = []
+    verbs += deciding
     for verb in verbs:
         request = asked(verb)
         assert getattr(request, name) == value
@@ -145,27 +156,23 @@ def test_verbs_hand_every_option_on(
 @each_option
 def test_command_line_has_every_option_with_help_and_hands_it_on(name: str) -> None:
     value, words = SAMPLES[name]
-    if words is None:
-        assert "provenance" in inspect.signature(mezzo.tune).parameters and cli.NoProvenance
-        return
-    parameter = inspect.signature(cli.decide).parameters[name]
-    (about_it,) = parameter.annotation.__metadata__
-    assert about_it.help
-    options = cli.decide(**{name: list(words) if isinstance(words, tuple) else words})
-    assert getattr(options, name) == words
-    assert options.to_library()[name] == value  # type: ignore[literal-required]
-    spelled = f"--{name.replace('_', '-')}"
-    assert options.words() == [spelled, shlex.quote(words if isinstance(words, str) else words[0])]
+    assert cli.describe(name).help
+    options = cli.Options({name: words})
+    assert options.to_writing()[name] == value  # type: ignore[literal-required]
+    spelled = f"--{name.replace('_', '-')}" if name != "provenance" else "--no-provenance"
+    parts = () if isinstance(words, bool) else (shlex.quote(words if isinstance(words, str) else words[0]),)
+    assert options.words("convert") == [spelled, *parts]
+    assert options.words("plan") == ([] if name in OF_RESULT else [spelled, *parts])
 
 
 def test_follow_up_commands_repeat_everything_in_one_order() -> None:
-    given = {name: words for name, (_, words) in SAMPLES.items() if words is not None}
-    words = cli.Options(**given, trust_external_paths=True).words()  # type: ignore[arg-type]
+    words = cli.Options({name: words for name, (_, words) in SAMPLES.items()}).words("convert")
     assert [word for word in words if word.startswith("--")] == [
         "--to", "--policy", "--strategy", "--target", "--out-of-range", "--opset", "--include", "--exclude",
-        "--keep-region", "--fix-region", "--io", "--assume", "--trust-external-paths",
+        "--keep-region", "--fix-region", "--io", "--assume", "--trust-external-paths", "--no-provenance",
     ]  # fmt: skip
-    assert cli.Options().words() == []
+    assert cli.Options().words("convert") == []
+    assert cli.Options({"opset": "auto"}).words("plan") == []
 
 
 @each_setting
@@ -196,14 +203,33 @@ def test_model_is_decided_anew_where_an_option_about_every_node_is_another(name:
     assert any(f"--{name.replace('_', '-')} " in note and "asks for something else" in note for note in plan.notes)
 
 
-def test_new_option_is_one_field() -> None:
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class More(Request):
-        levels: tuple[str, ...] = field(default=(), metadata=about(Scope.EVERY_NODE))
-        hurry: str = field(default="no", metadata=about(Scope.OTHER, is_said=True))
-        colour: str = field(default="red", metadata=about(Scope.OTHER, is_setting=False))
+@pytest.mark.parametrize("given", [{"tto": "bf16"}, {"out_of_rang": "clamp"}])
+def test_keyword_that_is_no_option_is_refused(given: dict[str, object], tmp_path: Path) -> None:
+    (name,) = given
+    close = {"tto": "to", "out_of_rang": "out_of_range"}[name]
+    for verb in (mezzo.convert, mezzo.plan, mezzo.tune, mezzo.convert_folder):
+        more = {"data": {}} if verb is mezzo.tune else {}
+        source = tmp_path if verb is mezzo.convert_folder else model()
+        with pytest.raises(TypeError, match=f"^got an unexpected keyword argument '{name}'; did you mean '{close}'"):
+            verb(source, **given, **more)  # type: ignore[operator]
 
-    told = dict(settings_of(More(levels=("int8", "bf16"), hurry="yes", colour="blue")))
-    assert (told["levels"], told["hurry"], "colour" in told) == ('["int8", "bf16"]', "yes", False)
-    assert usual_settings(More).items() >= {"levels": "[]", "hurry": None}.items()
-    assert "levels" in options_about(Scope.EVERY_NODE, More)
+
+@each_option
+def test_option_that_is_none_is_as_good_as_left_out(name: str) -> None:
+    assert keywords.request_of({name: None}) == Request()
+
+
+def test_help_of_verbs_tells_every_option() -> None:
+    for verb in (mezzo.convert, mezzo.convert_folder):
+        parameters = inspect.signature(verb).parameters
+        assert {name: parameters[name].default for name in NAMES} == {n: getattr(Request(), n) for n in NAMES}
+        assert all(f"{name}" in (verb.__doc__ or "") for name in NAMES)
+    assert set(inspect.signature(mezzo.plan).parameters) == {"src", "progress", *NAMES} - OF_RESULT
+
+
+def test_forms_that_name_nodes_are_those_of_options_about_single_nodes() -> None:
+    """What a folder fits to each of its models: patterns that match nowhere in one are left out there."""
+    of_nodes = {o.name for o in fields(Request) if about(o).form in NAMING_NODES}
+    assert of_nodes == set(options_about(Scope.SINGLE_NODES)) - {
+        o.name for o in fields(Request) if about(o).form is Form.PORT_DTYPES
+    }

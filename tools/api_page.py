@@ -141,7 +141,8 @@ def _spell_signature(name: str, signature: inspect.Signature) -> str:
 def _spell_annotation(annotation: object) -> str:
     text = annotation if isinstance(annotation, str) else _spell_type(annotation)
     text = re.sub(r"\b(?:os|typing|collections\.abc)\.", "", text.replace('"', "")).replace("PathLike[str]", "PathLike")
-    return "what decides, as in mezzo.plan" if "PlanOptions" in text else text
+    told = {"PlanOptions": "what decides, as in mezzo.plan", "ConvertOptions": "what decides, as in mezzo.convert"}
+    return next((words for name, words in told.items() if name in text), text)
 
 
 def _spell_default(default: object) -> str:

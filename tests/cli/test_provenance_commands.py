@@ -58,6 +58,12 @@ def test_what_data_decided_is_asked_of_the_result(run: Run, tmp_path: Path) -> N
     assert told.startswith("sm (Softmax) runs in f16: is f16 in the model already, as decided when it was made")
     assert "deny, the policy alone would keep it high." in told
     assert f"mezzo explain {model} " in run("convert", model, tmp_path / "other.onnx").out
+    # A file that tells nothing cannot be asked: the plan is, where it was saved.
+    untold = run("convert", model, tmp_path / "untold.onnx", "--data", data, "--no-provenance")
+    assert untold.code == 0 and "mezzo explain" not in untold.out
+    plan = tmp_path / "plan.json"
+    asked = run("convert", model, tmp_path / "u.onnx", "--data", data, "--no-provenance", "--save-plan", plan)
+    assert f"  mezzo explain {plan} " in asked.out and f"mezzo explain {tmp_path / 'u.onnx'}" not in asked.out
 
 
 def test_show_counts_one_operator_as_one(run: Run, tmp_path: Path) -> None:

@@ -1,60 +1,42 @@
 """The values an option may have, read from the tables: for completion, for help and for errors."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
 
-OUT_OF_RANGE = ("protect", "clamp", "error")
-OPSETS = ("auto", "keep")
-IO_WORDS = ("keep", "low", "follow")
 RUNS = ("emulated", "native")
 
 
-def list_policies() -> list[str]:
+def list_plug_ins(kind: str) -> list[str]:
+    """The names of what is found of a kind: "policy", "strategy", "target"."""
     from mezzo.plugins.discovery import names
 
-    return list(names("policy"))
+    return list(names(kind))
 
 
-def list_strategies() -> list[str]:
-    from mezzo.plugins.discovery import names
+def completing(words: Iterable[str]) -> Callable[[str], list[str]]:
+    """What completes one of the words."""
+    offered = tuple(words)
 
-    return list(names("strategy"))
+    def complete(incomplete: str) -> list[str]:
+        return _complete(offered, incomplete)
 
-
-def list_targets() -> list[str]:
-    from mezzo.plugins.discovery import names
-
-    return list(names("target"))
+    return complete
 
 
-def complete_policy(incomplete: str) -> list[str]:
-    return _complete(list_policies(), incomplete)
+def completing_plug_ins(kind: str) -> Callable[[str], list[str]]:
+    """What completes the name of a plug-in of a kind, listed when it is asked for."""
+
+    def complete(incomplete: str) -> list[str]:
+        return _complete(list_plug_ins(kind), incomplete)
+
+    return complete
 
 
-def complete_strategy(incomplete: str) -> list[str]:
-    return _complete(list_strategies(), incomplete)
-
-
-def complete_target(incomplete: str) -> list[str]:
-    return _complete(list_targets(), incomplete)
-
-
-def complete_dtype(incomplete: str) -> list[str]:
-    return _complete(LOW_DTYPES, incomplete)
-
-
-def complete_out_of_range(incomplete: str) -> list[str]:
-    return _complete(OUT_OF_RANGE, incomplete)
-
-
-def complete_opset(incomplete: str) -> list[str]:
-    return _complete(OPSETS, incomplete)
-
-
-def complete_run(incomplete: str) -> list[str]:
-    return _complete(RUNS, incomplete)
+complete_dtype = completing(LOW_DTYPES)
+complete_target = completing_plug_ins("target")
+complete_run = completing(RUNS)
 
 
 def check_choice(option: str, value: str, choices: Iterable[str]) -> str:

@@ -81,7 +81,8 @@ def compare(
             decided=decided_nodes(model, trust_external_paths=trust_external_paths),
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
-        steps = steps_after_comparison(reference, model, data, labels or (), comparison)
+        options = given.Options({"trust_external_paths": True} if trust_external_paths else {})
+        steps = steps_after_comparison(reference, model, data, labels or (), options, comparison)
         account = draw_report(report, account, draw, steps)
         if as_json and not quiet:
             print_document(account)

@@ -19,7 +19,6 @@ from typing import Any
 
 import typer
 
-from mezzo.cli import choices
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
 from mezzo.places import read_file, write_file
@@ -67,10 +66,15 @@ def complete_operator(incomplete: str) -> list[str]:
     return _matching(_known_operators(), incomplete)
 
 
-def complete_io(ctx: typer.Context, incomplete: str) -> list[str]:
-    """The words for all inputs and outputs, and those of the model by name with a dtype each."""
-    ports = [f"{name}={word}" for name in _names_of(ctx).inputs_and_outputs for word in ("fp32", *LOW_DTYPES)]
-    return _matching((*choices.IO_WORDS, *ports), incomplete)
+def completing_ports(for_all: Iterable[str]) -> Callable[[typer.Context, str], list[str]]:
+    """What completes a word for all inputs and outputs, or one of the model by name with a dtype."""
+    words_for_all = tuple(for_all)
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        ports = [f"{name}={word}" for name in _names_of(ctx).inputs_and_outputs for word in ("fp32", *LOW_DTYPES)]
+        return _matching((*words_for_all, *ports), incomplete)
+
+    return complete
 
 
 def _known_operators() -> list[str]:

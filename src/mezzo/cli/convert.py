@@ -41,7 +41,6 @@ def convert(
             rich_help_panel=given.FILES_PANEL,
         ),
     ] = False,
-    no_provenance: given.NoProvenance = False,
     layout_name: folders.LayoutName = None,
     report: Report = None,
     as_json: given.AsJson = False,
@@ -56,13 +55,13 @@ def convert(
         unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
         folders.convert_models(
             source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
-            as_json=as_json, quiet=quiet, unfit=unfit, provenance=not no_provenance,
+            as_json=as_json, quiet=quiet, unfit=unfit,
         )  # fmt: skip
         return
     folders.check_single(layout_name)
     check_destination(result)
     check_report(report, source, result, save_plan=save_plan)
-    chosen = options.to_library() if plan_file is None else options.to_replay()
+    chosen = options.to_writing()
 
     from mezzo.cli.progress import Patience
     from mezzo.files.planfile import save_plan as write_plan
@@ -80,14 +79,32 @@ def convert(
             labels=tuple(labels or ()),
             batch_size=batch,
             overwrite=overwrite,
-            provenance=not no_provenance,
             progress=progress,
         )
         if save_plan is not None:
             write_plan(converted.plan, save_plan)
     if not quiet or report is not None:
-        _tell(source, result, options, converted, plan_file, report, as_json=as_json, quiet=quiet)
+        teller = _find_teller(source, result, options, converted, plan_file, save_plan)
+        _tell(source, result, options, converted, plan_file, teller, report, as_json=as_json, quiet=quiet)
     end_with_worst([converted.measured])
+
+
+def _find_teller(
+    source: Path,
+    result: Path,
+    options: given.Options,
+    converted: "Converted",
+    plan_file: Path | None,
+    save_plan: Path | None,
+) -> Path | None:
+    """What 'mezzo explain' has to be asked: the plan that decided, the model where options alone did, and where data
+    did what tells of it, if anything does.
+    """
+    if plan_file is not None:
+        return plan_file
+    if converted.measured is None or converted.measured.data is None:
+        return source
+    return result if options.is_recorded else save_plan
 
 
 def _tell(
@@ -96,6 +113,7 @@ def _tell(
     options: given.Options,
     converted: "Converted",
     plan_file: Path | None,
+    teller: Path | None,
     report: Path | None,
     *,
     as_json: bool,
@@ -110,8 +128,7 @@ def _tell(
     names = os.fspath(source), os.fspath(result)
     made, picture = converted.plan, converted.picture
     remedies = steps_to_free(source, picture, made, options, plan_file)
-    decided = result if converted.measured is not None and converted.measured.data is not None else None
-    steps = steps_after_conversion(source, made, options, plan_file, decided)
+    steps = steps_after_conversion(source, made, options, plan_file, teller)
     if as_json or report is not None:
         account = describe_conversion(*names, made, converted.summary, converted.measured, machine=find_machine())
         freeing = [(command, why) for command, why in remedies if command is not None]
@@ -132,7 +149,8 @@ def say_what_gains_nothing(options: given.Options) -> None:
     from mezzo.deciding.options import chosen_target
     from mezzo.dtypes import LOW_DTYPES
 
-    target = chosen_target(options.to, options.target)
-    gain = target.gain(LOW_DTYPES[options.to])
+    to = str(options.word("to"))
+    target = chosen_target(to, options.word("target"))
+    gain = target.gain(LOW_DTYPES[to])
     if gain is not None and not gain.is_faster:
-        say_first(f"{target.name} is no faster in {options.to}: {gain.because}")
+        say_first(f"{target.name} is no faster in {to}: {gain.because}")

@@ -35,9 +35,10 @@ def explain(
     Give the options of the conversion: they are part of the answer. A saved plan has its own and needs none.
     """
     is_saved = model.suffix.lower() == ".json"
-    chosen = options.to_replay() if is_saved else options.to_library()
+    chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
+    from mezzo.core.keywords import named_settings
     from mezzo.deciding.options import replay_options
     from mezzo.files.planfile import load_plan
     from mezzo.report.account import describe_chain
@@ -49,10 +50,8 @@ def explain(
 
     with Patience() as progress:
         made = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
-    if is_saved:
-        chosen.pop("trust_external_paths", None)
-        if chosen:  # they may only say again what the plan was made with
-            replay_options(chosen, made)
+    if is_saved and (settings := named_settings(chosen)):  # they may only say again what the plan was made with
+        replay_options(settings, made)
     chain = pipeline.explain(made, node)
     unit = None if is_saved else find_unit(model, chain[0].name, chosen)
     if as_json:

@@ -1,6 +1,7 @@
 """What `mezzo convert` does where IN is a folder: every model in it converted, all else copied."""
 
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,11 +11,16 @@ from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.steps import Steps
 from mezzo.cli.verdicts import end_with_worst
+from mezzo.core.option import NAMING_NODES, Form, about
+from mezzo.core.request import Request
 from mezzo.errors import InputError
 from mezzo.report.names import quote
 
 if TYPE_CHECKING:
     from mezzo.folders.converting import ConvertedFolder
+
+# Forms of options that name parts of a model; the folder's other models need not have them.
+_OF_ONE_MODEL = NAMING_NODES | {Form.PORT_DTYPES, Form.PORT_ENDS}
 
 LayoutName = Annotated[
     str | None,
@@ -42,7 +48,6 @@ def convert_models(
     as_json: bool,
     quiet: bool,
     unfit: dict[str, object],
-    provenance: bool,
 ) -> None:
     """Convert a folder and tell about it. `unfit` are options, by name, that a folder cannot take, as given.
 
@@ -63,12 +68,11 @@ def convert_models(
             source,
             result,
             layout=layout or "beside",
-            **options.to_library(),
+            **options.to_writing(),
             data=data,
             labels=tuple(labels or ()),
             batch_size=batch,
             overwrite=overwrite,
-            provenance=provenance,
             progress=progress,
         )
     names = os.fspath(source), os.fspath(result)
@@ -76,17 +80,20 @@ def convert_models(
         print_document(describe_folder(*names, folder, machine=find_machine()))
     elif not quiet:
         how = output_layout()
-        print_report([*report_folder(how, *names, folder), *report_next_steps(_steps(folder))], how)
+        print_report([*report_folder(how, *names, folder), *report_next_steps(_steps(folder, options))], how)
     end_with_worst(file.converted.measured for file in folder.files)
 
 
-def _steps(folder: "ConvertedFolder") -> Steps:
-    """What to look at once a folder is written."""
+def _steps(folder: "ConvertedFolder", options: given.Options) -> Steps:
+    """What to look at once a folder is written. What names parts of a model is left out: it may fit another one."""
     source, result = (
         quote(os.fspath(where / name))
         for where, name in ((folder.source, folder.files[0].source), (folder.path, folder.files[0].result))
     )
-    steps = [(f"mezzo plan {source}", "why the nodes of one model run in what they run in")]
+    named = {option.name for option in fields(Request) if about(option).form in _OF_ONE_MODEL}
+    words = options.without(*named).words("plan")
+    steps = [(" ".join(("mezzo plan", source, *words)), "why the nodes of one model run in what they run in")]
     if folder.layout == "beside":
-        steps.append((f"mezzo compare {source} {result} --data DATA", "the same answers? with data for that model"))
+        comparing = ("mezzo compare", source, result, "--data DATA", *options.beside_a_plan().words("compare"))
+        steps.append((" ".join(comparing), "the same answers? with data for that model"))
     return steps

@@ -1,89 +1,25 @@
-"""The options that `convert`, `plan` and `explain` share, and what they mean to the library."""
+"""The options of commands: those of a request, made of its fields, and others that several commands share."""
 
 import functools
 import inspect
-import shlex
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, assert_never
 
 import typer
 
-from mezzo.cli import choices, completing
-from mezzo.core.request import one_format
+from mezzo.cli import choices, completing, words
+from mezzo.cli.words import Written
+from mezzo.core.option import Form, Panel, about
+from mezzo.core.request import Request
 from mezzo.dtypes import LOW_DTYPES
-from mezzo.errors import InputError
 
 if TYPE_CHECKING:
-    from mezzo.converting.results import PlanOptions
+    from mezzo.core.keyword_types import ConvertOptions, PlanOptions
 
-_WHAT = "What to decide"
-_WHERE = "Exceptions"
-FILES_PANEL = "Files and output"
+FILES_PANEL = Panel.FILES.value
 
-To = Annotated[
-    str,
-    typer.Option(help="The low precision: fp16 or bf16.", autocompletion=choices.complete_dtype, rich_help_panel=_WHAT),
-]
-PolicyName = Annotated[
-    str,
-    typer.Option("--policy", help="How bold to be: a name of 'mezzo policies', or a .toml file.",
-                 autocompletion=choices.complete_policy, rich_help_panel=_WHAT),
-]  # fmt: skip
-StrategyName = Annotated[
-    str,
-    typer.Option("--strategy", help="How to place the casts; see 'mezzo strategies'.",
-                 autocompletion=choices.complete_strategy, rich_help_panel=_WHAT),
-]  # fmt: skip
-TargetName = Annotated[
-    str | None,
-    typer.Option("--target", help="What must run the result: a name of 'mezzo targets', or a .toml file.",
-                 show_default="onnxruntime-cpu for fp16, onnx for bf16", autocompletion=choices.complete_target,
-                 rich_help_panel=_WHAT),
-]  # fmt: skip
-Include = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATTERN", help="Ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.",
-                 autocompletion=completing.complete_pattern, rich_help_panel=_WHERE),
-]  # fmt: skip
-Exclude = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATTERN", help="Keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.",
-                 autocompletion=completing.complete_pattern, rich_help_panel=_WHERE),
-]  # fmt: skip
-KeepRegion = Annotated[
-    list[str] | None,
-    typer.Option("--keep-region", metavar="PATH", help="Leave a part as it is: a path of scopes or modules such as "
-                 "'encoder/layer.3'; globs work. Repeatable.", rich_help_panel=_WHERE),
-]  # fmt: skip
-FixRegion = Annotated[
-    list[str] | None,
-    typer.Option("--fix-region", metavar="PATH=fp16", help="Run a part in fp32 or in the low precision, and plan the "
-                 "rest around it. Repeatable.", rich_help_panel=_WHERE),
-]  # fmt: skip
-Io = Annotated[
-    list[str] | None,
-    typer.Option(metavar="keep|low|follow|NAME=fp16", help="Types of the model's inputs and outputs: keep "
-                 "them (default), all low, outputs as they come, or one by name. Repeatable.",
-                 autocompletion=completing.complete_io, rich_help_panel=_WHERE),
-]  # fmt: skip
-OutOfRange = Annotated[
-    str,
-    typer.Option(metavar="protect|clamp|error", help="What to do with weights that the low precision cannot hold.",
-                 autocompletion=choices.complete_out_of_range, rich_help_panel=_WHERE),
-]  # fmt: skip
-Opset = Annotated[
-    str,
-    typer.Option(metavar="auto|keep",
-                 help="Whether the opset, ONNX's version, may rise where a newer one allows the low precision.",
-                 autocompletion=choices.complete_opset, rich_help_panel=_WHERE),
-]  # fmt: skip
-Assume = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=LO..HI", help="What an input holds, in place of what is assumed without data, such as "
-                 "image=0..255; may be repeated.", rich_help_panel=_WHAT),
-]  # fmt: skip
 PlanFile = Annotated[
     Path | None,
     typer.Option("--plan", metavar="FILE", help="Replay this saved plan instead of deciding anew.",
@@ -92,154 +28,160 @@ PlanFile = Annotated[
 SavePlan = Annotated[
     Path | None, typer.Option("--save-plan", metavar="FILE", help="Save the plan here.", rich_help_panel=FILES_PANEL)
 ]
-TrustExternalPaths = Annotated[
-    bool,
-    typer.Option("--trust-external-paths", help="Open weights outside the model's folder, as links of a Hugging Face "
-                 "cache lead there.", rich_help_panel=FILES_PANEL),
-]  # fmt: skip
-NoProvenance = Annotated[
-    bool,
-    typer.Option("--no-provenance", help="Leave out of the metadata what made the model: version, options, plan.",
-                 rich_help_panel=FILES_PANEL),
-]  # fmt: skip
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document and nothing else.", rich_help_panel=FILES_PANEL)
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.", rich_help_panel=FILES_PANEL)]
 
+# Verbs that write a model, and so take the options about one.
+_WRITING = frozenset({"convert", "tune"})
+# The parameter behind which a command that writes a model has them.
+_BEFORE_RESULTS = "overwrite"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user wrote. `io` and the patterns as written, in order."""
+    """What the user wrote of a request's options, by name, as written; the rest have their defaults."""
 
-    to: str = "fp16"
-    policy: str = "balanced"
-    strategy: str = "mincut"
-    target: str | None = None
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    keep_region: tuple[str, ...] = ()
-    fix_region: tuple[str, ...] = ()
-    io: tuple[str, ...] = ()
-    out_of_range: str = "protect"
-    opset: str = "auto"
-    assume: tuple[str, ...] = ()
-    trust_external_paths: bool = False
-    named: frozenset[str] = frozenset()  # what the user wrote himself, by field; the rest are defaults
+    written: Mapping[str, Written] = field(default_factory=dict)
 
-    def to_replay(self) -> "PlanOptions":
-        """What the user wrote himself, as the library spells it: what a plan has to agree with. Errors are those of
-        `to_library`.
-        """
-        spelled = self.to_library()
-        for name in spelled.keys() - self.named - {"trust_external_paths"}:
-            del spelled[name]  # type: ignore[misc]  # one of its keys
-        return spelled
+    def word(self, name: str) -> str | None:
+        """An option that is one word, or its default."""
+        word = self.written.get(name, _request()[name].default)
+        assert word is None or isinstance(word, str), f"{name} is one word"
+        return word
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether what is written tells how it was made."""
+        return self.written.get("provenance") is not False
+
+    def with_words(self, name: str, written: Written) -> "Options":
+        """The options with another value of one."""
+        return Options({**self.written, name: written})
+
+    def without(self, *names: str) -> "Options":
+        """The options with the defaults of some."""
+        return Options({name: value for name, value in self.written.items() if name not in names})
+
+    def beside_a_plan(self) -> "Options":
+        """The options that a saved plan does not hold."""
+        return self.without(*(name for name, option in _request().items() if about(option).is_setting))
 
     def to_library(self) -> "PlanOptions":
-        """Check each value against its table and spell it as the library does. Raises InputError: a value is none."""
-        for word in self.to.split(","):
-            choices.check_choice("--to", word, LOW_DTYPES)
-        one_format(self.to)
-        if not self.policy.endswith(".toml"):
-            choices.check_choice("--policy", self.policy, choices.list_policies())
-        choices.check_choice("--strategy", self.strategy, choices.list_strategies())
-        if self.target is not None and not self.target.endswith(".toml"):
-            choices.check_choice("--target", self.target, choices.list_targets())
-        choices.check_choice("--out-of-range", self.out_of_range, choices.OUT_OF_RANGE)
-        choices.check_choice("--opset", self.opset, choices.OPSETS)
-        return {
-            "to": self.to,
-            "policy": self.policy,
-            "strategy": self.strategy,
-            "target": self.target,
-            "include": self.include,
-            "exclude": self.exclude,
-            "keep_region": self.keep_region,
-            "fix_region": _read_named("--fix-region", self.fix_region),
-            "io": _read_io(self.io),
-            "out_of_range": self.out_of_range,
-            "opset": self.opset,
-            "assume": _read_assumed(self.assume),
-            "trust_external_paths": self.trust_external_paths,
-        }
+        """What decides, checked and as the library spells it. Raises InputError: an option has no such value."""
+        of_result = (name for name, option in _request().items() if about(option).is_of_result)
+        return self.without(*of_result).to_writing()
 
-    def words(self) -> list[str]:
-        """The words that give these options again, shortest form: what has its default is left out."""
-        single: list[str] = []
-        repeated: list[str] = []
-        flags: list[str] = []
-        for option in fields(self):
-            value, word = getattr(self, option.name), f"--{option.name.replace('_', '-')}"
-            match value:
-                case _ if value == option.default or option.name == "named":
-                    continue
-                case bool():
-                    flags.append(word)
-                case tuple():
-                    repeated += [part for one in value for part in (word, shlex.quote(one))]
-                case _:
-                    single += [word, shlex.quote(str(value))]
-        return [*single, *repeated, *flags]
+    def to_writing(self) -> "ConvertOptions":
+        """What decides and what a result is, as the library spells it. Errors are those of `to_library`."""
+        known = _request()
+        spelled = {name: words.read(known[name], value) for name, value in self.written.items()}
+        return spelled  # type: ignore[return-value]  # the fields of a request by name
+
+    def words(self, verb: str) -> list[str]:
+        """The words that give a verb these options again, in one order; what has its default is left out, and what is
+        about a result where the verb writes none.
+        """
+        known = _request()
+        taken = [
+            name
+            for name, option in known.items()
+            if self.written.get(name) not in (None, option.default)
+            and (verb in _WRITING or not about(option).is_of_result)
+        ]
+        return list(words.spell({name: known[name] for name in taken}, self.written))
 
 
-def _read_io(words: tuple[str, ...]) -> str | dict[str, str]:
-    """Read `--io` words: one word for all, or names with a dtype each."""
-    if not words:
-        return "keep"
-    plain = [word for word in words if word in choices.IO_WORDS]
-    if plain and len(words) > 1:
-        raise InputError(
-            f"--io {plain[0]!r} cannot be combined with another --io; give names with a dtype each, or one word"
-        )
-    return plain[0] if plain else _read_named("--io", words, choices.IO_WORDS)
+def _request() -> dict[str, Field[Any]]:
+    return {option.name: option for option in fields(Request)}
 
 
-def _read_named(option: str, words: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, str]:
-    """Read NAME=DTYPE words."""
-    named: dict[str, str] = {}
-    for word in words:
-        name, sign, dtype = word.rpartition("=")
-        if not sign or not name or dtype not in ("fp32", *LOW_DTYPES):
-            valid = " or ".join((*others, *(f"NAME={choice}" for choice in ("fp32", *LOW_DTYPES))))
-            raise InputError(f"{option} {word!r} is not understood; give {valid}")
-        if named.setdefault(name, dtype) != dtype:
-            raise InputError(f"{option} gives {name!r} two dtypes, {named[name]} and {dtype}; keep one")
-    return named
+def _metavar(option: Field[Any]) -> str | None:
+    said, low = about(option), next(iter(LOW_DTYPES))
+    match said.form:
+        case Form.FORMATS | Form.NAME | Form.FLAG:
+            return None
+        case Form.CHOICE:
+            return "|".join(said.choices)
+        case Form.PATTERNS:
+            return "PATTERN"
+        case Form.PATHS:
+            return "PATH"
+        case Form.PATH_DTYPES:
+            return f"PATH={low}"
+        case Form.PORT_DTYPES:
+            return "|".join((*said.choices, f"NAME={low}"))
+        case Form.PORT_ENDS:
+            return "NAME=LO..HI"
+        case _:
+            assert_never(said.form)
 
 
-def _read_assumed(words: tuple[str, ...]) -> dict[str, str]:
-    """Read NAME=LO..HI words; the ends are read with the other options."""
-    assumed: dict[str, str] = {}
-    for word in words:
-        name, sign, ends = word.rpartition("=")
-        if not sign or not name:
-            raise InputError(f"--assume {word!r} is not understood; give NAME=LO..HI, such as image=0..255")
-        if assumed.setdefault(name, ends) != ends:
-            raise InputError(f"--assume gives {name!r} two ranges, {assumed[name]} and {ends}; keep one")
-    return assumed
+def _completion(option: Field[Any]) -> Callable[..., list[str]] | None:
+    said = about(option)
+    match said.form:
+        case Form.FORMATS:
+            return choices.complete_dtype
+        case Form.CHOICE:
+            return choices.completing(said.choices)
+        case Form.NAME:
+            assert said.plug_in is not None, f"{option.name} says which plug-ins it names"
+            return choices.completing_plug_ins(said.plug_in)
+        case Form.PATTERNS:
+            return completing.complete_pattern
+        case Form.PORT_DTYPES:
+            return completing.completing_ports(said.choices)
+        case Form.PATHS | Form.PATH_DTYPES | Form.PORT_ENDS | Form.FLAG:
+            return None
+        case _:
+            assert_never(said.form)
 
 
-def decide(
-    to: To = "fp16",
-    policy: PolicyName = "balanced",
-    strategy: StrategyName = "mincut",
-    target: TargetName = None,
-    include: Include = None,
-    exclude: Exclude = None,
-    keep_region: KeepRegion = None,
-    fix_region: FixRegion = None,
-    io: Io = None,
-    out_of_range: OutOfRange = "protect",
-    opset: Opset = "auto",
-    assume: Assume = None,
-    trust_external_paths: TrustExternalPaths = False,
-) -> Options:
-    """The options that every command which decides has; `with_options` gives them to one."""
-    return Options(
-        to, policy, strategy, target, tuple(include or ()), tuple(exclude or ()), tuple(keep_region or ()),
-        tuple(fix_region or ()), tuple(io or ()), out_of_range, opset, tuple(assume or ()), trust_external_paths,
+def describe(name: str) -> Any:
+    """What Typer is told of an option of a request."""
+    option = _request()[name]
+    said = about(option)
+    return typer.Option(
+        words.spelled(option), metavar=_metavar(option), help=said.help, autocompletion=_completion(option),
+        show_default=said.usual or True, rich_help_panel=said.panel.value,
     )  # fmt: skip
+
+
+def _parameter(option: Field[Any]) -> inspect.Parameter:
+    """An option of a request as a command's parameter."""
+    kind: Any = list[str] | None
+    default: object = None
+    match about(option).form:
+        case Form.FLAG:
+            kind, default = bool, False
+        case Form.FORMATS | Form.CHOICE | Form.NAME:
+            kind, default = (str | None if option.default is None else str), option.default
+        case Form.PATTERNS | Form.PATHS | Form.PATH_DTYPES | Form.PORT_DTYPES | Form.PORT_ENDS:
+            pass
+        case form:
+            assert_never(form)
+    annotation = Annotated[kind, describe(option.name)]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _place(own: Mapping[str, inspect.Parameter]) -> Iterator[inspect.Parameter]:
+    """The parameters of a command with the options of a request: those that decide in the place of `options`, those
+    about a result where it writes one.
+    """
+    for name, existing in own.items():
+        if name != "options":
+            yield existing.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        is_of_result = name == _BEFORE_RESULTS
+        if name == "options" or is_of_result:
+            yield from (_parameter(each) for each in fields(Request) if about(each).is_of_result is is_of_result)
+
+
+def _read(option: Field[Any], value: Any) -> Written:
+    """What a command was given as it was written."""
+    if about(option).form is Form.FLAG:
+        return not option.default if value else bool(option.default)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _is_named(context: typer.Context, name: str) -> bool:
@@ -249,22 +191,20 @@ def _is_named(context: typer.Context, name: str) -> bool:
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Put the shared options in the place of a command's parameter `options`."""
-    shared = inspect.signature(decide).parameters
-    own = inspect.signature(command).parameters
-    parameters = [
-        parameter for name, found in own.items() for parameter in (shared.values() if name == "options" else (found,))
-    ]
+    """Give a command the options of a request, and hand them on as its parameter `options`."""
+    placed = list(_place(inspect.signature(command).parameters))
+    shared = {each.name for each in placed} & _request().keys()
 
     @functools.wraps(command)
     def run(context: typer.Context, **given: Any) -> None:
-        named = frozenset(name for name in shared if _is_named(context, name))
-        options = decide(**{name: given.pop(name) for name in shared})
-        command(options=replace(options, named=named), **given)
+        values = {name: given.pop(name) for name in _request() if name in shared}
+        written = {name: _read(_request()[name], value) for name, value in values.items() if _is_named(context, name)}
+        command(options=Options(written), **given)
 
-    parameters.insert(0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what Typer reads
-        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    )
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    placed.insert(0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
+    run.__signature__ = inspect.Signature(placed)  # type: ignore[attr-defined]  # what Typer reads
+    run.__annotations__ = {each.name: each.annotation for each in placed}
     return run
+
+
+TrustExternalPaths = Annotated[bool, describe("trust_external_paths")]

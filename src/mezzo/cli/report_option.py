@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli.console import print_text
-from mezzo.cli.options import FILES_PANEL
+from mezzo.cli.options import FILES_PANEL, Options
 from mezzo.errors import InputError
 from mezzo.places import check_destinations, open_regular, write_file
 from mezzo.report.names import format_size, quote
@@ -75,10 +75,11 @@ def tell_report(report: Path | None) -> None:
 
 
 def steps_after_comparison(
-    reference: Path, model: Path, data: Path, labels: Sequence[str], comparison: "Comparison"
+    reference: Path, model: Path, data: Path, labels: Sequence[str], options: Options, comparison: "Comparison"
 ) -> list[tuple[str, str]]:
     """What to look at once two models are compared."""
-    names, given = _words(reference, model), _data_words(data, labels)
+    names = _words(reference, model)
+    given = " ".join([_data_words(data, labels), *options.words("compare")])
     steps = [(f"mezzo ranges {_words(reference)} {given}", "what values hold, and what a format would lose")]
     if comparison.verdict.ruling.value in ("different", "undecided"):
         steps += [
@@ -89,11 +90,12 @@ def steps_after_comparison(
 
 
 def steps_after_tuning(
-    source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str], low: str
+    source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str], options: Options
 ) -> list[tuple[str, str]]:
-    """What to look at once a model is tuned to the format `low`."""
-    judge = _data_words(held_out if held_out is not None else data, labels)
-    given = f"{_data_words(data, labels)} --to {low}"
+    """What to look at once a model is tuned."""
+    held = _data_words(held_out if held_out is not None else data, labels)
+    judge = " ".join([held, *options.beside_a_plan().words("compare")])
+    given = " ".join([_data_words(data, labels), *options.words("sensitivity")])
     return [
         (f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer"),
         (f"mezzo sensitivity {_words(source)} {given}", "what each operator costs in error"),

@@ -37,8 +37,7 @@ def sensitivity(
     """
     chosen = options.to_library()
     measuring.check_top(top)
-    if "policy" not in options.named:
-        chosen["policy"] = "aggressive"
+    chosen.setdefault("policy", "aggressive")
 
     from mezzo.cli.progress import Patience
     from mezzo.machine import find_machine
@@ -65,7 +64,7 @@ def sensitivity(
             runs=runs,
             accumulate=accumulate,
             tile=tile,
-            to=chosen["to"],
+            to=options.word("to"),
             policy=chosen["policy"],
         )
         print_document(describe_sensitivity(os.fspath(model), found, settings=asked, machine=find_machine()))

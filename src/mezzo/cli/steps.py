@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
 from pathlib import Path
 
 from mezzo.cli.options import Options
+from mezzo.core.option import NAMING_NODES, Form, about, asked_so, spell_option
 from mezzo.core.plans import Plan, PlannedNode
+from mezzo.core.request import Request
 from mezzo.dtypes import DType
 from mezzo.report.chain import suggest_change
 from mezzo.report.freeing import free
@@ -19,17 +21,19 @@ Steps = list[tuple[str, str]]
 
 
 def steps_after_conversion(
-    source: Path, plan: Plan, options: Options, replayed: Path | None, decided: Path | None
+    source: Path, plan: Plan, options: Options, replayed: Path | None, teller: Path | None
 ) -> Steps:
-    """What to look at once a model is written. `decided`: the result, where data decided and it alone tells what."""
+    """What to look at once a model is written. `teller`: what can be asked why a node runs in what it runs in, if
+    anything can; options go with the source alone.
+    """
     steps: Steps = []
     example = choose_example(plan)
-    if example is not None:
-        told = replayed or decided
-        steps.append((_ask(told or source, example.name, Options() if told else options), _why(example, plan)))
+    if example is not None and teller is not None:
+        own = options if teller == source else Options()
+        steps.append((_ask(teller, example.name, own), _why(example, plan)))
     is_free = replayed is None and not plan.origin  # and no plan, file or own, has decided
-    if is_free and options.policy != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
-        bolder = replace(options, policy="aggressive")
+    if is_free and options.word("policy") != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):
+        bolder = options.with_words("policy", "aggressive")
         steps.append(
             (_command("plan", source, "", bolder), f"how much more a bolder policy runs in {join_or(plan.lows)}")
         )
@@ -58,45 +62,28 @@ def steps_to_free(
 
 def _without(options: Options, added: Sequence[str]) -> Options:
     """The options without those that the added ones take the place of."""
-    default = Options()
-    for word in added:
-        match word.partition("=")[0]:
-            case "--target":
-                options = replace(options, target=default.target)
-            case "--policy":
-                options = replace(options, policy=default.policy)
-            case "--opset":
-                options = replace(options, opset=default.opset)
-            case "--io":
-                options = replace(options, io=default.io)
-            case "--out-of-range":
-                options = replace(options, out_of_range=default.out_of_range)
-    return options
+    named = {word.partition("=")[0] for word in added}
+    return options.without(*(
+        option.name
+        for option in fields(Request)
+        if about(option).form not in NAMING_NODES and spell_option(option.name, about(option).form) in named
+    ))  # fmt: skip
 
 
 def _dropped(options: Options, option: str, because: str) -> Options:
-    """The options without the pattern that a reason names."""
-
-    def others(words: Sequence[str]) -> tuple[str, ...]:
-        return tuple(w for w in words if not {repr(w), repr(w.rpartition("=")[0])} & {_quoted(because)})
-
-    match option:
-        case "--exclude":
-            return replace(options, exclude=others(options.exclude))
-        case "--keep-region":
-            return replace(options, keep_region=others(options.keep_region))
-        case _:
-            return replace(options, fix_region=others(options.fix_region))
-
-
-def _quoted(because: str) -> str:
-    """The pattern as the planner spells it at the end of "the user asked so with --exclude 'op:Gemm'"."""
-    return because.partition(" with --")[2].partition(" ")[2]
+    """The options without the pattern that a reason is made of."""
+    asked = next(each for each in fields(Request) if spell_option(each.name, about(each).form) == option)
+    patterns = options.written.get(asked.name)
+    if not isinstance(patterns, tuple):
+        return options
+    is_paired, rule = about(asked).form is Form.PATH_DTYPES, option.removeprefix("--")
+    kept = tuple(p for p in patterns if asked_so(rule, p.rpartition("=")[0] if is_paired else p) != because)
+    return options.with_words(asked.name, kept)
 
 
 def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path | None) -> Steps:
     """What to do with a plan."""
-    result = source.with_name(f"{source.stem}.{options.to}.onnx")
+    result = source.with_name(f"{source.stem}.{options.word('to')}.onnx")
     steps: Steps = []
     example = choose_example(plan)
     if example is not None:
@@ -104,9 +91,8 @@ def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path
     if saved is None:
         steps.append((_command("convert", source, _path(result), options), "convert as planned"))
     else:
-        replay = Options(trust_external_paths=options.trust_external_paths)
         words = f"{_path(result)} --plan {_path(saved)}"
-        steps.append((_command("convert", source, words, replay), "replay the plan, edited or not"))
+        steps.append((_command("convert", source, words, options.beside_a_plan()), "replay the plan, edited or not"))
     return steps
 
 
@@ -148,7 +134,7 @@ def _ask(source: Path, name: str, options: Options) -> str:
 
 
 def _command(verb: str, source: Path, second: str, options: Options) -> str:
-    return " ".join(word for word in ("mezzo", verb, _path(source), second, *options.words()) if word)
+    return " ".join(word for word in ("mezzo", verb, _path(source), second, *options.words(verb)) if word)
 
 
 def _path(path: Path) -> str:

@@ -2,7 +2,8 @@
 
 import difflib
 import fnmatch
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -13,6 +14,9 @@ from mezzo.cli.console import output_layout, print_document, print_error, print_
 from mezzo.cli.options import AsJson, Options, with_options
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
 from mezzo.core.facts import OpFacts
+from mezzo.core.keywords import planning_request_of
+from mezzo.core.option import about
+from mezzo.core.request import Request
 from mezzo.errors import InputError
 
 if TYPE_CHECKING:
@@ -92,13 +96,15 @@ def _try_strategies(model: Path, options: Options, report: Path | None) -> "tupl
         from mezzo.verbs.outlines import outline_strategies
 
         rows, outline = outline_strategies(model, **chosen, progress=progress)
-        draw_report(report, describe_strategies(str(model), settings=sorted(_spell(chosen))), lambda: outline)
+        settings = sorted(_spell(planning_request_of(chosen)))
+        draw_report(report, describe_strategies(str(model), settings=settings), lambda: outline)
         return rows
 
 
-def _spell(chosen: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """The options that were given, by name, for an account."""
-    return ((name.replace("_", "-"), str(value)) for name, value in chosen.items() if value)
+def _spell(request: Request) -> Iterator[tuple[str, str]]:
+    """The options of a plan that say something, by name, for an account."""
+    said = ((option.name, getattr(request, option.name)) for option in fields(request) if about(option).is_setting)
+    return ((name.replace("_", "-"), str(value)) for name, value in said if value)
 
 
 def targets(as_json: AsJson = False) -> None:

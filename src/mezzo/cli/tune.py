@@ -65,7 +65,6 @@ def tune(
         bool,
         typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
     ] = False,
-    no_provenance: given.NoProvenance = False,
     report: Report = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
@@ -79,9 +78,8 @@ def tune(
     """
     check_destination(result)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
-    chosen = options.to_library()
-    if "policy" not in options.named:
-        chosen["policy"] = "aggressive"
+    chosen = options.to_writing()
+    chosen.setdefault("policy", "aggressive")
     limit_s = None if time_limit is None else _read_duration(time_limit)
 
     from mezzo.cli.progress import Patience
@@ -98,7 +96,7 @@ def tune(
             source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,
             labels=tuple(labels or ()), batch_size=batch, measure=measure, accumulate=accumulate, tile=tile,
             time_limit_s=limit_s, resume=resume, overwrite=overwrite,
-            provenance=not no_provenance, progress=progress, **chosen,
+            progress=progress, **chosen,
         )  # fmt: skip
         if save_plan is not None:
             write_plan(found.plan, save_plan)
@@ -108,7 +106,7 @@ def tune(
         _end(measured)
         return
     names = os.fspath(source), os.fspath(result)
-    steps = steps_after_tuning(source, result, data, held_out, labels or (), options.to)
+    steps = steps_after_tuning(source, result, data, held_out, labels or (), options)
     if as_json or report is not None:
         described = (*names, found.plan, found.summary, measured)
         accumulation = read_accumulation(accumulate, tile, "emulated")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from mezzo.core.frontend import Model, Reading
 from mezzo.core.graph import Graph, Kind, Node
 from mezzo.core.levels import line_of, uniform
+from mezzo.core.option import Scope
 from mezzo.core.plans import Plan, PlannedNode, Reason
-from mezzo.core.request import Request, Scope, options_about, settings_of, usual_settings
+from mezzo.core.request import Request, options_about, settings_of, usual_settings
 from mezzo.deciding.options import Options, chosen_target
 from mezzo.deciding.reasons import follow
 from mezzo.deciding.recalled import Recalled, spell_steps

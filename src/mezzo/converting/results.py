@@ -1,17 +1,18 @@
 """What a conversion gives back, and how a source and the options of a plan are opened."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from mezzo.core.frontend import Artifact, Model, Store
 from mezzo.core.frontend import Progress as Progress
+from mezzo.core.keyword_types import PlanOptions
+from mezzo.core.keywords import planning_request_of
 from mezzo.core.lab import Lab
 from mezzo.core.plans import AddCast, Plan, PlannedNode
-from mezzo.core.request import IO, PolicyLike, Request, TargetLike
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
 
@@ -103,29 +104,10 @@ def finish(
     return Converted(decided.plan, summary, None, measured, filled, decided)
 
 
-class PlanOptions(TypedDict, total=False):
-    """The options of `convert` that decide; their defaults are the same."""
-
-    to: str | Sequence[str]
-    policy: PolicyLike
-    strategy: str
-    target: TargetLike
-    include: Sequence[str]
-    exclude: Sequence[str]
-    keep_region: Sequence[str]
-    fix_region: Mapping[str, str]
-    io: IO
-    out_of_range: str
-    opset: str
-    assume: Mapping[str, str]
-    trust_external_paths: bool
-
-
 def read_plan_options(given: PlanOptions) -> tuple[Options, bool]:
     """Validate what decides, and say whether external paths are trusted. Errors are those of `convert`."""
-    options = given.copy()
-    trust = options.pop("trust_external_paths", False)
-    return read_options(Request(**options)), trust  # type: ignore[misc]  # what is left are a request's fields
+    request = planning_request_of(given)
+    return read_options(request), request.trust_external_paths
 
 
 def decided_nodes(

@@ -1,14 +1,15 @@
 """What a caller asks for: the options of a conversion, one field each. Whatever else speaks of options is derived from
-these fields: the settings of plans, what goes without saying in reports and metadata, what decides a model anew.
+these fields: the command line and its help, Python's keywords, what a folder asks of each model, the settings of plans,
+what goes without saying in reports and metadata, what decides a model anew, the commands worth trying next.
 """
 
-import enum
 import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from mezzo.core.option import About, Form, Panel, Scope, about
 from mezzo.core.policy import NodeFunction, Policy
 from mezzo.core.target import Target
 from mezzo.dtypes import LOW_DTYPES
@@ -22,41 +23,149 @@ PolicyLike = str | os.PathLike[str] | Policy | NodeFunction
 TargetLike = str | os.PathLike[str] | Target | None
 
 
-class Scope(enum.Enum):
-    """What an option decides about. A model that tells how it was decided is decided anew where one about every node
-    is another than then; one about single nodes comes on top; of the others a model need not be held to account.
-    """
-
-    EVERY_NODE = "every node"
-    SINGLE_NODES = "single nodes"
-    OTHER = "other"
-
-
-_SCOPE, _IS_SAID, _IS_SETTING = "scope", "is_said", "is_setting"
-
-
-def about(scope: Scope, *, is_said: bool = False, is_setting: bool = True) -> dict[str, object]:
-    """What holds for an option: `is_said` in reports even at its default; `is_setting` of the plan."""
-    return {_SCOPE: scope, _IS_SAID: is_said, _IS_SETTING: is_setting}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean."""
+    """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean. The order is help's."""
 
-    to: str | Sequence[str] = field(default="fp16", metadata=about(Scope.OTHER, is_said=True))
-    policy: PolicyLike = field(default="balanced", metadata=about(Scope.EVERY_NODE, is_said=True))
-    strategy: str = field(default="mincut", metadata=about(Scope.EVERY_NODE, is_said=True))
-    target: TargetLike = field(default=None, metadata=about(Scope.EVERY_NODE, is_said=True))
-    include: Sequence[str] = field(default=(), metadata=about(Scope.SINGLE_NODES))
-    exclude: Sequence[str] = field(default=(), metadata=about(Scope.SINGLE_NODES))
-    keep_region: Sequence[str] = field(default=(), metadata=about(Scope.SINGLE_NODES))
-    fix_region: Mapping[str, str] = field(default_factory=dict, metadata=about(Scope.SINGLE_NODES))
-    io: IO = field(default="keep", metadata=about(Scope.SINGLE_NODES))
-    out_of_range: str = field(default="protect", metadata=about(Scope.EVERY_NODE))
-    opset: str = field(default="auto", metadata=about(Scope.OTHER))
-    assume: Mapping[str, str] = field(default_factory=dict, metadata=about(Scope.EVERY_NODE))
-    provenance: bool = field(default=True, metadata=about(Scope.OTHER, is_setting=False))
+    to: str | Sequence[str] = field(
+        default="fp16",
+        metadata=About(
+            "The low precision: fp16 or bf16.", Form.FORMATS, Scope.OTHER, Panel.WHAT, is_said=True
+        ).as_metadata(),
+    )
+    policy: PolicyLike = field(
+        default="balanced",
+        metadata=About(
+            "How bold to be: a name of 'mezzo policies', or a .toml file.",
+            Form.NAME,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            plug_in="policy",
+            is_file=True,
+            is_said=True,
+        ).as_metadata(),
+    )
+    strategy: str = field(
+        default="mincut",
+        metadata=About(
+            "How to place the casts; see 'mezzo strategies'.",
+            Form.NAME,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            plug_in="strategy",
+            is_said=True,
+        ).as_metadata(),
+    )
+    target: TargetLike = field(
+        default=None,
+        metadata=About(
+            "What must run the result: a name of 'mezzo targets', or a .toml file.",
+            Form.NAME,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            plug_in="target",
+            is_file=True,
+            usual="onnxruntime-cpu for fp16, onnx for bf16",
+            is_said=True,
+        ).as_metadata(),
+    )
+    include: Sequence[str] = field(
+        default=(),
+        metadata=About(
+            "Ask for low precision: a glob on node names, or 'op:Softmax'. Repeatable.",
+            Form.PATTERNS,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+        ).as_metadata(),
+    )
+    exclude: Sequence[str] = field(
+        default=(),
+        metadata=About(
+            "Keep in FP32: a glob on node names, or 'op:Softmax'. Repeatable.",
+            Form.PATTERNS,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+        ).as_metadata(),
+    )
+    keep_region: Sequence[str] = field(
+        default=(),
+        metadata=About(
+            "Leave a part as it is: a path of scopes or modules such as 'encoder/layer.3'; globs work. Repeatable.",
+            Form.PATHS,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+        ).as_metadata(),
+    )
+    fix_region: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=About(
+            "Run a part in fp32 or in the low precision, and plan the rest around it. Repeatable.",
+            Form.PATH_DTYPES,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+        ).as_metadata(),
+    )
+    io: IO = field(
+        default="keep",
+        metadata=About(
+            "Types of the model's inputs and outputs: keep them (default), all low, outputs as they "
+            "come, or one by name. Repeatable.",
+            Form.PORT_DTYPES,
+            Scope.SINGLE_NODES,
+            Panel.WHERE,
+            choices=("keep", "low", "follow"),
+        ).as_metadata(),
+    )
+    out_of_range: str = field(
+        default="protect",
+        metadata=About(
+            "What to do with weights that the low precision cannot hold.",
+            Form.CHOICE,
+            Scope.EVERY_NODE,
+            Panel.WHERE,
+            choices=("protect", "clamp", "error"),
+        ).as_metadata(),
+    )
+    opset: str = field(
+        default="auto",
+        metadata=About(
+            "Whether the opset, ONNX's version, may rise where a newer one allows the low precision.",
+            Form.CHOICE,
+            Scope.OTHER,
+            Panel.WHERE,
+            choices=("auto", "keep"),
+        ).as_metadata(),
+    )
+    assume: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=About(
+            "What an input holds, in place of what is assumed without data, such as image=0..255; may be repeated.",
+            Form.PORT_ENDS,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+        ).as_metadata(),
+    )
+    trust_external_paths: bool = field(
+        default=False,
+        metadata=About(
+            "Open weights outside the model's folder, as links of a Hugging Face cache lead there.",
+            Form.FLAG,
+            Scope.OTHER,
+            Panel.FILES,
+            is_setting=False,
+        ).as_metadata(),
+    )
+    provenance: bool = field(
+        default=True,
+        metadata=About(
+            "Leave out of the metadata what made the model: version, options, plan.",
+            Form.FLAG,
+            Scope.OTHER,
+            Panel.FILES,
+            is_setting=False,
+            is_of_result=True,
+        ).as_metadata(),
+    )
 
 
 def read_formats(to: str | Sequence[str]) -> tuple[str, ...]:
@@ -90,7 +199,7 @@ def one_format(to: str | Sequence[str]) -> str:
 
 
 def _settings(kind: type[Request]) -> tuple[Field[Any], ...]:
-    return tuple(option for option in fields(kind) if option.metadata[_IS_SETTING])
+    return tuple(option for option in fields(kind) if about(option).is_setting)
 
 
 def settings_of(request: Request, **read: str) -> tuple[tuple[str, str], ...]:
@@ -114,9 +223,18 @@ def _spell(value: object) -> str:
 def usual_settings(kind: type[Request] = Request) -> dict[str, str | None]:
     """The settings of a plan at their defaults, which go without saying; None for one that is always said."""
     usual = dict(settings_of(kind()))
-    return {option.name: None if option.metadata[_IS_SAID] else usual[option.name] for option in _settings(kind)}
+    return {option.name: None if about(option).is_said else usual[option.name] for option in _settings(kind)}
 
 
 def options_about(scope: Scope, kind: type[Request] = Request) -> tuple[str, ...]:
     """The names of the options that decide about this."""
-    return tuple(option.name for option in fields(kind) if option.metadata[_SCOPE] is scope)
+    return tuple(option.name for option in fields(kind) if about(option).scope is scope)
+
+
+def check_choices(request: Request) -> None:
+    """Raises InputError: an option that is one of its choices is none of them."""
+    for option in fields(request):
+        said, value = about(option), getattr(request, option.name)
+        is_word = said.form is Form.CHOICE or (said.form is Form.PORT_DTYPES and isinstance(value, str))
+        if is_word and value not in said.choices:
+            raise InputError(f"{option.name} is {value!r}; choose one of {', '.join(said.choices)}")

@@ -6,6 +6,7 @@ import numpy as np
 
 from mezzo.core.facts import Function
 from mezzo.core.graph import Graph, Kind, Node, Signature, Use
+from mezzo.core.option import asked_so
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice, Problem
 from mezzo.core.target import Refusal
@@ -29,7 +30,7 @@ def fix_regions(
                 f"--{option} {pattern!r} matches no node; regions are paths of scopes such as 'encoder/layer.3', and "
                 "'mezzo plan MODEL --nodes' lists every node by its path"
             )
-        because = f"the user asked so with --{option} {pattern!r}"
+        because = asked_so(option, pattern)
         for number in held:
             if choices[number] not in (Choice.FREE, Choice.HIGH):
                 continue

@@ -10,7 +10,7 @@ from mezzo.core.levels import line_of
 from mezzo.core.plans import Plan
 from mezzo.core.policy import Policy
 from mezzo.core.policy_function import name_function, policy_of
-from mezzo.core.request import PolicyLike, Request, TargetLike, one_format, settings_of
+from mezzo.core.request import PolicyLike, Request, TargetLike, check_choices, one_format, settings_of
 from mezzo.core.target import Target
 from mezzo.deciding.recording import name_content
 from mezzo.deciding.wishes import Wishes
@@ -82,14 +82,13 @@ def read_options(request: Request) -> Options:
     """Validate a request. Raises InputError: an option has no such value."""
     to = one_format(request.to)
     low = LOW_DTYPES[to]
-    _choose("out_of_range", request.out_of_range, ("protect", "clamp", "error"))
-    _choose("opset", request.opset, ("auto", "keep"))
+    check_choices(request)
     target = chosen_target(to, request.target)
     policy = _read_policy(request.policy)
     io: dict[str, DType] = {}
     default: DType | None = HIGH
     if isinstance(request.io, str):
-        default = {"keep": HIGH, "low": low, "follow": None}[_choose("io", request.io, ("keep", "low", "follow"))]
+        default = {"keep": HIGH, "low": low, "follow": None}[request.io]
     else:
         io = {name: _read_dtype(f"io of {name!r}", text, to) for name, text in request.io.items()}
     assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}

@@ -9,6 +9,7 @@ import numpy as np
 
 from mezzo.core.facts import Cost, OpFacts
 from mezzo.core.graph import Graph, Kind, Node, Signature
+from mezzo.core.option import asked_so
 from mezzo.core.policy import GRANTED, Category, Policy, Verdict
 from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.selectors import Tier
@@ -190,5 +191,5 @@ def _apply_patterns(
             )
         worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in found:
-            because = f"the user asked so with --{rule} {pattern!r}"
+            because = asked_so(rule, pattern)
             verdicts[node.id] = Verdict(category, rule, because, None, worth)

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.results import Converted, Progress, open_source, store_of
 from mezzo.core.facts import Risk
 from mezzo.core.frontend import Model
-from mezzo.core.request import IO, PolicyLike, Request, TargetLike, one_format
+from mezzo.core.keyword_types import ConvertOptions
+from mezzo.core.keywords import request_of, tells_options
+from mezzo.core.request import Request, one_format
 from mezzo.deciding.options import read_options
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.folders.configs import find_config, update_config
@@ -61,30 +63,18 @@ class ConvertedFolder:
     notes: tuple[str, ...]
 
 
+@tells_options
 def convert_folder(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None = None,
     *,
     layout: str = "beside",
-    to: str | Sequence[str] = "fp16",
-    policy: PolicyLike = "balanced",
-    strategy: str = "mincut",
-    target: TargetLike = None,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    keep_region: Sequence[str] = (),
-    fix_region: Mapping[str, str] | None = None,
-    io: IO = "keep",
-    out_of_range: str = "protect",
-    opset: str = "auto",
-    assume: Mapping[str, str] | None = None,
     data: "FolderData | None" = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
-    trust_external_paths: bool = False,
     overwrite: bool = False,
-    provenance: bool = True,
     progress: Progress | None = None,
+    **options: Unpack[ConvertOptions],
 ) -> ConvertedFolder:
     """Convert every FP32 model of a folder, such as a Hugging Face export, and copy what else is in it.
 
@@ -106,17 +96,12 @@ def convert_folder(
         ModelError: a model is not valid ONNX.
         ContractError: a result would break a promise.
     """
-    request = Request(
-        to=one_format(to), policy=policy, strategy=strategy, target=target, include=include, exclude=exclude,
-        keep_region=keep_region, fix_region=fix_region or {}, io=io, out_of_range=out_of_range, opset=opset,
-        assume=assume or {},
-        provenance=provenance,
-    )  # fmt: skip
+    request = request_of(options)
+    to = one_format(request.to)
     if layout not in (placings := [placing.value for placing in Placing]):
         raise InputError(f"layout is {layout!r}; choose one of {', '.join(placings)}")
-    folder = _Folder(
-        Path(src), Path(src if dst is None else dst), Placing(layout), one_format(to), trust_external_paths
-    )
+    places = Path(src), Path(src if dst is None else dst)
+    folder = _Folder(*places, Placing(layout), to, request.trust_external_paths)
     folder.progress = progress
     folder.choose()
     folder.refuse_shared_data()

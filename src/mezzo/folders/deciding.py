@@ -1,12 +1,14 @@
 """One request for all models of a folder, fitted to each: patterns where they match, and types that files share."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from mezzo.converting.conversion import convert_model
 from mezzo.converting.recalling import recall
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph, Kind
+from mezzo.core.option import NAMING_NODES, Form, about, spell_option
 from mezzo.core.request import IO, Request, one_format
 from mezzo.deciding.options import read_options
 from mezzo.deciding.planner import matcher
@@ -44,35 +46,36 @@ def in_file(name: str, error: MezzoError) -> MezzoError:
 
 def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> Requests:
     """Leave out what matches nothing in a model, as long as it matches in another."""
-    patterns = {
-        "include": request.include, "exclude": request.exclude,
-        "keep_region": request.keep_region, "fix_region": tuple(request.fix_region),
-    }  # fmt: skip
+    forms = {option.name: about(option).form for option in fields(request) if about(option).form in NAMING_NODES}
+    patterns = {name: tuple(getattr(request, name)) for name in forms}
     if not any(patterns.values()):
         return dict.fromkeys(names, request)
     low, matched = LOW_DTYPES[one_format(request.to)], set[tuple[str, str]]()
     fitted: Requests = {}
     for name in names:
         graph = open_named(name).read(low).graph
-        own = {option: [p for p in given if _matches(graph, option, p)] for option, given in patterns.items()}
+        own = {option: [p for p in given if _matches(graph, forms[option], p)] for option, given in patterns.items()}
         matched |= {(option, pattern) for option, several in own.items() for pattern in several}
-        fitted[name] = replace(
-            request, include=own["include"], exclude=own["exclude"], keep_region=own["keep_region"],
-            fix_region={pattern: request.fix_region[pattern] for pattern in own["fix_region"]},
-        )  # fmt: skip
+        kept: dict[str, Any] = {option: _only(getattr(request, option), own[option]) for option in own}
+        fitted[name] = replace(request, **kept)
     for option, given in patterns.items():
         for pattern in given:
             if (option, pattern) not in matched:
-                word = option.replace("_", "-")
+                word = spell_option(option, forms[option])
                 raise InputError(
-                    f"--{word} {pattern!r} matches no node in any of the folder's {len(names)} models; "
+                    f"{word} {pattern!r} matches no node in any of the folder's {len(names)} models; "
                     "'mezzo plan MODEL --nodes' lists the nodes of one"
                 )
     return fitted
 
 
-def _matches(graph: Graph, option: str, pattern: str) -> bool:
-    if option.endswith("region"):
+def _only(patterns: Sequence[str] | Mapping[str, str], kept: Sequence[str]) -> Sequence[str] | Mapping[str, str]:
+    """An option's patterns, with the dtypes that they have, if any."""
+    return {pattern: patterns[pattern] for pattern in kept} if isinstance(patterns, Mapping) else kept
+
+
+def _matches(graph: Graph, form: Form, pattern: str) -> bool:
+    if form is not Form.PATTERNS:
         return bool(nodes_in(graph, pattern))
     matches = matcher(pattern)
     return any(node.kind in (Kind.OP, Kind.TIE) and matches(node) for node in graph.nodes)

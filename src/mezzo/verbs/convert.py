@@ -2,13 +2,15 @@
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from mezzo.converting.results import Converted, PlanOptions, Progress, finish, open_source, read_plan_options
+from mezzo.converting.results import Converted, Progress, finish, open_source, read_plan_options
+from mezzo.core.keyword_types import ConvertOptions, PlanOptions
+from mezzo.core.keywords import named_settings, request_of, tells_options
 from mezzo.core.plans import AddCast, Plan, PlannedNode
-from mezzo.core.request import IO, PolicyLike, Request, TargetLike
+from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options, replay_options
 from mezzo.errors import InputError
 from mezzo.files import planfile
@@ -23,30 +25,18 @@ if TYPE_CHECKING:
     from mezzo.numerics.datasets import Data
 
 
+@tells_options
 def convert(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     dst: str | os.PathLike[str] | None = None,
     *,
-    to: str | Sequence[str] | None = None,
-    policy: "PolicyLike | None" = None,
-    strategy: str | None = None,
-    target: TargetLike = None,
-    include: Sequence[str] | None = None,
-    exclude: Sequence[str] | None = None,
-    keep_region: Sequence[str] | None = None,
-    fix_region: Mapping[str, str] | None = None,
-    io: IO | None = None,
-    out_of_range: str | None = None,
-    opset: str | None = None,
-    assume: Mapping[str, str] | None = None,
     plan: Plan | str | os.PathLike[str] | None = None,
     data: "Data | None" = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
-    trust_external_paths: bool = False,
     overwrite: bool = False,
-    provenance: bool = True,
     progress: Progress | None = None,
+    **options: Unpack[ConvertOptions],
 ) -> Converted:
     """Convert an FP32 ONNX model to a typed mixed-precision one. The source is never changed.
 
@@ -90,18 +80,12 @@ def convert(
     replayed = _given_plan(plan)
     if replayed is not None and data is not None:
         raise InputError("data cannot change what a plan has decided; leave one of them out, or use 'mezzo compare'")
-    options = {
-        "to": to, "policy": policy, "strategy": strategy, "target": target, "include": include, "exclude": exclude,
-        "keep_region": keep_region, "fix_region": fix_region, "io": io, "out_of_range": out_of_range, "opset": opset,
-        "assume": assume,
-    }  # fmt: skip
-    named = {name: value for name, value in options.items() if value is not None}
+    request = request_of(options)
     if replayed is not None:
-        replaying = replace(replay_options(named, replayed), is_recorded=provenance)
-        model = open_source(src, trust_external_paths, progress)
+        replaying = replace(replay_options(named_settings(options), replayed), is_recorded=request.provenance)
+        model = open_source(src, request.trust_external_paths, progress)
         return _convert(model, dst, replaying, replayed, overwrite=overwrite)
-    request = Request(**named, provenance=provenance)  # type: ignore[arg-type]  # its own fields
-    model = open_source(src, trust_external_paths, progress)
+    model = open_source(src, request.trust_external_paths, progress)
     if data is None:
         return convert_opened(model, dst, request, overwrite=overwrite)
     from mezzo.search.protecting import convert_on_data
@@ -127,6 +111,7 @@ def _convert(
     return finish(model, decided, result, dst, overwrite=overwrite)
 
 
+@tells_options
 def plan(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
     *,

@@ -4,7 +4,8 @@ import os
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.conversion import judge_model
-from mezzo.converting.results import PlanOptions, Progress, open_source, read_plan_options
+from mezzo.converting.results import Progress, open_source, read_plan_options
+from mezzo.core.keyword_types import PlanOptions
 from mezzo.deciding.lower import lower
 from mezzo.dtypes import DType
 from mezzo.verbs.strategies import StrategyRow, try_strategies

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from mezzo.converting.results import PlanOptions, Progress, open_source, store_of
+from mezzo.converting.results import Progress, open_source, store_of
 from mezzo.core.graph import Graph, Kind
+from mezzo.core.keyword_types import PlanOptions
+from mezzo.core.keywords import planning_request_of
 from mezzo.core.request import one_format
 from mezzo.deciding.options import chosen_target
 from mezzo.dtypes import DType
@@ -146,8 +148,9 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
 
     Errors are those of `partition`.
     """
-    chosen = chosen_target(one_format(options.get("to", "fp16")), options.get("target"))
-    split = partition(src, target=chosen, trust_external_paths=options.get("trust_external_paths", False))
+    request = planning_request_of(options)
+    chosen = chosen_target(one_format(request.to), request.target)
+    split = partition(src, target=chosen, trust_external_paths=request.trust_external_paths)
     return split.unit_of.get(node)
 
 

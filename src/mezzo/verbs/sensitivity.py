@@ -5,7 +5,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
-from mezzo.converting.results import PlanOptions, Progress, open_source, read_plan_options
+from mezzo.converting.results import Progress, open_source, read_plan_options
+from mezzo.core.keyword_types import PlanOptions
 from mezzo.judging.answers import read_accumulation
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import DataSource, Sensitivity
@@ -44,7 +45,8 @@ def sensitivity(
         InputError: an option or the data is at fault.
         ModelError: the model is not valid ONNX.
     """
-    options.setdefault("policy", "aggressive")
+    if options.get("policy") is None:
+        options["policy"] = "aggressive"
     chosen, trust = read_plan_options(options)
     model = open_source(src, trust, progress)
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)

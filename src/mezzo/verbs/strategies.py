@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from mezzo.converting.conversion import judge_model
-from mezzo.converting.results import PlanOptions, Progress, open_source, read_plan_options
+from mezzo.converting.results import Progress, open_source, read_plan_options
 from mezzo.core.graph import Kind
+from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import conversions, cost
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.conversion import convert_model, judge_model
-from mezzo.converting.results import Converted, PlanOptions, Progress, finish, open_source, read_plan_options
+from mezzo.converting.results import Converted, Progress, finish, open_source
+from mezzo.core.keyword_types import ConvertOptions
+from mezzo.core.keywords import request_of
 from mezzo.core.problem import MeasuredCosts, Problem
-from mezzo.deciding.options import Options
+from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
 from mezzo.judging.answers import read_accumulation
 from mezzo.judging.data import open_model_data
@@ -71,9 +73,8 @@ def tune(
     time_limit_s: float | None = None,
     resume: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
-    provenance: bool = True,
     progress: Progress | None = None,
-    **options: Unpack[PlanOptions],
+    **options: Unpack[ConvertOptions],
 ) -> Converted:
     """Find the cheapest plan whose answers stay inside a budget of error, and convert with it.
 
@@ -93,8 +94,8 @@ def tune(
             given.
         time_limit_s: end with the best plan found by then.
         resume: a file that keeps what was run, so that a search that stopped goes on.
-        provenance: as of `mezzo.convert`.
-        options: those of `mezzo.plan`; the policy says what may run low at all, "aggressive" unless given.
+        options: those of `mezzo.plan`, and `provenance` as of `mezzo.convert`; the policy says what may run low at all,
+            "aggressive" unless given.
 
     Raises:
         InputError: an option or the data is at fault.
@@ -105,13 +106,14 @@ def tune(
     if dst is not None:
         check_destination(dst)
     check_destinations({"resume": resume}, () if dst is None else (Path(dst),))
-    options.setdefault("policy", "aggressive")
-    chosen, trust = read_plan_options(options)
-    chosen = replace(chosen, is_recorded=provenance)
+    if options.get("policy") is None:
+        options["policy"] = "aggressive"
+    request = request_of(options)
+    chosen = read_options(request)
     goal = replace(
         _read_goal(max_error, metric, max_drop), accumulation=read_accumulation(accumulate, tile, "emulated")
     )
-    model = open_source(src, trust, progress)
+    model = open_source(src, request.trust_external_paths, progress)
     if measure:
         check_measurable(model, chosen)
     seen, unseen = _split(model, data, held_out, labels, batch_size)

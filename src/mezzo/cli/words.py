@@ -1,0 +1,109 @@
+"""Options as they are written, and what they are to the library: read by form, and spelled again."""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import Field
+from typing import Any, assert_never
+
+from mezzo.cli import choices
+from mezzo.core.option import About, Form, about, spell_option
+from mezzo.core.request import one_format
+from mezzo.dtypes import LOW_DTYPES
+from mezzo.errors import InputError
+
+# What is written of an option: a word, several, or that it is there. None says nothing.
+Written = str | tuple[str, ...] | bool | None
+
+
+def read(option: Field[Any], written: Written) -> object:
+    """What is written of an option as the library spells it. Raises InputError: it is no such value."""
+    said, word = about(option), spelled(option)
+    match written:
+        case bool() | None:
+            return written
+        case str():
+            _check_word(word, said, written)
+            return written
+        case _:
+            return _read_parts(word, said, written)
+
+
+def spelled(option: Field[Any]) -> str:
+    """An option as it is written on a command line."""
+    return spell_option(option.name, about(option).form, option.default)
+
+
+def _check_word(option: str, said: About, word: str) -> None:
+    if said.form is Form.FORMATS:
+        for part in word.split(","):
+            choices.check_choice(option, part, LOW_DTYPES)
+        one_format(word)
+    elif said.plug_in is None:
+        choices.check_choice(option, word, said.choices)
+    elif not (said.is_file and word.endswith(".toml")):
+        choices.check_choice(option, word, choices.list_plug_ins(said.plug_in))
+
+
+def _read_parts(option: str, said: About, parts: tuple[str, ...]) -> object:
+    match said.form:
+        case Form.PATTERNS | Form.PATHS:
+            return parts
+        case Form.PATH_DTYPES:
+            return _read_dtypes(option, parts)
+        case Form.PORT_DTYPES:
+            return _read_ports(option, parts, said.choices)
+        case Form.PORT_ENDS:
+            return _read_ends(option, parts)
+        case Form.FORMATS | Form.CHOICE | Form.NAME | Form.FLAG:
+            raise AssertionError(f"{option} is written once")
+        case _:
+            assert_never(said.form)
+
+
+def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -> str | dict[str, str]:
+    """Read one word for all, or names with a dtype each."""
+    plain = [word for word in words if word in for_all]
+    if plain and len(words) > 1:
+        raise InputError(
+            f"{option} {plain[0]!r} cannot be combined with another {option}; give names with a dtype each, or one word"
+        )
+    return plain[0] if plain else _read_dtypes(option, words, for_all)
+
+
+def _read_dtypes(option: str, words: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, str]:
+    """Read NAME=DTYPE words."""
+    named: dict[str, str] = {}
+    for word in words:
+        name, sign, dtype = word.rpartition("=")
+        if not sign or not name or dtype not in ("fp32", *LOW_DTYPES):
+            valid = " or ".join((*others, *(f"NAME={choice}" for choice in ("fp32", *LOW_DTYPES))))
+            raise InputError(f"{option} {word!r} is not understood; give {valid}")
+        if named.setdefault(name, dtype) != dtype:
+            raise InputError(f"{option} gives {name!r} two dtypes, {named[name]} and {dtype}; keep one")
+    return named
+
+
+def _read_ends(option: str, words: tuple[str, ...]) -> dict[str, str]:
+    """Read NAME=LO..HI words; the ends are read with the other options."""
+    named: dict[str, str] = {}
+    for word in words:
+        name, sign, ends = word.rpartition("=")
+        if not sign or not name:
+            raise InputError(f"{option} {word!r} is not understood; give NAME=LO..HI, such as image=0..255")
+        if named.setdefault(name, ends) != ends:
+            raise InputError(f"{option} gives {name!r} two ranges, {named[name]} and {ends}; keep one")
+    return named
+
+
+def spell(options: Mapping[str, Field[Any]], written: Mapping[str, Written]) -> Iterator[str]:
+    """The words that say what is written of options: what is said once, then what is repeated, then flags."""
+    values = [(spelled(option), written[name]) for name, option in options.items()]
+    for word, value in values:
+        if isinstance(value, str):
+            yield from (word, shlex.quote(value))
+    for word, value in values:
+        for part in value if isinstance(value, tuple) else ():
+            yield from (word, shlex.quote(part))
+    for word, value in values:
+        if isinstance(value, bool):
+            yield word

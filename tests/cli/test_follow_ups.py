@@ -1,0 +1,91 @@
+"""The commands that a command prints to try next repeat the options that it was given, and run as they are printed."""
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from conftest import Run
+
+_MODEL = """
+<ir_version: 10, opset_import: ["" : 21]>
+g (float[N,4] x) => (float[N,2] z)
+<float[4,2] w = {1,2,3,4,5,6,7,8}>
+{
+   [mm] h = MatMul(x, w)
+   [sm] t = Softmax<axis=-1>(h)
+   [out] z = Neg(t)
+}
+"""
+_OPTIONS = (
+    "--to bf16 --policy aggressive --strategy forward --target any --out-of-range clamp --opset keep --include mm "
+    "--exclude sm --keep-region out --io x=fp32 --assume x=0..1 --trust-external-paths"
+)
+
+
+def commands(out: str) -> list[str]:
+    """The commands that a report tells to try."""
+    return [line.strip() for line in out.splitlines() if line.startswith("  mezzo ")]
+
+
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, with a model, data for it and the model in a folder of its own."""
+    monkeypatch.chdir(folder)
+    model = onnx.parser.parse_model(_MODEL)
+    (folder / "models").mkdir()
+    for place in ("three.onnx", "models/three.onnx"):
+        onnx.save(model, folder / place)
+    np.savez(folder / "three.npz", x=np.linspace(-1, 1, 64, dtype=np.float32).reshape(16, 4))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "verb", [("plan", "three.onnx"), ("convert", "three.onnx", "out.onnx"), ("explain", "three.onnx", "mm")]
+)
+def test_commands_to_try_next_repeat_what_was_asked(run: Run, here: Path, verb: tuple[str, ...]) -> None:
+    ran = run(*verb, *_OPTIONS.split())
+    assert ran.code == 0
+    tried = commands(ran.out)
+    assert tried
+    for command in tried:
+        words, replaced = shlex.split(command), {word.partition("=")[0] for word in shlex.split(command) if "=" in word}
+        for option, value in zip(*[iter(_OPTIONS.split()[:-1])] * 2, strict=True):
+            is_changed = option in replaced or (
+                option in ("--exclude", "--keep-region") and command.startswith("mezzo plan")
+            )
+            assert is_changed or f"{option} {value}" in command, command
+        assert words[-1] == "--trust-external-paths"
+        assert run(*words[1:]).code == 0, command
+
+
+def test_commands_after_a_saved_plan_repeat_what_it_does_not_hold(run: Run, here: Path) -> None:
+    tried = commands(run("plan", "three.onnx", *_OPTIONS.split(), "--save", "p.json").out)
+    assert tried[-1] == "mezzo convert three.onnx three.bf16.onnx --plan p.json --trust-external-paths"
+    assert run(*shlex.split(tried[-1])[1:]).code == 0
+
+
+def test_commands_after_a_folder_repeat_what_fits_each_of_its_models(run: Run, here: Path) -> None:
+    tried = commands(run("convert", "models", "out", *_OPTIONS.split(), "--no-provenance").out)
+    assert tried == [
+        "mezzo plan models/three.onnx --to bf16 --policy aggressive --strategy forward --target any --out-of-range "
+        "clamp --opset keep --trust-external-paths",
+        "mezzo compare models/three.onnx out/three_bf16.onnx --data DATA --trust-external-paths",
+    ]
+    assert run(*shlex.split(tried[0])[1:]).code == 0
+
+
+def test_commands_after_tuning_repeat_what_was_asked(run: Run, here: Path) -> None:
+    asked = [word for word in _OPTIONS.split() if word not in ("--strategy", "forward")]
+    ran = run("tune", "three.onnx", "t.onnx", "--data", "three.npz", "--max-error", "1", *asked, "--no-provenance")
+    assert ran.code in (0, 3)
+    compare, sensitivity = commands(ran.out)
+    assert compare == "mezzo compare three.onnx t.onnx --data three.npz --trust-external-paths"
+    assert sensitivity.startswith(
+        "mezzo sensitivity three.onnx --data three.npz --to bf16 --policy aggressive --target any"
+    )
+    assert sensitivity.endswith("--trust-external-paths") and "--no-provenance" not in sensitivity
+    for command in (compare, sensitivity):
+        assert run(*shlex.split(command)[1:]).code in (0, 1, 3), command

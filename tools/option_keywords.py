@@ -1,0 +1,64 @@
+"""Writes src/mezzo/core/keyword_types.py: the options of a request as type checkers read them, from its fields.
+
+python tools/option_keywords.py           # writes the file
+python tools/option_keywords.py --check   # ends with 1 if the file differs from the request
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+from generated import keep
+
+from mezzo.core.option import about
+from mezzo.core.request import Request
+
+_CORE = Path(__file__).resolve().parents[1] / "src" / "mezzo" / "core"
+_HEAD = '''\
+"""The options of a request as type checkers and editors read them: keywords of the verbs, None as good as left out.
+
+Written by tools/option_keywords.py from the fields of `Request`: change those, then run the script.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+from mezzo.core.request import IO, PolicyLike, TargetLike
+
+
+class PlanOptions(TypedDict, total=False):
+    """The options that decide; their defaults are those of `Request`."""
+
+'''
+_OF_RESULTS = '''
+
+class ConvertOptions(PlanOptions, total=False):
+    """The options that decide, and those about the model that is written."""
+
+'''
+
+
+def spell_types() -> str:
+    """The whole file."""
+    deciding, of_result = ([o.name for o in fields(Request) if about(o).is_of_result is is_] for is_ in (False, True))
+    types = dict(_types())
+    return _HEAD + _spell(deciding, types) + _OF_RESULTS + _spell(of_result, types)
+
+
+def _types() -> Iterator[tuple[str, str]]:
+    """The fields of a request, each with its type as it is written."""
+    tree = ast.parse((_CORE / "request.py").read_text(encoding="utf-8"))
+    request = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Request")
+    for line in request.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            yield line.target.id, ast.unparse(line.annotation)
+
+
+def _spell(names: list[str], types: dict[str, str]) -> str:
+    return "".join(f"    {name}: {types[name]} | None\n" for name in names)
+
+
+if __name__ == "__main__":
+    sys.exit(keep({_CORE / "keyword_types.py": spell_types()}, "the request", __doc__))
