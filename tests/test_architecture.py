@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -49,6 +50,30 @@ _ABOUT_ONE_FRONTEND = {
     "cli.probe": "asks the runtimes of ONNX about ONNX's operators",
     "report.doctor": "spells what the doctor has found",
 }
+# Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
+_LATE = {
+    "cli": (113, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "converting": (5, "results are named by all verbs; the front end and pictures are loaded when one is there"),
+    "core": (
+        20,
+        "problems and graphs are named everywhere; arrays, and with them numpy, are loaded when one is planned",
+    ),
+    "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),
+    "folders": (1, "a search is loaded where a folder has data"),
+    "frontends": (15, "runtimes, the operators' own test cases and onnx-ir are loaded where a model needs them"),
+    "numerics": (2, "scipy.special takes longer to load than most comparisons take"),
+    "packages": (2, "the version is read when it is asked for"),
+    "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
+    "report": (1, "a chain asks the estimates' rules for their names alone"),
+    "search": (1, "the tuner is loaded where a check has failed"),
+    "strategies": (21, "discovery imports every strategy to list it; numpy and scipy are loaded when one assigns"),
+    "structure": (3, "discovery imports every rule to list it; numpy is loaded when one looks at arrays"),
+    "verbs": (19, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
+    "views": (2, "a picture's arrays are loaded when it is drawn"),
+}
+_LONGEST = 399  # lines of a file
+# What named tuples call their public names.
+_OF_TUPLES = frozenset({"_replace", "_asdict", "_fields", "_make"})
 
 
 @dataclass(frozen=True)
@@ -205,6 +230,52 @@ def test_modules_do_not_load_each_other_in_a_circle() -> None:
         ends = {name for name, needed in reads.items() if not needed & reads.keys()}
         assert ends, f"a circle among {sorted(reads)}"
         reads = {name: needed for name, needed in reads.items() if name not in ends}
+
+
+def test_late_imports_are_few_and_have_a_reason() -> None:
+    counts = Counter(found.reader.partition(".")[0] for found in imports() if found.is_late)
+    for room, count in sorted(counts.items()):
+        most, because = _LATE.get(room, (0, "no reason is given yet"))
+        assert count <= most, (
+            f"{room} has {count} imports inside functions, {most} are allowed ({because}); import at the top, or raise "
+            "the number in _LATE with its reason"
+        )
+
+
+def _private_reads(reader: str, tree: ast.Module) -> Iterator[str]:
+    """Private names that a module takes from another one of ours: imported, or as an attribute of what was imported."""
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "mezzo":
+            imported |= {alias.asname or alias.name for alias in node.names}
+            yield from (f"{reader} imports {a.name} of {node.module}" for a in node.names if _is_private(a.name))
+    for node in ast.walk(tree):
+        if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported):
+            continue
+        if _is_private(node.attr) and node.attr not in _OF_TUPLES:
+            yield f"{reader} line {node.lineno} reads {node.value.id}.{node.attr}"
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def test_no_module_takes_a_private_name_of_another() -> None:
+    assert not [fault for reader, tree in modules().items() for fault in _private_reads(reader, tree)]
+
+
+def test_private_names_are_found_however_they_are_taken() -> None:
+    tree = ast.parse("from mezzo.core import plans, _one\nplans._two, plans.three, plans.Plan._replace, other._four")
+    assert list(_private_reads("reader", tree)) == [
+        "reader imports _one of mezzo.core",
+        "reader line 2 reads plans._two",
+    ]
+
+
+def test_files_are_short_enough_for_one_idea() -> None:
+    lines = {str(path.relative_to(_ROOT)): path.read_text(encoding="utf-8").count("\n") for path in _ROOT.rglob("*.py")}
+    long = {name: count for name, count in lines.items() if count > _LONGEST}
+    assert not long, f"{long}: a file of more than {_LONGEST} lines holds two ideas; split it by what it holds"
 
 
 def test_importing_the_package_loads_no_heavy_library() -> None:
