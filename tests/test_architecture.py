@@ -72,6 +72,21 @@ _LATE = {
     "views": (2, "a picture's arrays are loaded when it is drawn"),
 }
 _LONGEST = 399  # lines of a file
+# Attributes that hold sentences for people, and what takes a text apart.
+_SENTENCES = frozenset({"because", "message", "effect", "said", "fault"})
+_TAKING_APART = frozenset(
+    {"startswith", "endswith", "partition", "rpartition", "removeprefix", "removesuffix", "find", "index", "replace"}
+)
+# Modules that read sentences all the same: in how many places, and why.
+_PROSE_READ = {
+    "files.provenance": (3, "a name inside a text is stored once; the text is put together again as it was"),
+    "folders.deciding": (
+        1,
+        "what opens a file names it or does not; an error that names it already is not named twice",
+    ),
+    "frontends.onnx.checking": (1, "the ONNX checker says in its message alone that it means sparse weights"),
+    "frontends.onnx.model": (4, "the ONNX checker says in its message alone which node it refuses"),
+}
 # What named tuples call their public names.
 _OF_TUPLES = frozenset({"_replace", "_asdict", "_fields", "_make"})
 
@@ -276,6 +291,54 @@ def test_files_are_short_enough_for_one_idea() -> None:
     lines = {str(path.relative_to(_ROOT)): path.read_text(encoding="utf-8").count("\n") for path in _ROOT.rglob("*.py")}
     long = {name: count for name, count in lines.items() if count > _LONGEST}
     assert not long, f"{long}: a file of more than {_LONGEST} lines holds two ideas; split it by what it holds"
+
+
+def _prose_reads(tree: ast.Module) -> Iterator[int]:
+    """Lines that take a sentence for people apart, or look for words in one: of an error, or of a reason."""
+    errors = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
+
+    def is_prose(node: ast.AST) -> bool:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str":
+            return any(isinstance(each, ast.Name) and each.id in errors | {"error"} for each in node.args)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("lower", "strip"):
+            return is_prose(node.func.value)
+        if isinstance(node, ast.Name):
+            return node.id in ("fault", "because", "message")
+        return isinstance(node, ast.Attribute) and node.attr in _SENTENCES
+
+    for node in ast.walk(tree):
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Compare) and any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
+            parts = [each for each in node.comparators if not isinstance(each, ast.Tuple)]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            is_regex = isinstance(node.func.value, ast.Name) and node.func.value.id == "re"
+            is_taking_apart = node.func.attr in _TAKING_APART or (node.func.attr == "split" and node.args)
+            parts = node.args if is_regex else [node.func.value] if is_taking_apart else []
+        if any(is_prose(part) for part in parts):
+            yield node.lineno
+
+
+def test_sentences_for_people_are_never_read_by_code() -> None:
+    reads = {module: len(list(_prose_reads(tree))) for module, tree in modules().items()}
+    assert {module: count for module, count in reads.items() if count} == {m: n for m, (n, _) in _PROSE_READ.items()}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try: pass\nexcept E as fault: fault_is = 'x' in str(fault)",
+        "str(error).startswith('no')",
+        "node.because.removeprefix('cannot tell: ')",
+        "re.sub('x', '', line.because)",
+        "str(error).strip().lower().partition(':')",
+        "'word' in verdict.because",
+    ],
+)
+def test_code_that_reads_a_sentence_is_found(code: str) -> None:
+    assert len(list(_prose_reads(ast.parse(code)))) == 1
+    assert not list(
+        _prose_reads(ast.parse("' '.join(str(error).split()), line.because in (a, b), {**note}, 'x' in names"))
+    )
 
 
 def test_importing_the_package_loads_no_heavy_library() -> None:

@@ -314,7 +314,7 @@ def test_a_verdict_needs_the_whole_interval():
     assert over.ruling is Ruling.DIFFERENT and over.because == "output 'y' differs most, by 0.002, more than 0.001"
     undecided = rule(deviation(2e-3, 5e-4))
     assert undecided.ruling is Ruling.UNDECIDED
-    assert undecided.because.startswith("undecided: output 'y' differs most, by 0.0005")
+    assert undecided.because.startswith("output 'y' differs most, by 0.0005")
     assert undecided.because.endswith("more samples would decide")
     assert rule(deviation(0.0), deviation(0.0, fault="all zero")).ruling is Ruling.DIFFERENT
     assert rule(deviation(math.nan)).ruling is Ruling.DIFFERENT
@@ -328,12 +328,12 @@ def test_what_is_wrong_wins_and_what_cannot_be_told_comes_before_undecided():
     assert rulings == [Ruling.DIFFERENT, Ruling.UNKNOWN, Ruling.UNDECIDED, Ruling.SAME]
     assert judge([wrong], ["no sample"]).ruling is Ruling.DIFFERENT
     told = judge([same, dark], [])
-    assert told.because == "cannot tell: output 'y' is zero everywhere; 'y' could be judged: the same"
+    assert told.because == "output 'y' is zero everywhere; 'y' could be judged: the same"
     assert (told.error, told.budget) == (same.relative_l2, budget.error)
     nothing = judge([], ["the data holds no sample"])
     assert nothing.ruling is Ruling.UNKNOWN and math.isnan(nothing.error.estimate)
-    assert nothing.because == "cannot tell: the data holds no sample"
-    assert judge([], []).because == "cannot tell: the models have no outputs"
+    assert nothing.because == "the data holds no sample"
+    assert judge([], []).because == "the models have no outputs"
 
 
 def test_noise_hides_errors_only_as_far_as_it_goes():

@@ -74,8 +74,8 @@ def test_account_names_every_level_and_is_as_its_schema_says() -> None:
 def test_explanation_names_the_levels_that_a_node_might_have() -> None:
     plan = three_levels()
     high, low = plan.by_name["sm"], plan.by_name["a"]
-    assert suggest_change(high, plan.lows) == ("--include=sm", "asks for bf16 or f8e4m3fn in spite of the rule")
-    assert suggest_change(low, plan.lows) == ("--exclude=a", "keeps 'a' out of bf16 or f8e4m3fn")
+    assert suggest_change(high, plan.lows) == (("--include", "sm"), "asks for bf16 or f8e4m3fn in spite of the rule")
+    assert suggest_change(low, plan.lows) == (("--exclude", "a"), "keeps 'a' out of bf16 or f8e4m3fn")
     assert "allow, the policy wants it in f8e4m3fn" in show(report_chain([low], plan.lows))
     assert "deny, high whatever its neighbours run in" in show(report_chain([high], plan.lows))
 

@@ -325,7 +325,7 @@ def test_layers_have_no_budget_where_a_metric_has_it():
 
 
 def test_verdict_that_samples_cannot_decide_says_so():
-    verdict = replace(SAME.verdict, ruling=Ruling.UNDECIDED, because="undecided: output 'y' may differ by 1.2e-3")
+    verdict = replace(SAME.verdict, ruling=Ruling.UNDECIDED, because="output 'y' may differ by 1.2e-3")
     shown = show(report_comparison(Layout.PLAIN, *NAMES, replace(SAME, verdict=verdict)))
     assert "\nundecided: output 'y' may differ by 1.2e-3\n" in shown
 

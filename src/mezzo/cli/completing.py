@@ -126,12 +126,12 @@ def names_in(path: Path) -> Names:
 
 def _read_model(path: Path) -> Names:
     from mezzo.converting.results import open_source
-    from mezzo.core.graph import Kind
+    from mezzo.core.graph import Kind, port_of
     from mezzo.dtypes import DType
 
     graph = open_source(path, trust=False, progress=None).read(DType.FLOAT16).graph
     nodes = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and n.signature.dtype is not None]
-    ports = [n.name.partition(" ")[2] for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)]
+    ports = [port_of(n) for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)]
     operators = sorted({node.op for node in nodes if node.kind is Kind.OP})
     return Names(tuple(node.name for node in nodes), tuple(operators), tuple(ports))
 

@@ -52,8 +52,8 @@ def steps_to_free(
         freeing = free(island, plan)
         command: str | None = None
         if freeing.add:
-            words = [quote(option) for option in freeing.add]
-            command = _command("plan", source, " ".join(words), _without(options, freeing.add))
+            words = " ".join(_spell(*asked) for asked in freeing.add)
+            command = _command("plan", source, words, _without(options, [option for option, _ in freeing.add]))
         elif freeing.drop is not None:
             command = _command("plan", source, "", _dropped(options, freeing.drop, island.because))
         found.append((command, freeing.effect))
@@ -62,11 +62,10 @@ def steps_to_free(
 
 def _without(options: Options, added: Sequence[str]) -> Options:
     """The options without those that the added ones take the place of."""
-    named = {word.partition("=")[0] for word in added}
     return options.without(*(
         option.name
         for option in fields(Request)
-        if about(option).form not in NAMING_NODES and spell_option(option.name, about(option).form) in named
+        if about(option).form not in NAMING_NODES and spell_option(option.name, about(option).form) in added
     ))  # fmt: skip
 
 
@@ -108,8 +107,8 @@ def steps_after_explanation(
             continue
         change = suggest_change(node, lows)
         if change is not None:
-            option, effect = change
-            steps.append((_command("plan", source, quote(option), _without(options, [option])), effect))
+            (option, value), effect = change
+            steps.append((_command("plan", source, _spell(option, value), _without(options, [option])), effect))
     return list(dict.fromkeys(steps))
 
 
@@ -135,6 +134,10 @@ def _ask(source: Path, name: str, options: Options) -> str:
 
 def _command(verb: str, source: Path, second: str, options: Options) -> str:
     return " ".join(word for word in ("mezzo", verb, _path(source), second, *options.words(verb)) if word)
+
+
+def _spell(option: str, value: str) -> str:
+    return quote(f"{option}={value}")
 
 
 def _path(path: Path) -> str:

@@ -90,6 +90,16 @@ class Node(NamedTuple):
         return self.signature.op
 
 
+def name_port(kind: Kind, port: str) -> str:
+    """What the node of a graph input or output is called."""
+    return f"{kind.value} {port}"
+
+
+def port_of(node: Node) -> str:
+    """The input or output that a node stands for, by its own name."""
+    return node.name.removeprefix(name_port(node.kind, ""))
+
+
 class Value(NamedTuple):
     """One tensor. `elements` is nominal where shapes are symbolic; `is_castable` is False for sequences and
     optionals.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar
 
+from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.option import about
 from mezzo.core.request import Request
 
@@ -58,7 +59,7 @@ def tells_options(verb: _Verb) -> _Verb:
     signature = inspect.signature(verb)
     last = list(signature.parameters.values())[-1]
     assert last.kind is last.VAR_KEYWORD, "the options come last"
-    is_planning = "PlanOptions" in str(last.annotation)
+    is_planning = last.annotation.__args__ == (PlanOptions,)  # of Unpack
     told = [option for option in fields(Request) if not (is_planning and about(option).is_of_result)]
     own = [parameter for parameter in signature.parameters.values() if parameter is not last]
     placed = [parameter for parameter in own if parameter.kind is not parameter.KEYWORD_ONLY]

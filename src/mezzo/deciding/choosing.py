@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 from mezzo.core.facts import Function
-from mezzo.core.graph import Graph, Kind, Node, Signature, Use
+from mezzo.core.graph import Graph, Kind, Node, Signature, Use, port_of
 from mezzo.core.option import asked_so
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice, Problem
@@ -87,7 +87,7 @@ def _choice_of(signature: Signature, low: DType, others: Set[DType]) -> Choice:
 
 def _interface_choice(graph: Graph, node: Node, wishes: Wishes, low: DType) -> Choice:
     value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
-    name = node.name.partition(" ")[2]
+    name = port_of(node)
     wanted = wishes.io.get(name)
     if wanted is None and wishes.io_default is None:
         can_follow = node.kind is Kind.OUTPUT and low in node.signature.legal
@@ -102,7 +102,7 @@ def _interface_choice(graph: Graph, node: Node, wishes: Wishes, low: DType) -> C
 def check_interface(graph: Graph, wishes: Wishes) -> None:
     if not wishes.io:
         return
-    names = {n.name.partition(" ")[2]: n for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)}
+    names = {port_of(n): n for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)}
     for name, dtype in wishes.io.items():
         if name not in names:
             raise InputError(
@@ -132,7 +132,7 @@ def check_links(problem: Problem, verdicts: Sequence[Sequence[Verdict]], io: Map
         first.setdefault(everywhere[number], {}).setdefault(level, number)
     for number, level in fixed.items():
         node = graph.nodes[number]
-        name = node.name.partition(" ")[2]
+        name = port_of(node)
         is_asked = node.kind in (Kind.INPUT, Kind.OUTPUT) and name in io
         fixing = next((side[number] for side in verdicts if side[number].rule == "fix-region"), None)
         others = {other: holder for other, holder in first[everywhere[number]].items() if other != level}

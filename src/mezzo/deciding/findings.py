@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import assert_never
 
-from mezzo.core.graph import Graph, Kind, Signature
+from mezzo.core.graph import Graph, Kind, Signature, port_of
 from mezzo.core.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, Policy, Verdict
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
@@ -79,7 +79,7 @@ def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFi
 
 def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> None:
     """Raises InputError: a name is no input of the model."""
-    inputs = sorted(node.name.partition(" ")[2] for node in graph.nodes if node.kind is Kind.INPUT)
+    inputs = sorted(port_of(node) for node in graph.nodes if node.kind is Kind.INPUT)
     for name in assumed:
         if name not in inputs:
             raise InputError(f"--assume {name!r} is no input of the model; choose one of {', '.join(inputs)}")

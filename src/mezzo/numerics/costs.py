@@ -12,7 +12,7 @@ from mezzo.core.graph import Kind
 from mezzo.core.problem import Choice, MeasuredCosts, Problem
 from mezzo.core.strategy import conversions
 from mezzo.dtypes import size_bits
-from mezzo.numerics.measures import CostTable, NodeCost
+from mezzo.numerics.measures import BYTES_MOVED, CostTable, NodeCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,4 +199,4 @@ def table_costs(problem: Problem, source: str) -> tuple[MeasuredCosts, CostTable
         for number in np.flatnonzero(counts).tolist()
     )
     measured = MeasuredCosts(tuple(map(tuple, gains.tolist())), tuple(map(tuple, problem.cast_prices.tolist())))
-    return measured, CostTable(source, "bytes moved", nodes)
+    return measured, CostTable(source, BYTES_MOVED, nodes)

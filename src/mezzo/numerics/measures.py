@@ -146,7 +146,7 @@ class Verdict:
 
     `error`, `budget` and `noise` are those of the output that decides, the error NaN where none could be judged.
     `noise` is what FP32 itself differs by when it sums in another order; `budget_source` says who set the budget.
-    `unknown`: what the data cannot tell, and why, each in words.
+    `because` tells why, and not the ruling again. `unknown`: what the data cannot tell, and why, each in words.
     """
 
     ruling: Ruling
@@ -207,6 +207,9 @@ class Sensitivity:
     unknown: tuple[str, ...] = ()
 
 
+BYTES_MOVED = "bytes moved"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeCost:
     """What one node costs in each precision, in the account's unit."""
@@ -218,7 +221,7 @@ class NodeCost:
 
 @dataclass(frozen=True, slots=True)
 class CostTable:
-    """Where costs come from. `unit`: "bytes moved" for tables, "ns" for measured times. `total_*` of whole plans."""
+    """Where costs come from. `unit`: `BYTES_MOVED` for tables, "ns" for measured times. `total_*` of whole plans."""
 
     source: str
     unit: str

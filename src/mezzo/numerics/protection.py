@@ -15,6 +15,9 @@ from mezzo.numerics.measures import ValueRange
 
 # A value whose one rounding costs more than this many eps has most of its weight among subnormals or beyond.
 ROUNDING_LIMIT = 16
+# The rules by which data protects.
+DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS = "data-overflow", "data-vanishes", "data-logits"
+DATA_RULES = frozenset({DATA_OVERFLOW, DATA_VANISHES, DATA_LOGITS})
 # Softmax answers to absolute errors: logits off by a quarter change a probability by a quarter.
 _LOGIT_ERROR = 0.25
 _SOFTMAX = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX})
@@ -97,7 +100,7 @@ def _troubles(
     if held.largest * headroom >= low.overflow_from:
         near = "" if held.largest >= low.overflow_from else f" within a factor {headroom:g}"
         yield _Trouble(
-            "data-overflow", f"{where}: reaches {low.dtype}'s limit of {low.max_finite:g}{near}", None, Lifting.NEVER
+            DATA_OVERFLOW, f"{where}: reaches {low.dtype}'s limit of {low.max_finite:g}{near}", None, Lifting.NEVER
         )
         return
     lost = held.formats.get(low.dtype)
@@ -105,20 +108,20 @@ def _troubles(
         return
     if lost.rounding > ROUNDING_LIMIT * low.eps:
         text = f"{where}: {lost.rounding:.0%} of it is lost in {low.dtype}, whose smallest number is"
-        yield _Trouble("data-vanishes", f"{text} {low.smallest_subnormal:.2g}")
+        yield _Trouble(DATA_VANISHES, f"{text} {low.smallest_subnormal:.2g}")
         return
     readers = [(graph.nodes[use.node], use.operand) for use in graph.uses[value]]
     steep = frozenset(node.id for node, operand in readers if _is_steep(rows[node.id], operand))
     if lost.vanishing > 0 and steep:
         text = f"{where}: {lost.vanishing:.1%} of its numbers become 0 in {low.dtype}, where the next operator is steep"
-        yield _Trouble("data-vanishes", text)
+        yield _Trouble(DATA_VANISHES, text)
     softmaxes = frozenset(node.id for node, operand in readers if operand == 0 and _is_softmax(rows[node.id]))
     if softmaxes:
         size = max(abs(held.maximum), dict(held.quantiles).get(0.5, 0.0))
         error = size * low.eps / 2
         if error >= _LOGIT_ERROR:
             text = f"{where}: logits near {size:.4g} are off by up to {error:.2g} in {low.dtype}"
-            yield _Trouble("data-logits", text, softmaxes)
+            yield _Trouble(DATA_LOGITS, text, softmaxes)
 
 
 def _is_steep(row: OpFacts | None, operand: int) -> bool:

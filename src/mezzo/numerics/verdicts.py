@@ -107,7 +107,7 @@ def judge(outputs: Sequence[Deviation], faults: Sequence[str]) -> Verdict:
     if not outputs and not unknown:
         unknown = ("the models have no outputs",)
     if unknown:
-        return _rule(Ruling.UNKNOWN, worst, f"cannot tell: {_sum_up(unknown, judged, len(outputs))}", unknown)
+        return _rule(Ruling.UNKNOWN, worst, _sum_up(unknown, judged, len(outputs)), unknown)
     assert worst is not None and worst.ruling is not None, "an output that is judged has a ruling"
     return _rule(worst.ruling, worst, _weigh_output(worst), ())
 
@@ -128,7 +128,7 @@ def judge_drop(
     if faulty is not None:
         ruling, because = Ruling.DIFFERENT, f"output {faulty.name!r}: {faulty.fault}"
     elif unknown and ruling is not Ruling.DIFFERENT:
-        ruling, because = Ruling.UNKNOWN, f"cannot tell: {_sum_up(unknown, [], len(outputs))}"
+        ruling, because = Ruling.UNKNOWN, _sum_up(unknown, [], len(outputs))
     noise = max((output.noise or 0.0 for output in outputs), default=0.0)
     return Verdict(ruling, drop, limit, source, noise, because, unknown)
 
@@ -183,7 +183,7 @@ def _weigh(what: str, error: Interval, limit: float) -> tuple[Ruling, str]:
     if not error.estimate <= limit:
         return Ruling.DIFFERENT, f"{said}, more than {limit:.3g}"
     return Ruling.UNDECIDED, (
-        f"undecided: {said}, within {limit:.3g}, but {share} it may be {error.high:.3g}; more samples would decide"
+        f"{said}, within {limit:.3g}, but {share} it may be {error.high:.3g}; more samples would decide"
     )
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from mezzo.core.plans import PlannedNode
 from mezzo.core.policy import Category
 from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.report.freeing import Asked
 from mezzo.report.layout import blank, dtype_style, heading, indented
 from mezzo.report.names import clean, join_or, join_some
 
@@ -63,30 +64,30 @@ def report_chain(
     return lines
 
 
-def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[str, str] | None:
+def suggest_change(node: PlannedNode, lows: Sequence[DType]) -> tuple[Asked, str] | None:
     """Name the option that would change a node's precision, and what it does. None where no option would."""
     name, low = clean(node.name), join_or(lows)
     is_low = node.precision.compute in lows
     if node.kind in ("input", "output"):
-        port = node.name.partition(" ")[2] or node.name
+        port = node.name.removeprefix(f"{node.kind} ")
         words = {dtype: word for word, dtype in LOW_DTYPES.items()}
         wanted = "fp32" if is_low else words.get(lows[0], str(lows[0]))
-        return f"--io={port}={wanted}", f"changes the dtype of {clean(port)!r}"
+        return ("--io", f"{port}={wanted}"), f"changes the dtype of {clean(port)!r}"
     if node.kind != "op":
         return None
     if is_low:
-        return f"--exclude={node.name}", f"keeps {name!r} out of {low}"
+        return ("--exclude", node.name), f"keeps {name!r} out of {low}"
     match node.rule:
         case "include" | "exclude" | "typed":
             return None
         case "schema":
-            return "--opset=auto", f"lets the opset rise where a newer one allows {low}"
+            return ("--opset", "auto"), f"lets the opset rise where a newer one allows {low}"
         case "target":
-            return "--target=any", "plans for what the ONNX schema allows, not for one runtime"
+            return ("--target", "any"), "plans for what the ONNX schema allows, not for one runtime"
         case "constant-out-of-range":
-            return "--out-of-range=clamp", f"stores the largest finite {low} in its place"
+            return ("--out-of-range", "clamp"), f"stores the largest finite {low} in its place"
         case _:
-            return f"--include={node.name}", f"asks for {low} in spite of the rule"
+            return ("--include", node.name), f"asks for {low} in spite of the rule"
 
 
 def _answer(node: PlannedNode, root: PlannedNode) -> Text:

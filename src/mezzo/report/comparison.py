@@ -64,12 +64,11 @@ def report_verdict(comparison: "Comparison") -> list[RenderableType]:
     limits = (
         f"budget {spell_error(verdict.budget)}, {verdict.budget_source}; noise of FP32 {spell_error(verdict.noise)}"
     )
-    because = verdict.because.removeprefix(f"{word}: ")
     if math.isnan(verdict.error.estimate) and not is_faulty:
         shown = "; the figures below are of what is finite, and judge nothing" if comparison.outputs else ""
         limits = f"no output could be judged{shown}"
     return [
-        Text.assemble((word, style), f": {clean(because)}"),
+        Text.assemble((word, style), f": {clean(verdict.because)}"),
         indented(clean(measured + limits), style="dim"),
         *(report_unknown(verdict.unknown) if len(verdict.unknown) > 1 or word != "cannot tell" else ()),
     ]

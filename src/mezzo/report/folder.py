@@ -195,7 +195,6 @@ def _report_checks(every: tuple[File, ...]) -> list[RenderableType]:
         if measured is not None and measured.comparison is not None:
             verdict = measured.comparison.verdict
             word = RULINGS[verdict.ruling.value][0]
-            because = verdict.because.removeprefix(f"{word}: ")
             seen = spell_count(measured.comparison.data.samples, "sample")
-            lines.append(indented(f"{clean(file.result)}: {word} on {seen}; {clean(because)}"))
+            lines.append(indented(f"{clean(file.result)}: {word} on {seen}; {clean(verdict.because)}"))
     return [blank(), heading("the check"), *lines] if lines else []

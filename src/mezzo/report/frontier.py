@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
+from mezzo.numerics.measures import BYTES_MOVED
 from mezzo.report.figures import spell_error, spell_share
 from mezzo.report.layout import Layout, indented
 from mezzo.report.names import clean, format_size
@@ -99,7 +100,7 @@ def spell_prediction(prediction: "Prediction | None") -> str:
 
 def _spell_cost(cost: float, costs: "CostTable | None") -> str:
     """A cost in its own unit: bytes as sizes, others with five digits."""
-    if costs is not None and costs.unit.startswith("bytes") and math.isfinite(cost):
+    if costs is not None and costs.unit == BYTES_MOVED and math.isfinite(cost):
         return format_size(round(cost))
     return f"{cost:.5g}"
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mezzo.core.plans import Plan
 from mezzo.core.request import usual_settings
+from mezzo.numerics.protection import DATA_RULES
 from mezzo.plugins.discovery import version_word
 from mezzo.report.account import Summary
 from mezzo.report.comparison import report_notes, report_outputs, report_verdict
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _NAMES_SHOWN = 3
 _REASONS_SHOWN = 2
-_DATA_RULES = "data-"  # how the rules start that protect nodes for what data showed
 # Settings that go without saying.
 _UNSAID = {(name, usual) for name, usual in usual_settings().items() if usual is not None}
 
@@ -59,7 +59,7 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
     """Lay out what the data protected, and whether the result gives the right answers on it."""
     parts: list[RenderableType] = []
     if measured.data is not None:
-        kept = [group for group in group_high_nodes(plan) if group.rule.startswith(_DATA_RULES)]
+        kept = [group for group in group_high_nodes(plan) if group.rule in DATA_RULES]
         nodes = sum(len(group.nodes) for group in kept)
         values = 0 if measured.ranges is None else len(measured.ranges.values)
         found = f"protects {spell_count(nodes, 'node')}: see {' and '.join(clean(group.rule) for group in kept)} above"

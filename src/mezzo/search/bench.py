@@ -105,7 +105,7 @@ class Bench:
 
     def reaching(self, outputs: Collection[str]) -> frozenset[int]:
         """The nodes that the model's outputs of these names depend on, ties of bodies included."""
-        wanted = {f"output {name}" for name in outputs}
+        wanted = {name_port(Kind.OUTPUT, name) for name in outputs}
         waiting = [n.id for n in self.graph.nodes if n.kind is Kind.OUTPUT and n.name in wanted]
         found = set(waiting)
         while waiting:

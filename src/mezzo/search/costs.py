@@ -7,7 +7,7 @@ from typing import Any
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.frontend import Artifact, Model
-from mezzo.core.graph import Kind
+from mezzo.core.graph import Kind, port_of
 from mezzo.core.lab import Profiler
 from mezzo.core.problem import MeasuredCosts, Problem
 from mezzo.core.profiles import Effort, NodeTimes
@@ -172,7 +172,7 @@ def _times(times: NodeTimes) -> Times:
 def _samples(problem: Problem, profiles: Sequence[NodeTimes]) -> list[CastSample]:
     """The casts that ran on their own, with the sizes of the values they read."""
     graph = problem.graph
-    inputs = {node.name.partition(" ")[2]: node for node in graph.nodes if node.kind is Kind.INPUT}
+    inputs = {port_of(node): node for node in graph.nodes if node.kind is Kind.INPUT}
     found = []
     for profile in profiles:
         for cast in profile.casts:

@@ -3,7 +3,6 @@
 Sizes are those the planner weighs casts with: a dimension that the model leaves open counts as `NOMINAL_DIM`.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -227,7 +226,7 @@ def _islands(
             by_rule.setdefault(root.rule, []).append(root)
         rule, roots = max(by_rule.items(), key=lambda item: len(item[1]))
         root = next((line for line in roots if line.cause is None), roots[0])
-        kind = (tuple(line.op for line in lines), rule, re.sub(r"'[^']*'", "", root.because))
+        kind = (tuple(line.op for line in lines), rule)
         groups.setdefault(kind, []).append((members, root))
     found = []
     for islands in groups.values():

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
-from mezzo.core.graph import Kind, Use
+from mezzo.core.graph import Kind, Use, name_port
 from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import ResultPlace
@@ -20,7 +20,7 @@ def read_input(reader: "Reader", frame: Frame, info: onnx.ValueInfoProto) -> Non
     dtype = element_dtype(value_type) if reader.is_planned(value_type) else None
     legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
     node = reader.add_node(
-        reader.unique(frame, f"input {info.name}"),
+        reader.unique(frame, name_port(Kind.INPUT, info.name)),
         Kind.INPUT,
         pseudo_signature("input", 0, 1, dtype, legal),
         frame.scope,
@@ -54,6 +54,6 @@ def read_output(reader: "Reader", frame: Frame, graph: onnx.GraphProto, index: i
     value, value_type = reader.read_name(frame, info.name, Use(node, 0))
     dtype = element_dtype(value_type) if reader.is_planned(value_type) else None
     legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
-    name = reader.unique(frame, f"output {info.name}")
+    name = reader.unique(frame, name_port(Kind.OUTPUT, info.name))
     reader.add_node(name, Kind.OUTPUT, pseudo_signature("output", 1, 0, dtype, legal), frame.scope, (value,), ())
     reader.handles.places[Use(node, 0)] = ResultPlace(frame.container, graph, index)

@@ -16,7 +16,7 @@ function verdict(account) {
   const isOpen = search?.unknown.length && told?.ruling !== "different";
   if (search) parts.push(make("p", { class: `verdict ${isOpen ? "open" : search.is_within_budget ? "good" : "fails"}` }, make("strong", {}, isOpen ? "Cannot tell whether the budget holds. " : search.is_within_budget ? "Within the budget. " : "Outside the budget. "), `Error ${figure(search.error)}${search.held_out_error === null ? "" : `, on unseen data ${figure(search.held_out_error)}`}, budget ${figure(search.budget)}. `, sentence(`the search ended because ${search.stopped_by}`)));
   const held = isJudged(told) ? `Budget ${figure(told.budget)} (${shown(told.budget_source)}), FP32's own noise ${figure(told.noise)}, on` : "No output could be judged on";
-  if (told) parts.push(make("p", { class: `verdict ${looks[told.ruling] ?? "open"}` }, make("strong", {}, words[told.ruling]), sentence(told.because.replace(/^(undecided|cannot tell): /, "")), ` ${held} ${plural(account.errors.data.samples, "sample")} of ${shown(account.errors.data.name)}, ${account.errors.run}.`));
+  if (told) parts.push(make("p", { class: `verdict ${looks[told.ruling] ?? "open"}` }, make("strong", {}, words[told.ruling]), sentence(told.because), ` ${held} ${plural(account.errors.data.samples, "sample")} of ${shown(account.errors.data.name)}, ${account.errors.run}.`));
   const unknown = [...new Set([...(told?.unknown ?? []), ...(search?.unknown ?? []), ...(account.sensitivity?.unknown ?? []), ...(account.ranges?.unknown ?? [])])];
   if (unknown.length) parts.push(make("p", { class: "verdict open" }, make("strong", {}, "What the data cannot tell: "), unknown.map(shown).join("; "), "."));
   return parts;
