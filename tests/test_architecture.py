@@ -64,7 +64,7 @@ _LATE = {
     "numerics": (2, "scipy.special takes longer to load than most comparisons take"),
     "packages": (2, "the version is read when it is asked for"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
-    "report": (1, "a chain asks the estimates' rules for their names alone"),
+    "report": (2, "a chain asks the estimates' rules for their names alone; a table the figures for their titles"),
     "search": (1, "the tuner is loaded where a check has failed"),
     "strategies": (21, "discovery imports every strategy to list it; numpy and scipy are loaded when one assigns"),
     "structure": (3, "discovery imports every rule to list it; numpy is loaded when one looks at arrays"),

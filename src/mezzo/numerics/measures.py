@@ -104,7 +104,7 @@ class Deviation:
     `largest_ulp`: the largest error in units in the last place of `ulp_format`, at the reference's magnitude.
     `fault`: NaN, infinities, zeros or constants where the reference has none; such a value is wrong whatever the rest.
     An output has a budget and FP32 noise of its own, and a `ruling`; `unknown` says why it cannot be judged. A layer
-    has none of them.
+    has none of them. `figures` are those of `mezzo.numerics.figures`, by name.
     """
 
     name: str
@@ -124,6 +124,7 @@ class Deviation:
     budget_source: str | None = None
     noise: float | None = None
     unknown: str | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

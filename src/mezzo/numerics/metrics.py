@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from mezzo.dtypes import FORMATS, DType, Format
 from mezzo.numerics.faults import Faults
+from mezzo.numerics.figures import figures
 from mezzo.numerics.measures import Deviation, Interval
 from mezzo.numerics.statistics import root_ratio, wilson
 
@@ -36,6 +37,7 @@ class Meter:
         self._wholes = array("d")  # of the reference, per sample
         self._product = self._candidate_square = 0.0
         self._largest = self._largest_ulp = 0.0
+        self._tallies = {figure.name: figure.begin() for figure in figures()}
         self._rows = self._top1 = self._topk = 0
         self._axis: int | None = None
         self._faults = Faults(self._format)
@@ -75,6 +77,7 @@ class Meter:
             # Of five classes or fewer the five largest are all of them, whatever the model says.
             topk=self._share(self._topk) if self._axis is not None and self._axis > _K else None,
             k=_K if self._rows and self._axis is not None and self._axis > _K else None,
+            figures={name: tally.result() for name, tally in self._tallies.items()},
         )
 
     @property
@@ -135,6 +138,8 @@ class Meter:
             self._product += float(np.einsum("ij,ij->", want, found))
             self._candidate_square += float(np.einsum("ij,ij->", found, found))
             self._largest = max(self._largest, float(error.max()))
+            for tally in self._tallies.values():
+                tally.add(want, found, error)
             self._largest_ulp = max(self._largest_ulp, float((error / ulp(want, self._format)).max()))
 
     def _add_ranks(self, want: Array, found: Array) -> None:

@@ -20,6 +20,7 @@ from mezzo.report.layout import Layout, blank, heading, indented, report_unknown
 from mezzo.report.names import clean, join_some
 
 if TYPE_CHECKING:
+    from mezzo.numerics.figures import Figure
     from mezzo.numerics.measures import Comparison, Deviation, MetricResult
 
 _WORST = 10
@@ -81,7 +82,7 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
         return [Text("no output computes floats" if comparison.data.samples else "no output was computed")]
     has_classes = any(output.top1 is not None for output in outputs)
     percent = f"{100 * outputs[0].relative_l2.confidence:g} % interval"
-    numbers = ("relative L2", percent, "cosine", "SQNR dB", "ulp")
+    numbers = ("relative L2", percent, *_titles())
     table = layout.make_table("output", *numbers, *(("top-1",) if has_classes else ()), right=(*numbers, "top-1"))
     for output in outputs:
         classes = "" if output.top1 is None else spell_share(output.top1.estimate)
@@ -132,7 +133,7 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
     budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
     begins = find_beginning(layers, budget)
     worst = sorted(layers, key=_badness, reverse=True)[:_WORST]
-    numbers = ("relative L2", "cosine", "SQNR dB", "ulp")
+    numbers = ("relative L2", *_titles())
     table = layout.make_table("layer", *numbers, right=numbers)
     for layer in worst:
         table.add_row(_spell_name(layout, layer), *_spell_figures(layer))
@@ -166,12 +167,24 @@ def _spell_name(layout: Layout, found: "Deviation") -> Text:
     return Text(layout.spell_name(found.name, _LONGEST_NAME), style="red" if found.fault else "cyan")
 
 
+def _titled() -> "tuple[Figure, ...]":
+    from mezzo.numerics.figures import figures  # every command's start loads this file, and needs no numpy
+
+    return tuple(figure for figure in figures() if figure.title is not None)
+
+
+def _titles() -> tuple[str, ...]:
+    """What a table tells beside the error itself."""
+    return ("cosine", "SQNR dB", "ulp", *(figure.title for figure in _titled() if figure.title is not None))
+
+
 def _spell_figures(found: "Deviation") -> list[str]:
-    """Error, cosine, decibels and ulps. Those of a faulty value mean nothing: they leave out what is no number."""
+    """The error, then what `_titles` names. Those of a faulty value mean nothing: they leave out what is no number."""
     if found.fault:
-        return [_NONE] * 4
+        return [_NONE] * (1 + len(_titles()))
     ulps = f"{found.largest_ulp:.3g} {found.ulp_format}"
-    return [spell_error(found.relative_l2.estimate), spell_cosine(found.cosine), f"{found.sqnr_db:.1f}", ulps]
+    more = [f"{found.figures.get(figure.name, math.nan):.4g}" for figure in _titled()]
+    return [spell_error(found.relative_l2.estimate), spell_cosine(found.cosine), f"{found.sqnr_db:.1f}", ulps, *more]
 
 
 def report_notes(notes: Sequence[str]) -> list[RenderableType]:

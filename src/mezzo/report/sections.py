@@ -168,6 +168,7 @@ def _describe_deviation(deviation: "Deviation") -> Document:
         "budget_source": deviation.budget_source,
         "noise": None if deviation.noise is None else number(deviation.noise),
         "unknown": deviation.unknown,
+        "figures": {name: number(figure) for name, figure in deviation.figures.items()},
     }
 
 

@@ -27,11 +27,15 @@ function rangeRows(account) {
   });
 }
 
+const furtherFigures = (account) => [...new Set([...account.errors.outputs, ...account.errors.layers].flatMap((found) => Object.keys(found.figures)))];
+
 function errorRows(account) {
+  const further = furtherFigures(account);
   const makers = new Map(account.values.map((value) => [value.name, value.producer]));
   const row = (what) => (found) => ({
     node: makers.get(found.name), what, name: found.name, error: toNumber(found.relative_l2.estimate), low: toNumber(found.relative_l2.low), high: toNumber(found.relative_l2.high),
     cosine: toNumber(found.cosine), sqnr: toNumber(found.sqnr_db), ulp: toNumber(found.largest_ulp), top1: found.top1 ? toNumber(found.top1.estimate) : null, fault: found.fault ?? "",
+    ...Object.fromEntries(further.map((name) => [`figure_${name}`, toNumber(found.figures[name])])),
   });
   return [...account.errors.outputs.map(row("output")), ...account.errors.layers.map(row("layer"))];
 }
