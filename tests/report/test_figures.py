@@ -61,6 +61,6 @@ def test_a_new_figure_is_one_file(with_a_file: None) -> None:
     jsonschema.validate(account, schema())
     assert json.loads(json.dumps(account))["errors"]["outputs"][0]["figures"] == {"bias": number(found.figures["bias"])}
     shown = show(report_comparison(Layout.PLAIN, *NAMES, comparison)).splitlines()
-    tables = [line.split() for line in shown if line.startswith(("output", "layer"))]
+    tables = [line.split() for line in shown if line.split()[1:2] == ["relative"]]
     assert all("bias" in words for words in tables) and len(tables) == 2
     assert sum(f"{found.figures['bias']:.4g}" in line.split() for line in shown if line.startswith("y ")) == 2
