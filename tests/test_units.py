@@ -116,8 +116,8 @@ def random_graph(rng: random.Random, size: int) -> Graph:
 
 
 def _node(number: int, name: str, kind: Kind, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Node:
-    roles = (Role.GROUP,) * len(inputs), (Role.GROUP,) * len(outputs)
-    signature = Signature("toy", "blend", 1, *roles, HIGH, frozenset({HIGH}))
+    taken, made = (Role.GROUP,) * len(inputs), (Role.GROUP,) * len(outputs)
+    signature = Signature("toy", "blend", 1, taken, made, HIGH, frozenset({HIGH}))
     return Node(number, name, kind, signature, 0, inputs, outputs, {})
 
 

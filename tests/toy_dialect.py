@@ -82,8 +82,9 @@ def read(text: str) -> Graph:
             constants[outputs[0]] = ConstantFacts(
                 elements, float(words[3]) if words[3:] else 1.0, 1.0, False, False, False, None
             )
-        roles = (Role.GROUP,) * len(inputs), (Role.GROUP,) * len(outputs)
-        signature = Signature(DIALECT if kind is Kind.OP else "", op, 1, *roles, HIGH, LEGAL.get(op, LOWS) | {HIGH})
+        taken, handed = (Role.GROUP,) * len(inputs), (Role.GROUP,) * len(outputs)
+        dialect, legal = DIALECT if kind is Kind.OP else "", LEGAL.get(op, LOWS) | {HIGH}
+        signature = Signature(dialect, op, 1, taken, handed, HIGH, legal)
         name = result if kind is Kind.OP else f"{op}put {result}" if kind is not Kind.SOURCE else f"weight {result}"
         nodes.append(Node(len(nodes), name, kind, signature, 0, inputs, outputs, {}))
     main = (Scope(None, None, "", 1),)

@@ -112,16 +112,18 @@ def _read_refusals(where: str, name: str, entry: Mapping[str, object]) -> list[R
         key: _read_attribute(where, key, value) for key, value in read_table(where, entry, "attribute").items()
     }
     because = read_text(where, entry, "because") if "because" in entry else "the target's file says so"
+    versions = _read_versions(where, entry)
     return [
         Refusal(
-            *_split_dialect(op),
-            because,
-            read_text(where, entry, "source") if "source" in entry else name,
-            frozenset(_dtype(where, word) for word in formats),
-            _read_versions(where, entry),
-            attributes,
+            dialect=dialect,
+            op=op,
+            because=because,
+            source=read_text(where, entry, "source") if "source" in entry else name,
+            dtypes=frozenset(_dtype(where, word) for word in formats),
+            versions=versions,
+            attributes=attributes,
         )
-        for op in read_texts(where, "op", entry["op"])
+        for dialect, op in map(_split_dialect, read_texts(where, "op", entry["op"]))
     ]
 
 

@@ -44,9 +44,7 @@ def join(pieces: Sequence[Gathered]) -> Gathered:
         none = np.zeros(0, np.int64)
         empty = none.astype(np.float32)
         return Gathered(none, empty, empty, none.astype(bool), none.astype(bool), none, none, empty)
-    return Gathered(
-        *(np.concatenate([getattr(p, name) for p in pieces]) for name in (f.name for f in fields(Gathered)))
-    )
+    return Gathered(**{f.name: np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(Gathered)})
 
 
 def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, shares: Doubles) -> Gathered:
