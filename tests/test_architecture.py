@@ -53,14 +53,14 @@ _ABOUT_ONE_FRONTEND = {
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
     "cli": (113, "help, errors and completion come at once; what a command works with is loaded when it runs"),
-    "converting": (5, "results are named by all verbs; the front end and pictures are loaded when one is there"),
+    "converting": (4, "results are named by all verbs; the front end and pictures are loaded when one is there"),
     "core": (
         20,
         "problems and graphs are named everywhere; arrays, and with them numpy, are loaded when one is planned",
     ),
     "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),
     "folders": (1, "a search is loaded where a folder has data"),
-    "frontends": (15, "runtimes, the operators' own test cases and onnx-ir are loaded where a model needs them"),
+    "frontends": (24, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
     "numerics": (2, "scipy.special takes longer to load than most comparisons take"),
     "packages": (2, "the version is read when it is asked for"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
@@ -68,7 +68,7 @@ _LATE = {
     "search": (1, "the tuner is loaded where a check has failed"),
     "strategies": (21, "discovery imports every strategy to list it; numpy and scipy are loaded when one assigns"),
     "structure": (3, "discovery imports every rule to list it; numpy is loaded when one looks at arrays"),
-    "verbs": (19, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
+    "verbs": (17, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
     "views": (2, "a picture's arrays are loaded when it is drawn"),
 }
 _LONGEST = 399  # lines of a file
