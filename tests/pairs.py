@@ -30,7 +30,9 @@ def pair_problem(
     """A problem whose one side is given by its columns: operators that only follow, unless something else is said."""
     size = len(graph.nodes)
     side = Side(tuple(choices), tuple(categories or (Category.INFER,) * size), tuple(worths or (0,) * size))
-    return Problem(graph, line, (side,), tuple(costs_of or (None,) * size), prices or Costs())
+    return Problem(
+        graph=graph, line=line, sides=(side,), costs_of=tuple(costs_of or (None,) * size), prices=prices or Costs()
+    )
 
 
 def side_of(problem: Problem) -> Side:

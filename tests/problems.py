@@ -47,7 +47,12 @@ class Case:
         return judge(self.graph(model), self.wishes())
 
     def wishes(self) -> Wishes:
-        return Wishes(line_of(HIGH, self.low), policy(self.policy), strategies()["mincut"], target(self.target))
+        return Wishes(
+            line=line_of(HIGH, self.low),
+            policy=policy(self.policy),
+            strategy=strategies()["mincut"],
+            target=target(self.target),
+        )
 
 
 def cases(most: int = 14) -> "st.SearchStrategy[Case]":

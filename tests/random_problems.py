@@ -52,13 +52,25 @@ def random_graph(rng: random.Random, line: Line, size: int) -> Graph:
             for v in made
         )
         op = "mix" if kind is Kind.OP else kind.value
-        signature = Signature(toy_dialect.DIALECT, op, 1, roles, out, HIGH, legal)
+        signature = Signature(
+            dialect=toy_dialect.DIALECT, op=op, version=1, inputs=roles, outputs=out, dtype=HIGH, legal=legal
+        )
         nodes.append(Node(number, f"n{number}", kind, signature, scope, reads, made, {}))
     for value in rng.sample(range(len(values)), min(2, len(values))):
-        signature = Signature("", "out", 1, (Role.GROUP,), (), HIGH, legal)
+        signature = Signature(
+            dialect="", op="out", version=1, inputs=(Role.GROUP,), outputs=(), dtype=HIGH, legal=legal
+        )
         nodes.append(Node(len(nodes), f"out{len(nodes)}", Kind.OUTPUT, signature, 0, (value,), (), {}))
     scopes = (Scope(None, None, "", 1), Scope(0, 0, "body/", 4))
-    return Graph(tuple(nodes), tuple(values), scopes, {}, frozenset(), frozenset(), {})
+    return Graph(
+        nodes=tuple(nodes),
+        values=tuple(values),
+        scopes=scopes,
+        constants={},
+        widened=frozenset(),
+        aliased=frozenset(),
+        forms={},
+    )
 
 
 def random_problem(seed: int, count: int, size: int = 9, is_measured: bool | None = None) -> Problem:
@@ -92,8 +104,15 @@ def random_problem(seed: int, count: int, size: int = 9, is_measured: bool | Non
     prices = Costs(cast_launch=rng.choice([1, 100, 5000]), linear_factor=8)
     costs_of = (None,) * len(graph.nodes)
     return Problem(
-        graph, line, tuple(sides), costs_of, prices, links=tuple(linked_at), caps=caps, measured=measured
-    )  # fmt: skip
+        graph=graph,
+        line=line,
+        sides=tuple(sides),
+        costs_of=costs_of,
+        prices=prices,
+        links=tuple(linked_at),
+        caps=caps,
+        measured=measured,
+    )
 
 
 def _random_side(rng: random.Random, graph: Graph, level: int, fixed: dict[int, int]) -> Side:

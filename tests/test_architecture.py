@@ -71,6 +71,7 @@ _LATE = {
     "verbs": (17, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
     "views": (2, "a picture's arrays are loaded when it is drawn"),
 }
+_MOST_BY_PLACE = 4  # fields of a record; named tuples are made by the thousand, and unpacked
 _LONGEST = 399  # lines of a file
 # Attributes that hold sentences for people, and what takes a text apart.
 _SENTENCES = frozenset({"because", "message", "effect", "said", "fault"})
@@ -255,6 +256,31 @@ def test_late_imports_are_few_and_have_a_reason() -> None:
             f"{room} has {count} imports inside functions, {most} are allowed ({because}); import at the top, or raise "
             "the number in _LATE with its reason"
         )
+
+
+def _records(tree: ast.Module) -> Iterator[tuple[str, int, bool]]:
+    """The dataclasses of a module: name, number of fields, and whether all behind the fourth are given by name."""
+    for node in ast.walk(tree):
+        made = [ast.unparse(each) for each in node.decorator_list] if isinstance(node, ast.ClassDef) else []
+        if not isinstance(node, ast.ClassDef) or not any(each.startswith("dataclass") for each in made):
+            continue
+        held = [each for each in node.body if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each)]
+        by_place = next((n for n, each in enumerate(held) if ast.unparse(each.annotation) == "KW_ONLY"), len(held))
+        yield node.name, len(held), any("kw_only=True" in each for each in made) or by_place <= _MOST_BY_PLACE
+
+
+def test_records_past_four_fields_are_built_by_keyword() -> None:
+    """A field that is added later must not shift another's value."""
+    faults = [
+        f"{module}.{name}" for module, tree in modules().items() for name, _, is_safe in _records(tree) if not is_safe
+    ]
+    assert not faults, "add kw_only=True and name the fields where one is made"
+
+
+def test_records_are_counted_as_they_are_built() -> None:
+    code = "@dataclass(frozen=True)\nclass A:\n    {0}\n@dataclass(kw_only=True)\nclass B:\n    {0}"
+    tree = ast.parse(code.format("a: int; b: int; c: int; d: int; e: int"))
+    assert list(_records(tree)) == [("A", 5, False), ("B", 5, True)]
 
 
 def _private_reads(reader: str, tree: ast.Module) -> Iterator[str]:

@@ -26,7 +26,12 @@ from mezzo.plugins import discovery
 
 FP8, INT8 = DType.FLOAT8E4M3FN, DType.INT8
 # As their rows in the table of formats would be; INT8 stands for whole numbers that are scaled.
-LEARNED = {"fp8": Format(FP8, 1, 448.0, 2.0**-6, 2.0**-9, 2.0**-3), "int8": Format(INT8, 1, 127.0, 1.0, 1.0, 1.0)}
+LEARNED = {
+    "fp8": Format(
+        dtype=FP8, size_bytes=1, max_finite=448.0, smallest_normal=2.0**-6, smallest_subnormal=2.0**-9, eps=2.0**-3
+    ),
+    "int8": Format(dtype=INT8, size_bytes=1, max_finite=127.0, smallest_normal=1.0, smallest_subnormal=1.0, eps=1.0),
+}
 OPERATORS: list[tuple[tuple[str, str], OpFacts | None]] = [
     *(((dialect, op), row) for dialect in dialects() for op, row in op_facts(dialect).items()),
     (("onnx", "Unheard"), None),
@@ -106,7 +111,7 @@ def targets() -> list[Target]:
     """Every shipped target, and files of users on each of them and on none."""
     shipped = [discovery.built_in_targets()[name] for name in sorted(discovery.built_in_targets())]
     files = [read_target(TARGET.format(base=target.name), f"on {target.name}", discovery.target) for target in shipped]
-    return [*shipped, *files, read_target("", "bare", discovery.target), Target("python", "")]
+    return [*shipped, *files, read_target("", "bare", discovery.target), Target(name="python", summary="")]
 
 
 def policies() -> list[Policy]:
@@ -115,7 +120,13 @@ def policies() -> list[Policy]:
     presets = [table[name] for name in sorted(table)]
     files = [read_policy(POLICY.format(base=preset.name), f"on {preset.name}", discovery.policy) for preset in presets]
     alone = read_policy(POLICY.format(base="").replace('base = ""', ""), "alone", discovery.policy)
-    everything = Policy("all", "", (rule("all", Category.ALLOW, "all"),), frozenset(), Category.ALLOW)
+    everything = Policy(
+        name="all",
+        summary="",
+        rules=(rule("all", Category.ALLOW, "all"),),
+        findings=frozenset(),
+        otherwise=Category.ALLOW,
+    )
     return [*presets, *files, alone, everything]
 
 
@@ -192,21 +203,32 @@ def test_reasons_name_the_format(learned: str) -> None:
 
 
 def test_rows_that_name_a_format_are_heeded_in_it() -> None:
-    judging = Policy("p", "", (rule("r", Category.ALLOW, "r", ops=["MatMul"], formats=[FP8]),), frozenset())
+    judging = Policy(
+        name="p",
+        summary="",
+        rules=(rule("r", Category.ALLOW, "r", ops=["MatMul"], formats=[FP8]),),
+        findings=frozenset(),
+    )
     assert judging.judge(("onnx", "MatMul"), None, FP8).category is Category.ALLOW
     assert judging.judge(("onnx", "Sin"), None, FP8).rule == "unknown-format"
     assert judging.judge(("onnx", "MatMul"), None, DType.FLOAT16).category is Category.DENY
-    running = Target("t", "", listings=(Listing(FP8, kernels("onnx", "MatMul"), "none", "table", ""),))
+    running = Target(
+        name="t",
+        summary="",
+        listings=(Listing(dtype=FP8, kernels=kernels("onnx", "MatMul"), because="none", source="table", since=""),),
+    )
     assert running.refusal("onnx", "MatMul", 13, {}, FP8) is None
     assert running.refusal("onnx", "Sin", 13, {}, FP8) is not None
     assert running.refusal("onnx", "MatMul", 13, {}, INT8) is not None
 
 
 def test_formats_of_a_whole_policy_or_target_may_be_named() -> None:
-    plain = Policy("p", "", (rule("r", Category.ALLOW, "r"),), frozenset(), formats=frozenset({FP8}))
+    plain = Policy(
+        name="p", summary="", rules=(rule("r", Category.ALLOW, "r"),), findings=frozenset(), formats=frozenset({FP8})
+    )
     assert plain.judge(("onnx", "Sin"), None, FP8).category is Category.ALLOW
     assert plain.judge(("onnx", "Sin"), None, DType.FLOAT16).category is Category.DENY
-    assert Target("t", "", formats=frozenset({FP8})).refusal("onnx", "Sin", 7, {}, FP8) is None
+    assert Target(name="t", summary="", formats=frozenset({FP8})).refusal("onnx", "Sin", 7, {}, FP8) is None
 
 
 def test_files_name_the_formats_they_speak_of() -> None:

@@ -14,14 +14,14 @@ _IDENTITY = {"model": "abc", "data": "calib.npz"}
 
 
 def test_a_budget_is_held_up_to_its_bound() -> None:
-    goal = Goal(1e-3, margin=1.25)
+    goal = Goal(max_error=1e-3, margin=1.25)
     assert goal.holds(Score(1e-3)) and not goal.holds(Score(1.01e-3))
     assert not goal.holds(Score(1e-3), slack=1.25) and goal.holds(Score(0.8e-3), slack=1.25)
     assert not goal.holds(Score(math.inf))
 
 
 def test_a_metric_may_drop_by_a_share_of_the_references() -> None:
-    goal = Goal(None, 1.25, lambda outputs, labels: 0.0, read_drop("0.5%"))
+    goal = Goal(max_error=None, margin=1.25, metric=lambda outputs, labels: 0.0, max_drop=read_drop("0.5%"))
     assert goal.holds(Score(0.3, drop=0.004, reference=0.9))
     assert not goal.holds(Score(0.3, drop=0.005, reference=0.9))
     assert goal.holds(Score(0.3, drop=-0.1, reference=0.9)), "better is within any budget"
@@ -29,7 +29,7 @@ def test_a_metric_may_drop_by_a_share_of_the_references() -> None:
 
 
 def test_no_drop_at_all_may_be_asked_for() -> None:
-    goal = Goal(None, 1.25, lambda outputs, labels: 0.0, read_drop("0"))
+    goal = Goal(max_error=None, margin=1.25, metric=lambda outputs, labels: 0.0, max_drop=read_drop("0"))
     assert goal.holds(Score(0.1, drop=0.0, reference=1.0))
     assert not goal.holds(Score(0.1, drop=1e-9, reference=1.0))
 

@@ -23,7 +23,7 @@ def low_ops(plan: mezzo.Plan) -> set[str]:
 
 
 def test_empty_file_is_a_target_that_runs_everything():
-    assert read("") == Target("mine", "read from mine")
+    assert read("") == Target(name="mine", summary="read from mine")
 
 
 def test_refusal_holds_for_each_operator_it_names():
@@ -46,7 +46,7 @@ def test_list_of_kernels_refuses_what_it_does_not_name():
         '[[run]]\nformat = "bf16"\nops = ["MatMul, Add 7-14", "com.microsoft:Gelu 1"]\nbecause = "no kernel"\n'
     )
     rows = (Kernel("onnx", "MatMul"), Kernel("onnx", "Add", (7, 14)), Kernel("com.microsoft", "Gelu", (1, 1)))
-    assert found.listings == (Listing(BF16, rows, "no kernel", "mine", ""),)
+    assert found.listings == (Listing(dtype=BF16, kernels=rows, because="no kernel", source="mine", since=""),)
     assert found.refusal("onnx", "Sin", 7, {}, BF16) is not None
     assert found.refusal("onnx", "MatMul", 13, {}, BF16) is None
     assert found.refusal("onnx", "Sin", 7, {}, F16) is None

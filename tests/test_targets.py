@@ -10,9 +10,19 @@ from mezzo.ops import op_facts
 from mezzo.plugins import discovery
 
 F16, BF16 = DType.FLOAT16, DType.BFLOAT16
-ROW = Refusal("onnx", "ScatterND", "no sums", "a book", frozenset({F16}), (16, 18), {"reduction": frozenset({"add"})})
-LISTING = Listing(BF16, kernels("onnx", "Conv 22, Add 7-14, Gelu"), "no kernel", "a list", "1.0")
-TARGET = Target("demo", "", (ROW,), listings=(LISTING,), notes=("mind the step",))
+ROW = Refusal(
+    dialect="onnx",
+    op="ScatterND",
+    because="no sums",
+    source="a book",
+    dtypes=frozenset({F16}),
+    versions=(16, 18),
+    attributes={"reduction": frozenset({"add"})},
+)
+LISTING = Listing(
+    dtype=BF16, kernels=kernels("onnx", "Conv 22, Add 7-14, Gelu"), because="no kernel", source="a list", since="1.0"
+)
+TARGET = Target(name="demo", summary="", refusals=(ROW,), listings=(LISTING,), notes=("mind the step",))
 SHIPPED = [target for _, target in sorted(discovery.targets().items())]
 WITH_ROWS = [target for target in SHIPPED if target.refusals or target.listings]
 by_name = pytest.mark.parametrize("target", WITH_ROWS, ids=lambda target: target.name)
@@ -60,17 +70,31 @@ def test_listing_says_nothing_of_other_dtypes_and_dialects_share_no_names():
 
 def test_target_says_what_it_may_refuse_before_nodes_are_asked():
     assert TARGET.may_refuse("onnx", "Sin", 7, BF16) and not TARGET.may_refuse("onnx", "Sin", 7, F16)
-    without = Target("rows", "", (ROW,))
+    without = Target(name="rows", summary="", refusals=(ROW,))
     assert without.may_refuse("onnx", "ScatterND", 13, BF16) and not without.may_refuse("onnx", "Sin", 7, BF16)
 
 
 def test_notes_tell_of_the_dtype_that_gains_nothing():
-    slow = Gain(F16, False, "computed in f32", "measured", "1.0")
-    fast = Gain(BF16, True, "computed in bf16", "measured", "1.0", ("amx_bf16", "avx512_bf16"))
-    target = Target("demo", "", notes=("mind the step",), gains=(slow, fast))
+    slow = Gain(dtype=F16, is_faster=False, because="computed in f32", source="measured", since="1.0")
+    fast = Gain(
+        dtype=BF16,
+        is_faster=True,
+        because="computed in bf16",
+        source="measured",
+        since="1.0",
+        needs=("amx_bf16", "avx512_bf16"),
+    )
+    target = Target(name="demo", summary="", notes=("mind the step",), gains=(slow, fast))
     assert target.notes_for(F16) == ("mind the step", "computed in f32")
     assert target.notes_for(BF16) == ("mind the step", "computed in bf16; needs amx_bf16 or avx512_bf16")
-    assert Target("demo", "", gains=(Gain(F16, True, "fast", "measured", "1.0"),)).notes_for(F16) == ()
+    assert (
+        Target(
+            name="demo",
+            summary="",
+            gains=(Gain(dtype=F16, is_faster=True, because="fast", source="measured", since="1.0"),),
+        ).notes_for(F16)
+        == ()
+    )
 
 
 def test_kernels_are_read_from_text():
@@ -144,8 +168,10 @@ def test_tables_say_what_their_sources_say(name, dtype, op, version, runs):
 
 
 def test_rows_that_need_a_feature_hold_on_machines_with_it():
-    row = Refusal("onnx", "MaxPool", "no indices", "measured", needs=("amx_bf16", "avx512_bf16"))
-    target = Target("demo", "", (ROW, row), listings=(LISTING,))
+    row = Refusal(
+        dialect="onnx", op="MaxPool", because="no indices", source="measured", needs=("amx_bf16", "avx512_bf16")
+    )
+    target = Target(name="demo", summary="", refusals=(ROW, row), listings=(LISTING,))
     assert target.on_machine(("avx512_bf16",)) == target
     assert target.on_machine(("avx2",)).refusals == (ROW,) and target.on_machine(("avx2",)).listings == (LISTING,)
     assert target.refusal("onnx", "MaxPool", 22, {}, F16) is row  # planning heeds it on every machine

@@ -35,7 +35,7 @@ def _toy_facts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def decide(graph: Graph, strategy: str) -> tuple[Judged, dict[str, int], tuple[Edit, ...], Wishes]:
     """Judge, assign, lower and check; the assignment is by node name."""
-    wishes = Wishes(F16_LINE, policy("balanced"), strategies()[strategy], target("any"))
+    wishes = Wishes(line=F16_LINE, policy=policy("balanced"), strategy=strategies()[strategy], target=target("any"))
     judged = judge(graph, wishes)
     levels = wishes.strategy.assign(judged.problem)
     edits = lower(judged.problem, levels)

@@ -57,7 +57,7 @@ def _toy_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def asked(line: Line, strategy: str = "mincut", **changes: object) -> Wishes:
-    wishes = Wishes(line, POLICY, strategies()[strategy], TARGET)
+    wishes = Wishes(line=line, policy=POLICY, strategy=strategies()[strategy], target=TARGET)
     return replace(wishes, **changes)  # type: ignore[arg-type]  # fields by name
 
 
@@ -202,7 +202,12 @@ def test_region_can_be_fixed_to_any_level(count: int, dtype: DType) -> None:
 
 
 def test_region_fixed_to_what_its_target_refuses_stays_and_says_so() -> None:
-    refuses = replace(TARGET, refusals=(Refusal(toy_dialect.DIALECT, "blur", "none", "table", frozenset({FP8})),))
+    refuses = replace(
+        TARGET,
+        refusals=(
+            Refusal(dialect=toy_dialect.DIALECT, op="blur", because="none", source="table", dtypes=frozenset({FP8})),
+        ),
+    )
     wishes = asked(LINES[4], target=refuses, policy=replace(POLICY, rules=()), fixed_regions=(("b", FP8),))
     found = Planned(PROGRAM, wishes)
     assert found.runs["b"] is HIGH
@@ -260,7 +265,17 @@ def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: Line, tmp_path: Pa
         )
         for node, reason in zip(found.graph.nodes, why, strict=True)
     )  # fmt: skip
-    plan = Plan(line, "toy", None, (), (), (), (), lambda: nodes, lambda: "toy")
+    plan = Plan(
+        line=line,
+        dialect="toy",
+        version=None,
+        settings=(),
+        edits=(),
+        limits=(),
+        notes=(),
+        make_nodes=lambda: nodes,
+        make_fingerprint=lambda: "toy",
+    )
     save_plan(plan, tmp_path / "plan.json")
     loaded = load_plan(tmp_path / "plan.json")
     assert (loaded.line, loaded.nodes, loaded.lows) == (line, nodes, line.beside)

@@ -111,13 +111,21 @@ def random_graph(rng: random.Random, size: int) -> Graph:
         values += [Value(f"v{value}", HIGH, number, 0, 4, True) for value in outputs]
         nodes.append(_node(number, f"n{number}", Kind.OP, inputs, outputs))
     return Graph(
-        tuple(nodes), tuple(values), (Scope(None, None, "", 1),), {}, frozenset(), frozenset(), {}
-    )  # fmt: skip
+        nodes=tuple(nodes),
+        values=tuple(values),
+        scopes=(Scope(None, None, "", 1),),
+        constants={},
+        widened=frozenset(),
+        aliased=frozenset(),
+        forms={},
+    )
 
 
 def _node(number: int, name: str, kind: Kind, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Node:
     taken, made = (Role.GROUP,) * len(inputs), (Role.GROUP,) * len(outputs)
-    signature = Signature("toy", "blend", 1, taken, made, HIGH, frozenset({HIGH}))
+    signature = Signature(
+        dialect="toy", op="blend", version=1, inputs=taken, outputs=made, dtype=HIGH, legal=frozenset({HIGH})
+    )
     return Node(number, name, kind, signature, 0, inputs, outputs, {})
 
 
@@ -305,7 +313,15 @@ def _graph_of(names: dict[str, tuple[str, ...]]) -> Graph:
         inputs = tuple(next(i for i, v in enumerate(values) if v.name == operand) for operand in operands) or (0,)
         nodes.append(_node(number, name, Kind.OP, inputs, (number,)))
         values.append(Value(name, HIGH, number, 0, 4, True))
-    return Graph(tuple(nodes), tuple(values), (Scope(None, None, "", 1),), {}, frozenset(), frozenset(), {})
+    return Graph(
+        nodes=tuple(nodes),
+        values=tuple(values),
+        scopes=(Scope(None, None, "", 1),),
+        constants={},
+        widened=frozenset(),
+        aliased=frozenset(),
+        forms={},
+    )
 
 
 class _Joining:

@@ -17,8 +17,10 @@ DIALECT = "toy"
 F16, BF16, FP8, FP4 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT4E2M1
 # OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats 1.0.
 FORMATS = {
-    FP8: Format(FP8, 1, 448.0, 2.0**-6, 2.0**-9, 2.0**-3),
-    FP4: Format(FP4, 1, 6.0, 1.0, 0.5, 0.5),
+    FP8: Format(
+        dtype=FP8, size_bytes=1, max_finite=448.0, smallest_normal=2.0**-6, smallest_subnormal=2.0**-9, eps=2.0**-3
+    ),
+    FP4: Format(dtype=FP4, size_bytes=1, max_finite=6.0, smallest_normal=1.0, smallest_subnormal=0.5, eps=0.5),
 }
 FACTS = {
     row.op: row
@@ -40,9 +42,9 @@ LINES = {
     4: line_of(HIGH, F16, FP8, FP4),
 }
 POLICY = Policy(
-    "toy",
-    "rows that name formats",
-    (
+    name="toy",
+    summary="rows that name formats",
+    rules=(
         rule("exponentials", Category.DENY, "grows past every range", risks=[Risk.EXPONENTIAL], formats=LOWS),
         rule("coarse", Category.DENY, "two mantissa bits are too few for statistics",
              costs=[Cost.NORMALIZATION], formats=[FP8]),
@@ -51,14 +53,14 @@ POLICY = Policy(
         rule("linear", Category.ALLOW, "has kernels", costs=[Cost.LINEAR], formats=LOWS, worth=3),
         rule("statistics", Category.ALLOW, "has kernels", costs=[Cost.NORMALIZATION], formats=[F16, BF16], worth=3),
     ),
-    None,
+    findings=None,
     promotes_untroubled=False,
     formats=LOWS,
 )  # fmt: skip
 TARGET = Target(
-    "toy-machine",
-    "runs every format, and moves nothing in four bits",
-    (Refusal(DIALECT, "move", "no kernel", "its table", frozenset({FP4})),),
+    name="toy-machine",
+    summary="runs every format, and moves nothing in four bits",
+    refusals=(Refusal(dialect=DIALECT, op="move", because="no kernel", source="its table", dtypes=frozenset({FP4})),),
     formats=LOWS,
 )
 _KINDS = {"in": Kind.INPUT, "const": Kind.SOURCE, "out": Kind.OUTPUT}
@@ -84,8 +86,16 @@ def read(text: str) -> Graph:
             )
         taken, handed = (Role.GROUP,) * len(inputs), (Role.GROUP,) * len(outputs)
         dialect, legal = DIALECT if kind is Kind.OP else "", LEGAL.get(op, LOWS) | {HIGH}
-        signature = Signature(dialect, op, 1, taken, handed, HIGH, legal)
+        signature = Signature(dialect=dialect, op=op, version=1, inputs=taken, outputs=handed, dtype=HIGH, legal=legal)
         name = result if kind is Kind.OP else f"{op}put {result}" if kind is not Kind.SOURCE else f"weight {result}"
         nodes.append(Node(len(nodes), name, kind, signature, 0, inputs, outputs, {}))
     main = (Scope(None, None, "", 1),)
-    return Graph(tuple(nodes), tuple(values.values()), main, constants, frozenset(), frozenset(), {})
+    return Graph(
+        nodes=tuple(nodes),
+        values=tuple(values.values()),
+        scopes=main,
+        constants=constants,
+        widened=frozenset(),
+        aliased=frozenset(),
+        forms={},
+    )

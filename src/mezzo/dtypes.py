@@ -43,7 +43,7 @@ class DType(enum.Enum):
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """What a floating format can hold. `eps` is the gap after 1.0."""
 
@@ -67,10 +67,38 @@ class Format:
 
 # IEEE 754-2019 (f64, f32, f16); bf16: f32 cut to 16 bits.
 FORMATS: dict[DType, Format] = {
-    DType.FLOAT64: Format(DType.FLOAT64, 8, 1.7976931348623157e308, 2.0**-1022, 2.0**-1074, 2.0**-52),
-    DType.FLOAT32: Format(DType.FLOAT32, 4, 3.4028234663852886e38, 2.0**-126, 2.0**-149, 2.0**-23),
-    DType.FLOAT16: Format(DType.FLOAT16, 2, 65504.0, 2.0**-14, 2.0**-24, 2.0**-10),
-    DType.BFLOAT16: Format(DType.BFLOAT16, 2, 3.3895313892515355e38, 2.0**-126, 2.0**-133, 2.0**-7),
+    DType.FLOAT64: Format(
+        dtype=DType.FLOAT64,
+        size_bytes=8,
+        max_finite=1.7976931348623157e308,
+        smallest_normal=2.0**-1022,
+        smallest_subnormal=2.0**-1074,
+        eps=2.0**-52,
+    ),
+    DType.FLOAT32: Format(
+        dtype=DType.FLOAT32,
+        size_bytes=4,
+        max_finite=3.4028234663852886e38,
+        smallest_normal=2.0**-126,
+        smallest_subnormal=2.0**-149,
+        eps=2.0**-23,
+    ),
+    DType.FLOAT16: Format(
+        dtype=DType.FLOAT16,
+        size_bytes=2,
+        max_finite=65504.0,
+        smallest_normal=2.0**-14,
+        smallest_subnormal=2.0**-24,
+        eps=2.0**-10,
+    ),
+    DType.BFLOAT16: Format(
+        dtype=DType.BFLOAT16,
+        size_bytes=2,
+        max_finite=3.3895313892515355e38,
+        smallest_normal=2.0**-126,
+        smallest_subnormal=2.0**-133,
+        eps=2.0**-7,
+    ),
 }
 
 HIGH = DType.FLOAT32

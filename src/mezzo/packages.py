@@ -9,7 +9,7 @@ from mezzo.errors import InputError
 VERSION = "0.1.0"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
     """One package. `name` is what pip installs, `module` what Python imports.
 
@@ -33,24 +33,46 @@ _ONNXRUNTIME_VARIANTS = (
 )  # fmt: skip
 # What mezzo cannot work without.
 BASE: tuple[Package, ...] = (
-    Package("numpy", "numpy", "numbers"),
-    Package("ml_dtypes", "ml_dtypes", "BF16 and FP8 numbers", needs=("numpy",)),
-    Package("scipy", "scipy", "minimum cuts", needs=("numpy",)),
-    Package("protobuf", "google.protobuf", "the encoding of models"),
-    Package("onnx", "onnx", "reads, checks and writes models", needs=("numpy", "ml_dtypes", "protobuf")),
-    Package("onnx-ir", "onnx_ir", "takes and gives models of that library", needs=("numpy", "ml_dtypes", "onnx")),
+    Package(name="numpy", module="numpy", purpose="numbers"),
+    Package(name="ml_dtypes", module="ml_dtypes", purpose="BF16 and FP8 numbers", needs=("numpy",)),
+    Package(name="scipy", module="scipy", purpose="minimum cuts", needs=("numpy",)),
+    Package(name="protobuf", module="google.protobuf", purpose="the encoding of models"),
     Package(
-        "onnxruntime", "onnxruntime", "runs models, emulated ones too", _ONNXRUNTIME_VARIANTS,
-        target="onnxruntime-cpu", needs=("numpy",),
+        name="onnx", module="onnx", purpose="reads, checks and writes models", needs=("numpy", "ml_dtypes", "protobuf")
     ),
-    Package("typer", "typer", "the command line"),
-    Package("rich", "rich", "reports in a terminal"),
-)  # fmt: skip
+    Package(
+        name="onnx-ir",
+        module="onnx_ir",
+        purpose="takes and gives models of that library",
+        needs=("numpy", "ml_dtypes", "onnx"),
+    ),
+    Package(
+        name="onnxruntime",
+        module="onnxruntime",
+        purpose="runs models, emulated ones too",
+        variants=_ONNXRUNTIME_VARIANTS,
+        target="onnxruntime-cpu",
+        needs=("numpy",),
+    ),
+    Package(name="typer", module="typer", purpose="the command line"),
+    Package(name="rich", module="rich", purpose="reports in a terminal"),
+)
 # What it can ask, or what runs its results.
 OPTIONAL: tuple[Package, ...] = (
-    Package("openvino", "openvino", "runs results; probed and timed", extra="openvino", target="openvino-cpu"),
-    Package("tensorrt", "tensorrt", "runs results on NVIDIA's GPUs", ("tensorrt-cu13", "tensorrt-cu12")),
-    Package("torch", "torch", "exports models; mezzo does not use it"),
+    Package(
+        name="openvino",
+        module="openvino",
+        purpose="runs results; probed and timed",
+        extra="openvino",
+        target="openvino-cpu",
+    ),
+    Package(
+        name="tensorrt",
+        module="tensorrt",
+        purpose="runs results on NVIDIA's GPUs",
+        variants=("tensorrt-cu13", "tensorrt-cu12"),
+    ),
+    Package(name="torch", module="torch", purpose="exports models; mezzo does not use it"),
 )
 PACKAGES: Mapping[str, Package] = {package.name: package for package in (*BASE, *OPTIONAL)}
 

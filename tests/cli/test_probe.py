@@ -13,7 +13,9 @@ from mezzo.frontends.onnx.probe import runtimes
 from mezzo.plugins import discovery
 
 CPU = discovery.targets()["onnxruntime-cpu"]
-FALSE_ROW = Refusal("onnx", "ScatterND", "not so", "a guess", frozenset({DType.FLOAT16}), since="0.1")
+FALSE_ROW = Refusal(
+    dialect="onnx", op="ScatterND", because="not so", source="a guess", dtypes=frozenset({DType.FLOAT16}), since="0.1"
+)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from mezzo.errors import InputError
 from mezzo.plugins.discovery import policy
 from mezzo.structure import View
 
-_PLAIN = Verdict(Category.ALLOW, "otherwise", "nothing said")
+_PLAIN = Verdict(category=Category.ALLOW, rule="otherwise", because="nothing said")
 _SOFTMAX = "in x 8\na = add x x\ne = exp a\nt = sum e\ny = div e t\nz = log y\nout z"
 # An exponential's constant beside it is out of range, which no data lifts.
 _RANGE = "in x 8\nconst w 8\na = add x w\nb = exp a\nout b"
@@ -43,9 +43,9 @@ def test_a_policy_heeds_the_findings_that_it_names() -> None:
 
 
 def test_the_first_finding_of_a_node_is_kept_and_beats_its_operators_own_rule() -> None:
-    before = Verdict(Category.DENY, "exponential", "grows fast")
+    before = Verdict(category=Category.DENY, rule="exponential", because="grows fast")
     assert judged(view(_SOFTMAX), before=before)["e"].rule == "softmax-decomposed"
-    kept = Verdict(Category.DENY, "tiny-constant", "found before")
+    kept = Verdict(category=Category.DENY, rule="tiny-constant", because="found before")
     assert judged(view(_SOFTMAX), before=kept)["e"] is kept
 
 
@@ -64,7 +64,7 @@ def test_no_data_lifts_what_no_data_answers() -> None:
 
 
 def test_what_is_denied_anyway_or_was_lifted_before_is_left_as_it_is() -> None:
-    denied = Verdict(Category.DENY, "exponential", "grows fast")
+    denied = Verdict(category=Category.DENY, rule="exponential", because="grows fast")
     lifted = replace(_PLAIN, lift=Lift("exponential", "before"))
     for before in (denied, lifted):
         assert judged(view(_SOFTMAX), before=before, e=Evidence("fits", fits=True))["e"] is before
@@ -75,14 +75,16 @@ def test_what_was_measured_denies_whatever_was_said() -> None:
     verdicts = [_PLAIN] * len(seen.graph.nodes)
     numbers = seen.graph.by_name
     findings = [
-        NamedFinding("e", "overflow", "reaches 7e4", "a"),
-        NamedFinding("t", "overflow", "reaches 8e4"),
-        NamedFinding("y", "overflow", "reads it", "gone"),
-        NamedFinding("gone", "overflow", "is not there"),
+        NamedFinding(node="e", rule="overflow", because="reaches 7e4", cause="a"),
+        NamedFinding(node="t", rule="overflow", because="reaches 8e4"),
+        NamedFinding(node="y", rule="overflow", because="reads it", cause="gone"),
+        NamedFinding(node="gone", rule="overflow", because="is not there"),
     ]
     deny_measured(seen.graph, verdicts, findings)
-    assert verdicts[numbers["e"]] == Verdict(Category.DENY, "overflow", "reaches 7e4", numbers["a"])
-    assert verdicts[numbers["t"]] == Verdict(Category.DENY, "overflow", "reaches 8e4", None)
+    assert verdicts[numbers["e"]] == Verdict(
+        category=Category.DENY, rule="overflow", because="reaches 7e4", cause=numbers["a"]
+    )
+    assert verdicts[numbers["t"]] == Verdict(category=Category.DENY, rule="overflow", because="reaches 8e4", cause=None)
     assert verdicts[numbers["y"]].cause is None
     assert sum(verdict is not _PLAIN for verdict in verdicts) == 3
 

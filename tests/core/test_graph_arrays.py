@@ -117,7 +117,13 @@ def test_graph_without_operators_has_empty_arrays() -> None:
 @pytest.mark.parametrize("text", ["in x 8", "in x 8\na = move x\nout a", ""])
 def test_arrays_have_their_dtypes_however_few_they_hold(text: str) -> None:
     """An empty list would make an array of floats, which index nothing."""
-    columns = toy_dialect.read(text).columns if text else Graph((), (), (), {}, frozenset(), frozenset(), {}).columns
+    columns = (
+        toy_dialect.read(text).columns
+        if text
+        else Graph(
+            nodes=(), values=(), scopes=(), constants={}, widened=frozenset(), aliased=frozenset(), forms={}
+        ).columns
+    )
     for field in fields(columns):
         if field.name != "signatures":
             expected = bool if field.name in ("use_widened", "use_aliased") else np.int64

@@ -77,7 +77,7 @@ def test_problem_has_what_the_wishes_say() -> None:
 def test_rule_that_hands_on_high_is_in_the_problem() -> None:
     mixed = rule("mixed", Category.ALLOW, "", ops=["product"], output=HIGH, worth=GRANTED)
     graph = toy_dialect.read(TEXT)
-    held = Policy("demo", "", (mixed,), None, Category.INFER)
+    held = Policy(name="demo", summary="", rules=(mixed,), findings=None, otherwise=Category.INFER)
     assert judge(graph, wishes(policy=held)).problem.hands_on_base == {2}
 
 
@@ -179,9 +179,15 @@ def test_include_and_exclude_have_the_last_word() -> None:
     asked = wishes(include=("op:explode", "p"), exclude=("p",))
     found = told(judge(graph, asked), graph)
     assert found["e"] == Verdict(
-        Category.ALLOW, "include", "the user asked so with --include 'op:explode'", None, 4 * GRANTED
+        category=Category.ALLOW,
+        rule="include",
+        because="the user asked so with --include 'op:explode'",
+        cause=None,
+        worth=4 * GRANTED,
     )
-    assert found["p"] == Verdict(Category.DENY, "exclude", "the user asked so with --exclude 'p'", None, 0)
+    assert found["p"] == Verdict(
+        category=Category.DENY, rule="exclude", because="the user asked so with --exclude 'p'", cause=None, worth=0
+    )
     with pytest.raises(InputError) as caught:
         judge(graph, wishes(exclude=("weight w",)))
     assert str(caught.value) == (
@@ -205,9 +211,9 @@ def test_regions_are_kept_or_fixed() -> None:
     judged = judge(graph, asked)
     found, held = told(judged, graph), choices(graph, asked)
     words = "the user asked so with --{} {!r}"
-    assert found["h"] == Verdict(Category.DENY, "keep-region", words.format("keep-region", "h"))
-    assert found["m"] == Verdict(Category.ALLOW, "fix-region", words.format("fix-region", "m"))
-    assert found["p"] == Verdict(Category.DENY, "fix-region", words.format("fix-region", "p"))
+    assert found["h"] == Verdict(category=Category.DENY, rule="keep-region", because=words.format("keep-region", "h"))
+    assert found["m"] == Verdict(category=Category.ALLOW, rule="fix-region", because=words.format("fix-region", "m"))
+    assert found["p"] == Verdict(category=Category.DENY, rule="fix-region", because=words.format("fix-region", "p"))
     assert [held[name] for name in "hmp"] == [Choice.HIGH, Choice.LOW, Choice.HIGH]
     assert notes_of(judged) == ()
 
@@ -236,12 +242,14 @@ def test_region_that_is_not_there_is_refused() -> None:
 def test_what_data_has_shown_denies_by_name() -> None:
     graph = changed(toy_dialect.read(TEXT), "p", dtype=None)
     found = (
-        NamedFinding("h", "data-overflow", "too large", "m"), NamedFinding("m", "data-vanishes", "too small", "gone"),
-        NamedFinding("p", "data-overflow", "no float"), NamedFinding("nobody", "data-overflow", ""),
-    )  # fmt: skip
+        NamedFinding(node="h", rule="data-overflow", because="too large", cause="m"),
+        NamedFinding(node="m", rule="data-vanishes", because="too small", cause="gone"),
+        NamedFinding(node="p", rule="data-overflow", because="no float"),
+        NamedFinding(node="nobody", rule="data-overflow", because=""),
+    )
     verdicts = told(judge(graph, wishes(found=found)), graph)
-    assert verdicts["h"] == Verdict(Category.DENY, "data-overflow", "too large", 3)
-    assert verdicts["m"] == Verdict(Category.DENY, "data-vanishes", "too small", None)
+    assert verdicts["h"] == Verdict(category=Category.DENY, rule="data-overflow", because="too large", cause=3)
+    assert verdicts["m"] == Verdict(category=Category.DENY, rule="data-vanishes", because="too small", cause=None)
     assert verdicts["p"].rule == "no-float"
 
 
@@ -258,8 +266,10 @@ def test_constant_past_the_range_is_clamped_where_that_is_asked_for() -> None:
 
 
 def test_what_the_target_refuses_stays_and_says_so() -> None:
-    row = Refusal(toy_dialect.DIALECT, "product", "no kernel", "a book", frozenset({F16}))
-    graph, held = toy_dialect.read(TEXT), wishes(target=Target("demo", "", (row,)))
+    row = Refusal(
+        dialect=toy_dialect.DIALECT, op="product", because="no kernel", source="a book", dtypes=frozenset({F16})
+    )
+    graph, held = toy_dialect.read(TEXT), wishes(target=Target(name="demo", summary="", refusals=(row,)))
     assert refusal_of(graph.nodes[2], held, F16) is row and refusal_of(graph.nodes[3], held, F16) is None
     assert choices(graph, held)["h"] is Choice.HIGH
     assert why(graph, held, set())["h"] == Reason("target", "demo: no kernel (a book)")

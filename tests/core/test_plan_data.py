@@ -21,7 +21,17 @@ def plan(lines: tuple[PlannedNode, ...], asked: list[str]) -> Plan:
         asked.append("fingerprint")
         return "abc"
 
-    return Plan(F16_LINE, "onnx", 21, (("to", "fp16"),), (), (("w", 1.0),), ("note",), nodes, fingerprint)
+    return Plan(
+        line=F16_LINE,
+        dialect="onnx",
+        version=21,
+        settings=(("to", "fp16"),),
+        edits=(),
+        limits=(("w", 1.0),),
+        notes=("note",),
+        make_nodes=nodes,
+        make_fingerprint=fingerprint,
+    )
 
 
 def test_uniform_precision_is_one_dtype_throughout() -> None:

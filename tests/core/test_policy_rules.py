@@ -20,11 +20,29 @@ def test_row_holds_what_it_is_written_with() -> None:
         source="a book", numbers=("alpha",),
     )  # fmt: skip
     risks = frozenset({Risk.SUM, Risk.STEP})
-    assert row == OpFacts("Op", Cost.LINEAR, Function.MATMUL, risks, True, True, "a book", ("alpha",))
+    assert row == OpFacts(
+        op="Op",
+        cost=Cost.LINEAR,
+        function=Function.MATMUL,
+        risks=risks,
+        keeps_values=True,
+        is_bounded=True,
+        source="a book",
+        numbers=("alpha",),
+    )
 
 
 def test_row_says_nothing_that_is_not_written() -> None:
-    assert facts("Op", Cost.OTHER) == OpFacts("Op", Cost.OTHER, Function.NONE, frozenset(), False, False, "", ())
+    assert facts("Op", Cost.OTHER) == OpFacts(
+        op="Op",
+        cost=Cost.OTHER,
+        function=Function.NONE,
+        risks=frozenset(),
+        keeps_values=False,
+        is_bounded=False,
+        source="",
+        numbers=(),
+    )
 
 
 def test_rule_holds_what_it_is_written_with() -> None:
@@ -39,7 +57,9 @@ def test_rule_holds_what_it_is_written_with() -> None:
         accumulate=HIGH, output=BF16,
     )  # fmt: skip
     assert written == expected
-    assert written.verdict() == Verdict(Category.DENY, "name", "why", None, 3, HIGH, BF16)
+    assert written.verdict() == Verdict(
+        category=Category.DENY, rule="name", because="why", cause=None, worth=3, accumulate=HIGH, output=BF16
+    )
 
 
 def test_rule_is_about_everything_that_it_does_not_limit() -> None:
@@ -99,7 +119,7 @@ ABOUT_A = rule("a", Category.CLEAR, "told", where=[ByName("a")])
 
 
 def policy(*rules: Rule, otherwise: Category = Category.INFER, unlisted: Category = Category.DENY) -> Policy:
-    return Policy("demo", "", rules, None, otherwise, unlisted=unlisted)
+    return Policy(name="demo", summary="", rules=rules, findings=None, otherwise=otherwise, unlisted=unlisted)
 
 
 def test_more_specific_rule_decides_and_the_first_among_equals() -> None:
@@ -118,18 +138,22 @@ def test_rules_about_single_nodes_judge_no_operator() -> None:
 
 def test_operator_of_which_nothing_is_known_gets_what_the_policy_says() -> None:
     words = "no facts are known of this operator"
-    assert policy().judge(KEY, None, F16) == Verdict(Category.DENY, "unlisted", words)
-    assert policy(unlisted=Category.INFER).judge(KEY, None, F16) == Verdict(Category.INFER, "unlisted", words)
+    assert policy().judge(KEY, None, F16) == Verdict(category=Category.DENY, rule="unlisted", because=words)
+    assert policy(unlisted=Category.INFER).judge(KEY, None, F16) == Verdict(
+        category=Category.INFER, rule="unlisted", because=words
+    )
 
 
 @pytest.mark.parametrize(("otherwise", "worth"), [(Category.ALLOW, GRANTED), (Category.INFER, 0), (Category.DENY, 0)])
 def test_operator_of_which_no_rule_speaks_is_granted_where_that_means_allow(otherwise: Category, worth: int) -> None:
     words = "no rule of the policy speaks of this operator"
-    assert policy(otherwise=otherwise).judge(KEY, ROW, F16) == Verdict(otherwise, "otherwise", words, None, worth)
+    assert policy(otherwise=otherwise).judge(KEY, ROW, F16) == Verdict(
+        category=otherwise, rule="otherwise", because=words, cause=None, worth=worth
+    )
 
 
 def test_policy_is_silent_strict_and_ours_unless_it_says_otherwise() -> None:
-    plain = Policy("demo", "", (), None)
+    plain = Policy(name="demo", summary="", rules=(), findings=None)
     told = plain.otherwise, plain.promotes_untroubled, plain.limits_masks, plain.unlisted, plain.missing, plain.source
     assert told == (Category.INFER, True, False, Category.DENY, Missing.SILENT, "")
     assert GRANTED == 16

@@ -30,7 +30,9 @@ def promoted(
         category = Category.CLEAR if node.name in clear.split() else Category.INFER
         category = Category.DENY if node.name in deny.split() else category
         choices.append(choice)
-        verdicts.append(Verdict(category, "rule", "", None, (worth or {}).get(node.name, 0)))
+        verdicts.append(
+            Verdict(category=category, rule="rule", because="", cause=None, worth=(worth or {}).get(node.name, 0))
+        )
     return [graph.nodes[number].name for number in untroubled(graph, rows_of(graph), verdicts, choices, F16)]
 
 
@@ -133,5 +135,5 @@ def test_values_of_other_dtypes_join_nobody() -> None:
 
 def test_what_is_said_of_a_promoted_operator() -> None:
     words = "nothing in this region needs f32, and low was asked for"
-    assert Verdict(Category.ALLOW, "untroubled", words, None, GRANTED) == UNTROUBLED
+    assert Verdict(category=Category.ALLOW, rule="untroubled", because=words, cause=None, worth=GRANTED) == UNTROUBLED
     assert HIGH is DType.FLOAT32

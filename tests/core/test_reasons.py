@@ -48,7 +48,7 @@ def test_nearest_decided_node_is_followed() -> None:
 
 def test_node_with_nobody_to_follow_is_left_to_the_strategy() -> None:
     graph = toy_dialect.read("in x 8\na = move x\nout a")
-    asked = wishes(policy=Policy("demo", "", (), None, promotes_untroubled=False))
+    asked = wishes(policy=Policy(name="demo", summary="", rules=(), findings=None, promotes_untroubled=False))
     assert why(graph, asked, {"a"})["a"] == Reason(*strategies()["mincut"].leaves)
 
 
@@ -81,7 +81,15 @@ def test_allowed_node_that_stays_high_is_no_reason_of_its_own() -> None:
 
 
 def of_user(*rules: Rule, missing: Missing = Missing.SILENT) -> Policy:
-    return Policy("mine", "", rules, None, Category.INFER, missing=missing, source="mine.toml")
+    return Policy(
+        name="mine",
+        summary="",
+        rules=rules,
+        findings=None,
+        otherwise=Category.INFER,
+        missing=missing,
+        source="mine.toml",
+    )
 
 
 def test_first_rule_that_selects_a_node_decides() -> None:

@@ -51,7 +51,7 @@ def view(text: str, **constants: tuple[float, ...]) -> View:
         )
     graph = replace(graph, constants=held)
     rows = tuple(ROWS.get(node.op) if node.kind is Kind.OP else None for node in graph.nodes)
-    return View(graph, rows, FORMATS[F16])
+    return View(graph=graph, rows=rows, low=FORMATS[F16])
 
 
 def found(rule: str, seen: View) -> dict[str, str | None]:

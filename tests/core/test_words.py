@@ -43,7 +43,13 @@ def test_signatures_are_alike_whatever_their_attributes() -> None:
     """They are told apart by identity in arrays, and kept in sets by what types say."""
     signature = toy_dialect.read("in x 8\na = move x\nout a").nodes[1].signature
     other = Signature(
-        signature.dialect, signature.op, signature.version, signature.inputs, signature.outputs, signature.dtype,
-        signature.legal, {"axis": 1},
-    )  # fmt: skip
+        dialect=signature.dialect,
+        op=signature.op,
+        version=signature.version,
+        inputs=signature.inputs,
+        outputs=signature.outputs,
+        dtype=signature.dtype,
+        legal=signature.legal,
+        attributes={"axis": 1},
+    )
     assert other == signature and hash(other) == hash(signature)

@@ -17,7 +17,10 @@ TEXT = "in x 8\nconst w 64\nh = product x w\nm = move h\ne = explode m\np = plus
 
 
 def wishes(**changes: object) -> Wishes:
-    return replace(Wishes(F16_LINE, policy("balanced"), strategies()["mincut"], target("any")), **changes)  # type: ignore[arg-type]
+    return replace(
+        Wishes(line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any")),
+        **changes,
+    )  # type: ignore[arg-type]
 
 
 def told(judged: Judged, graph: Graph) -> dict[str, Verdict]:

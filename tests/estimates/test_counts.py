@@ -52,8 +52,15 @@ BODIES = (
 def walked(model: onnx.ModelProto) -> Site:
     graph = open_model(model).read(DType.FLOAT16).graph
     size = len(graph.values)
-    site = Site(graph, rows_of(graph), [UNKNOWN] * size, list(range(size)), list(range(size)), 1e-3)
-    Forward(site, LAWS, {}, find_loops(site)).walk()
+    site = Site(
+        graph=graph,
+        rows=rows_of(graph),
+        held=[UNKNOWN] * size,
+        origin=list(range(size)),
+        kept=list(range(size)),
+        tolerance=1e-3,
+    )
+    Forward(site=site, laws=LAWS, given={}, loops=find_loops(site)).walk()
     return site
 
 

@@ -26,7 +26,7 @@ def view(body: str, inputs: str = _X, low: DType = DType.FLOAT16, **given: tuple
     )
     graph = open_model(model).read(low).graph
     limited = frozenset(v for v in graph.constants if graph.values[v].name == "past")
-    return View(graph, rows_of(graph), FORMATS[low], limited, given)
+    return View(graph=graph, rows=rows_of(graph), low=FORMATS[low], limited=limited, assumed=given)
 
 
 def told(seen: View, findings: list[Finding]) -> list[tuple[str, str, str | None, Lifting | None]]:
@@ -99,7 +99,7 @@ def test_notes_name_some_inputs_and_operators_and_count_the_rest() -> None:
 
 def test_rules_are_lifted_of_operators_that_fit_and_of_no_others() -> None:
     graph = view("[one] a = Exp(x) [two] b = Exp(a) [three] c = Relu(b) [shape] n = Shape(c) y = Cast<to = 1>(n)").graph
-    plain = Verdict(Category.DENY, "exponential", "grows fast")
+    plain = Verdict(category=Category.DENY, rule="exponential", because="grows fast")
     verdicts = [plain] * len(graph.nodes)
     fits, tight = Evidence("holds 0 to 2", fits=True), Evidence("holds 0 to 1e6", fits=False)
     lifted = {"gone": fits, "one": fits, "two": tight, "three": fits, "shape": fits, "input x": fits}

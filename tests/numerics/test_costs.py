@@ -171,7 +171,16 @@ class Target:
         labels = [label(node) for node in model.graph.node]
         by_node = {each: self.low if is_low else self.high for each in labels if each is not None}
         casts = (CastTime("x", 0, 40.0, 1.0),) if is_low else ()
-        return NodeTimes(9999.0, by_node, dict.fromkeys(by_node, 1.0), casts, 1.0, 1.0, len(by_node), 30.0)
+        return NodeTimes(
+            total_ns=9999.0,
+            by_node=by_node,
+            spread_ns=dict.fromkeys(by_node, 1.0),
+            casts=casts,
+            mapped_share=1.0,
+            kernels_ns=1.0,
+            kernel_runs=len(by_node),
+            between_ns=30.0,
+        )
 
 
 def planned(monkeypatch: pytest.MonkeyPatch, target: Target) -> tuple[set[str], measuring.Measurement]:

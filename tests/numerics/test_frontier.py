@@ -31,7 +31,9 @@ class Solver:
     def candidate(self, weight: float, levels: list[int]) -> Candidate:
         cost = sum(gain for (gain, _), level in zip(self.items, levels, strict=True) if not level)
         square = sum(square for (_, square), level in zip(self.items, levels, strict=True) if level)
-        return Candidate(weight, float(cost), float(square), sum(levels), str(levels), levels)
+        return Candidate(
+            weight=weight, cost=float(cost), square=float(square), low_nodes=sum(levels), key=str(levels), levels=levels
+        )
 
     def hull(self) -> set[tuple[float, float]]:
         """Corners of the lower convex hull of all assignments, by brute force."""

@@ -26,7 +26,19 @@ def held(node: str, value: str, largest: float = 3.0, *, count: int = 100, round
     formats = {DType.FLOAT16: FormatRange(0.0, 0.0, 0.0, rounding)}
     smallest = -1.0 if largest else 0.0
     return ValueRange(
-        value, node, "?", count, count, smallest, largest, 1.0, False, False, ((0.5, 1.0),), formats, "calib.npz"
+        value=value,
+        node=node,
+        op="?",
+        count=count,
+        sampled=count,
+        minimum=smallest,
+        maximum=largest,
+        mean_absolute=1.0,
+        has_nan=False,
+        has_infinity=False,
+        quantiles=((0.5, 1.0),),
+        formats=formats,
+        largest_at="calib.npz",
     )
 
 
@@ -108,9 +120,20 @@ g (float[2,2] x) => (float[2,2] y) <float[2,2] c = {0, -1e9, 0, 0}> {
     [softmax] y = Softmax(l)
 }"""
 _MASKED = ValueRange(
-    "l", "add", "?", 4, 4, -1e9, 3.0, 1.0, False, False, ((0.5, 2.0),), {DType.FLOAT16: FormatRange(0.25, 0, 0, 1.0)},
-    "calib.npz",
-)  # fmt: skip
+    value="l",
+    node="add",
+    op="?",
+    count=4,
+    sampled=4,
+    minimum=-1e9,
+    maximum=3.0,
+    mean_absolute=1.0,
+    has_nan=False,
+    has_infinity=False,
+    quantiles=((0.5, 2.0),),
+    formats={DType.FLOAT16: FormatRange(0.25, 0, 0, 1.0)},
+    largest_at="calib.npz",
+)
 
 
 def test_a_constant_past_the_range_lifts_nobody_who_reads_it() -> None:

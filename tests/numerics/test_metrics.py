@@ -296,7 +296,17 @@ def test_wilson_interval_is_the_published_one():
 
 def deviation(high, estimate=None, fault=None):
     estimate = high if estimate is None else estimate
-    return Deviation("y", 4, Interval(estimate, estimate, high), 1.0, 60.0, 0.0, 0.0, F16, fault)
+    return Deviation(
+        name="y",
+        samples=4,
+        relative_l2=Interval(estimate, estimate, high),
+        cosine=1.0,
+        sqnr_db=60.0,
+        largest_absolute=0.0,
+        largest_ulp=0.0,
+        ulp_format=F16,
+        fault=fault,
+    )
 
 
 def judged(output, budget, unknown=None, noise=0.0):

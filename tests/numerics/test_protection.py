@@ -30,7 +30,19 @@ def held(
 ) -> ValueRange:
     formats = {DType.FLOAT16: FormatRange(0.0, vanishing, vanishing, rounding)}
     return ValueRange(
-        value, node, "?", 100, 100, -1.0, largest, 1.0, False, False, ((0.5, median),), formats, "calib.npz"
+        value=value,
+        node=node,
+        op="?",
+        count=100,
+        sampled=100,
+        minimum=-1.0,
+        maximum=largest,
+        mean_absolute=1.0,
+        has_nan=False,
+        has_infinity=False,
+        quantiles=((0.5, median),),
+        formats=formats,
+        largest_at="calib.npz",
     )
 
 
@@ -114,9 +126,20 @@ def test_large_logits_protect_the_product_and_the_softmax() -> None:
 def test_a_mask_is_no_large_logit() -> None:
     """Masked logits lie far below zero; those that count are near the maximum."""
     masked = ValueRange(
-        "l", "product", "?", 9, 9, -10000.0, 5.0, 1.0, False, False, ((0.5, 4.0),),
-        {DType.FLOAT16: FormatRange(0.0, 0.0, 0.0, 3e-4)}, "calib.npz",
-    )  # fmt: skip
+        value="l",
+        node="product",
+        op="?",
+        count=9,
+        sampled=9,
+        minimum=-10000.0,
+        maximum=5.0,
+        mean_absolute=1.0,
+        has_nan=False,
+        has_infinity=False,
+        quantiles=((0.5, 4.0),),
+        formats={DType.FLOAT16: FormatRange(0.0, 0.0, 0.0, 3e-4)},
+        largest_at="calib.npz",
+    )
     assert protected(_SOFTMAX, masked) == {}
 
 
@@ -131,9 +154,20 @@ def test_a_mask_that_is_stored_within_bounds_is_no_overflow() -> None:
     graph = graph_of(_MASKED)
     mask = next(iter(graph.constants))
     masked = ValueRange(
-        "l", "add", "?", 4, 4, -1e9, 3.0, 1.0, False, False, ((0.5, 2.0),),
-        {DType.FLOAT16: FormatRange(0.25, 0.0, 0.0, 1.0)}, "calib.npz",
-    )  # fmt: skip
+        value="l",
+        node="add",
+        op="?",
+        count=4,
+        sampled=4,
+        minimum=-1e9,
+        maximum=3.0,
+        mean_absolute=1.0,
+        has_nan=False,
+        has_infinity=False,
+        quantiles=((0.5, 2.0),),
+        formats={DType.FLOAT16: FormatRange(0.25, 0.0, 0.0, 1.0)},
+        largest_at="calib.npz",
+    )
     rows, low = rows_of(graph), FORMATS[DType.FLOAT16]
     assert {f.node for f in protections(graph, rows, low, [masked])} == {"add", "softmax"}
     assert protections(graph, rows, low, [masked], limited=[mask]) == ()

@@ -32,6 +32,20 @@ def test_vanishing_numbers_protect_steep_readers_and_their_maker(reader: str, is
         }}"""
     graph = open_model(onnx.parser.parse_model(text)).read(DType.FLOAT16).graph
     lost = {DType.FLOAT16: FormatRange(0.0, 0.01, 0.01, 3e-4)}
-    held = ValueRange("s", "maker", "?", 100, 100, -1.0, 10.0, 1.0, False, False, ((0.5, 1.0),), lost, "calib.npz")
+    held = ValueRange(
+        value="s",
+        node="maker",
+        op="?",
+        count=100,
+        sampled=100,
+        minimum=-1.0,
+        maximum=10.0,
+        mean_absolute=1.0,
+        has_nan=False,
+        has_infinity=False,
+        quantiles=((0.5, 1.0),),
+        formats=lost,
+        largest_at="calib.npz",
+    )
     found = protections(graph, rows_of(graph), FORMATS[DType.FLOAT16], [held])
     assert {finding.node for finding in found} == ({"maker", "reader"} if is_steep else set())

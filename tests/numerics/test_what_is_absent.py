@@ -28,7 +28,7 @@ def test_what_is_not_said_of_a_measurement_is_absent(record: type) -> None:
 
 
 def point(cost: float, square: float, key: str = "") -> Candidate:
-    return Candidate(0.0, cost, square, 1, key or f"{cost:g}", [])
+    return Candidate(weight=0.0, cost=cost, square=square, low_nodes=1, key=key or f"{cost:g}", levels=[])
 
 
 def test_candidates_are_told_apart_by_their_figures() -> None:
@@ -99,7 +99,21 @@ def test_mask_is_followed_on_each_of_its_ways() -> None:
     graph = open_model(onnx.parser.parse_model(_TWO_MASKS)).read(DType.FLOAT16).graph
     lost = {DType.FLOAT16: FormatRange(0.25, 0.0, 0.0, 1.0)}
     ranges = [
-        ValueRange(value, node, "?", 4, 4, -1e9, 3.0, 1.0, False, False, ((0.5, 2.0),), lost, "calib.npz")
+        ValueRange(
+            value=value,
+            node=node,
+            op="?",
+            count=4,
+            sampled=4,
+            minimum=-1e9,
+            maximum=3.0,
+            mean_absolute=1.0,
+            has_nan=False,
+            has_infinity=False,
+            quantiles=((0.5, 2.0),),
+            formats=lost,
+            largest_at="calib.npz",
+        )
         for node, value in (("one", "a"), ("two", "b"), ("moved", "c"))
     ]
     rows, low = rows_of(graph), FORMATS[DType.FLOAT16]

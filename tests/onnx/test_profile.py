@@ -62,7 +62,7 @@ def by_name(model: onnx.ModelProto) -> Prepared:
 def kernel(
     name: str, op: str = "Op", *, held: tuple[str, ...] = (), makes: tuple[str, ...] = (), feeds: tuple[int, ...] = ()
 ) -> Kernel:
-    return Kernel((name, *held), op, makes, feeds, 100.0, 1.0, 1.0)
+    return Kernel(names=(name, *held), op=op, makes=makes, feeds=feeds, time_ns=100.0, spread_ns=1.0, calls=1.0)
 
 
 # -- the copy ---------------------------------------------------------------------------------------------------------

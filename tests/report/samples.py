@@ -46,9 +46,20 @@ def format_range(beyond: float = 0.0, below: float = 0.0, vanishing: float = 0.0
 
 def value_range(name: str, largest: float, f16: FormatRange | None = None) -> ValueRange:
     return ValueRange(
-        name, f"make_{name}", "Mul", 512, 512, -largest / 2, largest, largest / 8, False, False,
-        ((0.5, largest / 9), (1.0, largest)), {F16: f16 or format_range(), BF16: format_range()}, "calib.npz[32:64]",
-    )  # fmt: skip
+        value=name,
+        node=f"make_{name}",
+        op="Mul",
+        count=512,
+        sampled=512,
+        minimum=-largest / 2,
+        maximum=largest,
+        mean_absolute=largest / 8,
+        has_nan=False,
+        has_infinity=False,
+        quantiles=((0.5, largest / 9), (1.0, largest)),
+        formats={F16: f16 or format_range(), BF16: format_range()},
+        largest_at="calib.npz[32:64]",
+    )
 
 
 RANGES = Ranges(
@@ -66,47 +77,99 @@ RANGES = Ranges(
 
 def deviation(name: str, error: float, **more: object) -> Deviation:
     decibels = math.inf if error == 0 else -20 * math.log10(error) if math.isfinite(error) else math.nan
-    made = Deviation(name, 128, interval(error), 1 - error**2 / 2, decibels, error * 3, error * 2048, F16)
+    made = Deviation(
+        name=name,
+        samples=128,
+        relative_l2=interval(error),
+        cosine=1 - error**2 / 2,
+        sqnr_db=decibels,
+        largest_absolute=error * 3,
+        largest_ulp=error * 2048,
+        ulp_format=F16,
+    )
     return replace(made, **more)
 
 
 LAYERS = tuple(deviation(f"layer_{number}", 1e-5 * 2**number) for number in range(12))
 SAME = Comparison(
-    DATA, "emulated",
-    (deviation("y", 3.1e-4, top1=Interval(0.984, 0.951, 0.998), topk=interval(1, 0), k=5),), LAYERS[:5],
-    Verdict(Ruling.SAME, interval(3.1e-4), 1e-3, "set by --max-error", 1.2e-7,
-            "the largest output error 3.1e-04 is within 1e-03"),
-    MetricResult("metrics:accuracy", 0.981, 0.9795), ("y was compared as f32",),
-)  # fmt: skip
+    data=DATA,
+    run="emulated",
+    outputs=(deviation("y", 3.1e-4, top1=Interval(0.984, 0.951, 0.998), topk=interval(1, 0), k=5),),
+    layers=LAYERS[:5],
+    verdict=Verdict(
+        ruling=Ruling.SAME,
+        error=interval(3.1e-4),
+        budget=1e-3,
+        budget_source="set by --max-error",
+        noise=1.2e-7,
+        because="the largest output error 3.1e-04 is within 1e-03",
+    ),
+    metric=MetricResult("metrics:accuracy", 0.981, 0.9795),
+    notes=("y was compared as f32",),
+)
 BROKEN = Comparison(
-    DATA, "emulated",
-    (deviation("y", math.nan, fault="NaN in 12 of 128 samples, where the reference has none"),), LAYERS,
-    Verdict(Ruling.DIFFERENT, interval(math.nan), 1e-3, "set by --max-error", 1.2e-7,
-            "'y' holds NaN where the reference has none"),
-)  # fmt: skip
+    data=DATA,
+    run="emulated",
+    outputs=(deviation("y", math.nan, fault="NaN in 12 of 128 samples, where the reference has none"),),
+    layers=LAYERS,
+    verdict=Verdict(
+        ruling=Ruling.DIFFERENT,
+        error=interval(math.nan),
+        budget=1e-3,
+        budget_source="set by --max-error",
+        noise=1.2e-7,
+        because="'y' holds NaN where the reference has none",
+    ),
+)
 
 SENSITIVITY = Sensitivity(
-    DATA,
-    (
-        UnitError("block.0/norm", ("mean", "sub", "sq"), math.inf, True, "infinities in 'y'"),
-        UnitError("head", ("head",), 4e-4, True),
-        UnitError("mm", ("mm",), 3e-4, False, None, 12, 1e-4, 9e-4),
+    data=DATA,
+    units=(
+        UnitError(
+            name="block.0/norm",
+            nodes=("mean", "sub", "sq"),
+            error=math.inf,
+            is_measured=True,
+            fault="infinities in 'y'",
+        ),
+        UnitError(name="head", nodes=("head",), error=4e-4, is_measured=True),
+        UnitError(
+            name="mm", nodes=("mm",), error=3e-4, is_measured=False, fault=None, together=12, low=1e-4, high=9e-4
+        ),
     ),
-    math.inf,
-    7,
+    all_low=math.inf,
+    runs=7,
 )
 COSTS = CostTable("the operators' table", "bytes moved", (NodeCost("mm", 4e6, 2e6), NodeCost("sm", 1e6, 1e6)))
 FRONTIER = (
-    FrontierPoint(0.0, 2.1e6, 9, math.inf),
-    FrontierPoint(1e8, 2.5e6, 7, 4e-3, 4.4e-3),
-    FrontierPoint(1e9, 3.0e6, 5, 7.1e-4, 8.1e-4, True),
-    FrontierPoint(1e11, 3.9e6, 2, 9e-5),
-    FrontierPoint(math.inf, 5.0e6, 0, 0.0, 0.0),
+    FrontierPoint(weight=0.0, cost=2.1e6, low_nodes=9, predicted_error=math.inf),
+    FrontierPoint(weight=1e8, cost=2.5e6, low_nodes=7, predicted_error=4e-3, error=4.4e-3),
+    FrontierPoint(weight=1e9, cost=3.0e6, low_nodes=5, predicted_error=7.1e-4, error=8.1e-4, is_chosen=True),
+    FrontierPoint(weight=1e11, cost=3.9e6, low_nodes=2, predicted_error=9e-5),
+    FrontierPoint(weight=math.inf, cost=5.0e6, low_nodes=0, predicted_error=0.0, error=0.0),
 )
 SEARCH = SearchRecord(
-    1e-3, 1.25, 6, 14, 7.9e-4, 8.1e-4, True, "the frontier has no cheaper plan inside the budget", 12.3, "block.0/norm"
+    budget=1e-3,
+    margin=1.25,
+    evaluations=6,
+    partial_evaluations=14,
+    error=7.9e-4,
+    held_out_error=8.1e-4,
+    is_within_budget=True,
+    stopped_by="the frontier has no cheaper plan inside the budget",
+    time_s=12.3,
+    costliest="block.0/norm",
 )
-MEASURED = Measured(DATA, RANGES, SAME, SENSITIVITY, COSTS, FRONTIER, SEARCH, ("the last quarter was held out",))
+MEASURED = Measured(
+    data=DATA,
+    ranges=RANGES,
+    comparison=SAME,
+    sensitivity=SENSITIVITY,
+    costs=COSTS,
+    frontier=FRONTIER,
+    search=SEARCH,
+    notes=("the last quarter was held out",),
+)
 
 
 def planned(name: str, dtype: DType, rule: str, because: str, cause: str | None = None) -> PlannedNode:
@@ -125,14 +188,31 @@ def make_plan(*more: PlannedNode, low: DType = F16) -> Plan:
         *more,
     )
     return Plan(
-        line_of(F32, low), "onnx", None, SETTINGS, (), (), ("a note of the plan",), lambda: nodes, lambda: "fingerprint"
+        line=line_of(F32, low),
+        dialect="onnx",
+        version=None,
+        settings=SETTINGS,
+        edits=(),
+        limits=(),
+        notes=("a note of the plan",),
+        make_nodes=lambda: nodes,
+        make_fingerprint=lambda: "fingerprint",
     )
 
 
 PROTECTED = planned(
     "sq", F32, "data-overflow", "'squares' holds 0 to 2.5e+06 in calib.npz[32:64]: past f16's limit", "sub"
 )
-SUMMARY = Summary(2, 2, 1, 4_000_000, 2_100_000, 17, 17, ("a note of the plan",))
+SUMMARY = Summary(
+    low_nodes=2,
+    high_nodes=2,
+    casts=1,
+    size_before_bytes=4_000_000,
+    size_after_bytes=2_100_000,
+    opset_before=17,
+    opset_after=17,
+    notes=("a note of the plan",),
+)
 
 
 def show(parts, width: int = 10_000) -> str:

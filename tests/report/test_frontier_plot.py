@@ -17,13 +17,25 @@ def plotted(points, budget: float = 1e-3, high: float | None = 1.0) -> list[str]
 
 
 def test_frontier_falls_from_left_to_right():
-    lines = plotted([FrontierPoint(0, 0.5 + place / 10, 5, 10.0**-place, 10.0**-place) for place in range(1, 6)])
+    lines = plotted(
+        [
+            FrontierPoint(
+                weight=0, cost=0.5 + place / 10, low_nodes=5, predicted_error=10.0**-place, error=10.0**-place
+            )
+            for place in range(1, 6)
+        ]
+    )
     places = [(number, line.index("o")) for number, line in enumerate(lines[1:-4]) if "o" in line]
     assert len(places) == 5 and sorted(places) == sorted(places, key=lambda place: place[1])
 
 
 def test_budget_line_parts_points_inside_from_points_over_it():
-    lines = plotted([FrontierPoint(0, 0.5, 5, 0.1, 0.1), FrontierPoint(1, 0.9, 1, 1e-5, 1e-5, True)])
+    lines = plotted(
+        [
+            FrontierPoint(weight=0, cost=0.5, low_nodes=5, predicted_error=0.1, error=0.1),
+            FrontierPoint(weight=1, cost=0.9, low_nodes=1, predicted_error=1e-5, error=1e-5, is_chosen=True),
+        ]
+    )
     line = next(number for number, line in enumerate(lines) if "- - -" in line and "|" in line)
     over = next(number for number, line in enumerate(lines) if "o" in line.partition("|")[2])
     inside = next(number for number, line in enumerate(lines) if "@" in line.partition("|")[2])
@@ -33,12 +45,18 @@ def test_budget_line_parts_points_inside_from_points_over_it():
 @pytest.mark.parametrize(
     "points",
     [
-        [FrontierPoint(math.inf, 5.0, 0, 0.0, 0.0, True)],
-        [FrontierPoint(0.0, 0.0, 3, math.inf)],
-        [FrontierPoint(0.0, 1.0, 3, 1e-300), FrontierPoint(1.0, 2.0, 3, 1e300)],
-        [FrontierPoint(0.0, 1.0, 3, math.nan, math.nan)],
-        [FrontierPoint(0.0, 7.0, 3, 1e-3)] * 3,
-        [FrontierPoint(0.0, 9.0, 3, 1e-3), FrontierPoint(math.inf, 5.0, 0, 0.0)],
+        [FrontierPoint(weight=math.inf, cost=5.0, low_nodes=0, predicted_error=0.0, error=0.0, is_chosen=True)],
+        [FrontierPoint(weight=0.0, cost=0.0, low_nodes=3, predicted_error=math.inf)],
+        [
+            FrontierPoint(weight=0.0, cost=1.0, low_nodes=3, predicted_error=1e-300),
+            FrontierPoint(weight=1.0, cost=2.0, low_nodes=3, predicted_error=1e300),
+        ],
+        [FrontierPoint(weight=0.0, cost=1.0, low_nodes=3, predicted_error=math.nan, error=math.nan)],
+        [FrontierPoint(weight=0.0, cost=7.0, low_nodes=3, predicted_error=1e-3)] * 3,
+        [
+            FrontierPoint(weight=0.0, cost=9.0, low_nodes=3, predicted_error=1e-3),
+            FrontierPoint(weight=math.inf, cost=5.0, low_nodes=0, predicted_error=0.0),
+        ],
     ],
     ids=["only FP32", "costs nothing, breaks", "far apart", "NaN", "all alike", "dearer than FP32"],
 )
@@ -53,7 +71,7 @@ def test_any_frontier_is_drawn(points, budget):
 
 
 def test_chosen_point_is_seen_among_many():
-    points = [FrontierPoint(1.0, 1.0, 3, 1e-3, 1e-3) for _ in range(40)]
+    points = [FrontierPoint(weight=1.0, cost=1.0, low_nodes=3, predicted_error=1e-3, error=1e-3) for _ in range(40)]
     points[17] = replace(points[17], is_chosen=True)
     shown = show(report_frontier(Layout.PLAIN, points, 1e-2, None))
     assert "@" in shown and "chosen  " in shown and shown.count("1.00e-03") <= 2 * 17

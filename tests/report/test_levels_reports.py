@@ -33,7 +33,17 @@ def three_levels() -> Plan:
         planned("sm", F32, "softmax", "takes exponentials of differences"),
         planned("strange", F16, "typed", "is f16 in the model already"),
     )
-    return Plan(LINE, "onnx", None, (("to", "bf16,fp8"),), (), (), (), lambda: nodes, lambda: "fingerprint")
+    return Plan(
+        line=LINE,
+        dialect="onnx",
+        version=None,
+        settings=(("to", "bf16,fp8"),),
+        edits=(),
+        limits=(),
+        notes=(),
+        make_nodes=lambda: nodes,
+        make_fingerprint=lambda: "fingerprint",
+    )
 
 
 def test_counts_have_a_line_for_each_level_the_base_last_and_then_what_came_along() -> None:
@@ -83,7 +93,17 @@ def test_explanation_names_the_levels_that_a_node_might_have() -> None:
 def test_island_is_freed_into_any_of_the_levels() -> None:
     plan = three_levels()
     node = plan.by_name["sm"]
-    island = Island((node,), 1, node.rule, node.because, node, (node,), True, 0, 0)
+    island = Island(
+        nodes=(node,),
+        alike=1,
+        rule=node.rule,
+        because=node.because,
+        decided_by=node,
+        holders=(node,),
+        is_legal=True,
+        activations_bytes=0,
+        multiply_adds=0,
+    )
     assert free(island, plan).effect.startswith("runs this MatMul in bf16 or f8e4m3fn in spite of the rule")
 
 
@@ -93,20 +113,48 @@ def test_difference_of_plans_names_their_levels() -> None:
     assert said["low precision"] == ("f16", None) and said["levels"] == (None, "bf16, f32, f8e4m3fn")
     turned = Line((uniform(F32), uniform(BF16), uniform(FP8)))
     nodes = three_levels().nodes
-    other = Plan(turned, "onnx", None, three_levels().settings, (), (), (), lambda: nodes, lambda: "fingerprint")
+    other = Plan(
+        line=turned,
+        dialect="onnx",
+        version=None,
+        settings=three_levels().settings,
+        edits=(),
+        limits=(),
+        notes=(),
+        make_nodes=lambda: nodes,
+        make_fingerprint=lambda: "fingerprint",
+    )
     assert [setting.name for setting in compare_plans(three_levels(), other).settings] == ["levels"]
 
 
 def test_picture_draws_each_level_with_a_sign_of_its_own() -> None:
-    shares = tuple(Share(dtype, nodes, 0, 0, 0) for dtype, nodes in ((BF16, 1), (FP8, 0), (F32, 1), (F16, 1)))
-    text = show(report_picture(Layout.PLAIN, Picture(shares, 0, 0, 0, False, (), levels=3)), width=120)
+    shares = tuple(
+        Share(dtype=dtype, nodes=nodes, weights_bytes=0, activations_bytes=0, multiply_adds=0)
+        for dtype, nodes in ((BF16, 1), (FP8, 0), (F32, 1), (F16, 1))
+    )
+    text = show(
+        report_picture(
+            Layout.PLAIN,
+            Picture(shares=shares, casts=0, casts_bytes=0, uncounted=0, is_nominal=False, islands=(), levels=3),
+        ),
+        width=120,
+    )
     assert "# bf16  = f8e4m3fn  . f32  +" in text
     assert "#" * 10 + "." * 10 + "+" * 10 in text
 
 
 def test_picture_names_every_level_and_of_others_those_that_the_model_has() -> None:
-    shares = tuple(Share(dtype, nodes, 0, 0, 0) for dtype, nodes in ((BF16, 1), (FP8, 1), (F32, 0), (F16, 0)))
-    legend = show(report_picture(Layout.PLAIN, Picture(shares, 0, 0, 0, False, (), levels=3)), width=120)
+    shares = tuple(
+        Share(dtype=dtype, nodes=nodes, weights_bytes=0, activations_bytes=0, multiply_adds=0)
+        for dtype, nodes in ((BF16, 1), (FP8, 1), (F32, 0), (F16, 0))
+    )
+    legend = show(
+        report_picture(
+            Layout.PLAIN,
+            Picture(shares=shares, casts=0, casts_bytes=0, uncounted=0, is_nominal=False, islands=(), levels=3),
+        ),
+        width=120,
+    )
     assert "# bf16  = f8e4m3fn  . f32" in legend and "f16 " not in legend.replace("bf16", "")
 
 

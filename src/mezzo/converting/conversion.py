@@ -133,7 +133,9 @@ def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, A
     judged = _ban(judged, banned)
     made = _make_plan(judged, levels, (), reading, None, options, banned)
     record = _recorder(model, reading, judged, levels, options, banned)
-    return Decided(reading, made, judged.problem, levels, record), model.unchanged(reading)
+    return Decided(
+        reading=reading, plan=made, problem=judged.problem, levels=levels, spell_record=record
+    ), model.unchanged(reading)
 
 
 def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, Artifact]:
@@ -152,7 +154,7 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
     if fault is not None:
         raise _not_valid(model, fault.text)
     record = (lambda: recalled.text) if options.is_recorded else None
-    return Decided(reading, made, judged.problem, levels, record), result
+    return Decided(reading=reading, plan=made, problem=judged.problem, levels=levels, spell_record=record), result
 
 
 def _recorder(
@@ -205,7 +207,13 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
     reading, judged, levels = planned.reading, planned.judged, planned.levels
     version = reading.version if reading.version != model.version else None
     made = _make_plan(judged, levels, planned.edits, reading, version, options, banned)
-    return Decided(reading, made, judged.problem, levels, _recorder(model, reading, judged, levels, options, banned))
+    return Decided(
+        reading=reading,
+        plan=made,
+        problem=judged.problem,
+        levels=levels,
+        spell_record=_recorder(model, reading, judged, levels, options, banned),
+    )
 
 
 def _make_plan(
@@ -219,13 +227,13 @@ def _make_plan(
 ) -> Plan:
     problem, wishes = judged.problem, options.wishes
     return Plan(
-        problem.line,
-        reading.dialect,
-        version,
-        options.settings,
-        tuple(edits),
-        _stored_within(reading.graph, edits),
-        (*_notes(judged, wishes, levels), *options.notes),
+        line=problem.line,
+        dialect=reading.dialect,
+        version=version,
+        settings=options.settings,
+        edits=tuple(edits),
+        limits=_stored_within(reading.graph, edits),
+        notes=(*_notes(judged, wishes, levels), *options.notes),
         make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, wishes, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
         origin=options.notes,

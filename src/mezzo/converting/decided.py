@@ -17,7 +17,7 @@ from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decided:
     """A reading with its plan, ready to apply."""
 
@@ -36,7 +36,7 @@ class Decided:
 
 def refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> None:
     """Raises ContractError: one of the nodes reads a weight that the low format cannot hold."""
-    view = View(graph, rows_of(graph), FORMATS[wishes.low])
+    view = View(graph=graph, rows=rows_of(graph), low=FORMATS[wishes.low])
     for finding in find_out_of_range(view):
         if finding.node not in nodes:
             continue

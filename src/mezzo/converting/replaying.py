@@ -47,7 +47,9 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
     if faults:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
     record = spell_replay(model, reading, given) if options.is_recorded else None
-    return Decided(reading, replace(given, edits=edits), problem, levels, record)
+    return Decided(
+        reading=reading, plan=replace(given, edits=edits), problem=problem, levels=levels, spell_record=record
+    )
 
 
 def read_for(model: Model, given: Plan) -> Reading:

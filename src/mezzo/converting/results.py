@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mezzo.views.picture import Picture
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
     """What a conversion did. Nodes count operators with a floating compute group; sizes include external data."""
 
@@ -40,7 +40,7 @@ class Summary:
     notes: tuple[str, ...]
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Converted:
     """A result. `model` is read back from the file where one was written. `measured` is what data has shown, if any
     was given.
@@ -98,10 +98,18 @@ def finish(
     if path is not None:
         store = store_of(model)
         size = store.write(result, path, overwrite=overwrite)
-        return Converted(decided.plan, _summary(model, decided, size), path, measured, None, decided, store.load)
+        return Converted(
+            plan=decided.plan,
+            summary=_summary(model, decided, size),
+            path=path,
+            measured=measured,
+            _model=None,
+            _decided=decided,
+            _load=store.load,
+        )
     filled = model.materialize(result)
     summary = _summary(model, decided, model.size_of(filled))
-    return Converted(decided.plan, summary, None, measured, filled, decided)
+    return Converted(plan=decided.plan, summary=summary, path=None, measured=measured, _model=filled, _decided=decided)
 
 
 def read_plan_options(given: PlanOptions) -> tuple[Options, bool]:
@@ -151,6 +159,12 @@ def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary
         word, after = model.frontend.words.version, decided.plan.version
         notes.append(f"the {word} went from {before} to {after}: only there the schema allows {decided.plan.low}")
     return Summary(
-        low, high, sum(isinstance(e, AddCast) for e in decided.plan.edits), model.size_bytes,
-        size_after_bytes, before, decided.plan.version or before, tuple(notes),
-    )  # fmt: skip
+        low_nodes=low,
+        high_nodes=high,
+        casts=sum(isinstance(e, AddCast) for e in decided.plan.edits),
+        size_before_bytes=model.size_bytes,
+        size_after_bytes=size_after_bytes,
+        opset_before=before,
+        opset_after=decided.plan.version or before,
+        notes=tuple(notes),
+    )

@@ -24,7 +24,7 @@ _DTYPES = {dtype: code for code, dtype in enumerate(DType)}
 _UNKNOWN = len(_DTYPES)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
     """Uses in node order, values and nodes by id. Roles are GROUP, FIXED or ANY; kinds index the members of Kind.
 
@@ -121,12 +121,22 @@ def columns_of(graph: "Graph") -> Columns:
         for at, use in enumerate(zip(use_node.tolist(), use_operand.tolist(), strict=True)):
             widened[at], aliased[at] = use in graph.widened, use in graph.aliased
     return Columns(
-        tuple(signatures), use_value, use_node, use_operand, use_role, widened, aliased,
-        np.array([v.producer for v in values], np.int64), value_role,
-        np.array([_UNKNOWN if v.dtype is None else _DTYPES[v.dtype] for v in values], np.int64),
-        np.array([v.elements for v in values], np.int64), repeats[[v.scope for v in values]],
-        np.array([kinds[n.kind] for n in nodes], np.int64), node_signature, repeats[[n.scope for n in nodes]],
-    )  # fmt: skip
+        signatures=tuple(signatures),
+        use_value=use_value,
+        use_node=use_node,
+        use_operand=use_operand,
+        use_role=use_role,
+        use_widened=widened,
+        use_aliased=aliased,
+        value_producer=np.array([v.producer for v in values], np.int64),
+        value_role=value_role,
+        value_dtype=np.array([_UNKNOWN if v.dtype is None else _DTYPES[v.dtype] for v in values], np.int64),
+        value_elements=np.array([v.elements for v in values], np.int64),
+        value_repeats=repeats[[v.scope for v in values]],
+        node_kind=np.array([kinds[n.kind] for n in nodes], np.int64),
+        node_signature=node_signature,
+        node_repeats=repeats[[n.scope for n in nodes]],
+    )
 
 
 def _ports(

@@ -171,7 +171,7 @@ class Transfer(enum.Enum):
     __hash__ = object.__hash__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpFacts:
     """One row. Unlisted operators have no row, which a policy reads as deny.
 
@@ -204,4 +204,14 @@ def facts(
     transfer: Transfer | None = None,
 ) -> OpFacts:
     """Write one row of a table."""
-    return OpFacts(op, cost, function, frozenset(risks), keeps_values, is_bounded, source, numbers, transfer)
+    return OpFacts(
+        op=op,
+        cost=cost,
+        function=function,
+        risks=frozenset(risks),
+        keeps_values=keeps_values,
+        is_bounded=is_bounded,
+        source=source,
+        numbers=numbers,
+        transfer=transfer,
+    )

@@ -45,7 +45,7 @@ class Role(enum.Enum):
     __hash__ = object.__hash__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """Types of one operator at one version with given input dtypes. Shared by all nodes alike.
 
@@ -154,7 +154,7 @@ class ConstantFacts(NamedTuple):
     faint: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Graph:
     """A model as the planner sees it. Immutable."""
 

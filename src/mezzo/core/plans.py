@@ -82,7 +82,7 @@ class PlannedNode(NamedTuple):
     cause: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
 

@@ -43,7 +43,7 @@ class Lifting(enum.Enum):
     __hash__ = object.__hash__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A fact that structure, constants or the user add to one node: rule name, evidence, and the node that caused
     it. `lifting`: what data may do about it; None is what its rule says.
@@ -56,7 +56,7 @@ class Finding:
     lifting: Lifting | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFinding:
     """A finding about a node by its name: what was measured on one reading of a model holds for the next one."""
 
@@ -85,7 +85,7 @@ class Lift:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The category of a node, the rule that gave it and the evidence, in words. `worth`, `accumulate`, `output`: see
     Rule. `lift`: what would have denied the node had no data been seen.
@@ -101,7 +101,7 @@ class Verdict:
     lift: Lift | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """Fires for an operator with any of `costs` or `risks`, or named in `ops`, in any of `formats`, at a node that all
     of `where` select. Empty means any: a rule with none of these fires everywhere. Empty `formats` means those that its
@@ -148,7 +148,15 @@ class Rule:
         return self.category is Category.DENY and self.lifting is Lifting.BY_RANGES
 
     def verdict(self) -> Verdict:
-        return Verdict(self.category, self.name, self.because, None, self.worth, self.accumulate, self.output)
+        return Verdict(
+            category=self.category,
+            rule=self.name,
+            because=self.because,
+            cause=None,
+            worth=self.worth,
+            accumulate=self.accumulate,
+            output=self.output,
+        )
 
 
 def rule(
@@ -168,9 +176,19 @@ def rule(
 ) -> Rule:
     """Write one rule of a policy."""
     return Rule(
-        name, category, because, frozenset(costs), frozenset(risks), frozenset(formats), worth, frozenset(ops),
-        tuple(where), accumulate, output, lifting,
-    )  # fmt: skip
+        name=name,
+        category=category,
+        because=because,
+        costs=frozenset(costs),
+        risks=frozenset(risks),
+        formats=frozenset(formats),
+        worth=worth,
+        ops=frozenset(ops),
+        where=tuple(where),
+        accumulate=accumulate,
+        output=output,
+        lifting=lifting,
+    )
 
 
 # More casts than stand around any ordinary node: what is worth this is granted.
@@ -185,7 +203,7 @@ class Missing(enum.Enum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Rules. The most specific that fires decides, the first among equals, `otherwise` if none does: what is said of a
     name beats a region, that an attribute, that an operator's type, that the preset's costs and risks.
@@ -232,12 +250,17 @@ class Policy:
                     return replace(candidate.verdict(), lift=lift)
                 lift = lift or Lift(candidate.name, "")
         if low not in self.formats:
-            return Verdict(Category.DENY, "unknown-format", f"no rule of the policy speaks of it in {low}", lift=lift)
+            return Verdict(
+                category=Category.DENY,
+                rule="unknown-format",
+                because=f"no rule of the policy speaks of it in {low}",
+                lift=lift,
+            )
         if row is None:
-            return Verdict(self.unlisted, "unlisted", "no facts are known of this operator")
+            return Verdict(category=self.unlisted, rule="unlisted", because="no facts are known of this operator")
         worth = GRANTED if self.otherwise is Category.ALLOW else 0
         because = "no rule of the policy speaks of this operator"
-        return Verdict(self.otherwise, "otherwise", because, None, worth, lift=lift)
+        return Verdict(category=self.otherwise, rule="otherwise", because=because, cause=None, worth=worth, lift=lift)
 
     def local_rules(self, tier: Tier) -> tuple[Rule, ...]:
         """The rules about single nodes of one tier, in order."""

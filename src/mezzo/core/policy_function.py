@@ -84,7 +84,15 @@ def ask(policy: Policy, site: Site, low: DType) -> Verdict | None:
         _read_dtype(where, word, part, low, to) for word, part in zip(("accumulate", "output"), parts[1:], strict=True)
     )
     # Granted whatever it is: what was said of the node itself is not promoted with its region.
-    return Verdict(category, called, f"{called} gives {category.value}", None, GRANTED, accumulate, output)
+    return Verdict(
+        category=category,
+        rule=called,
+        because=f"{called} gives {category.value}",
+        cause=None,
+        worth=GRANTED,
+        accumulate=accumulate,
+        output=output,
+    )
 
 
 def _read_dtype(where: str, word: str, part: object, low: DType, to: str) -> DType | None:

@@ -73,7 +73,7 @@ class Side(_Chosen):
     penalties: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Split(_Chosen):
     """One threshold of a problem, for a strategy that colours nodes in two: low is beyond the threshold.
 
@@ -89,7 +89,7 @@ class Split(_Chosen):
     hands_on_high: frozenset[int]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Problem:
     """A graph with what is wanted and possible. `sides` are the levels of `line` beside the base, in their order.
 
@@ -312,12 +312,12 @@ class Problem:
             firsts = np.argmax(self.allowed[list(order)], axis=0).tolist()
             categories = tuple(self.side(order[first]).categories[node] for node, first in enumerate(firsts))
         return Split(
-            self.graph,
-            tuple([members[code] for code in codes.tolist()]),
-            categories,
-            self.linked[threshold],
-            self.held > threshold if is_up else self.held <= threshold,
-            self.hands_on_base,
+            graph=self.graph,
+            choices=tuple([members[code] for code in codes.tolist()]),
+            categories=categories,
+            linked=self.linked[threshold],
+            holds_low=self.held > threshold if is_up else self.held <= threshold,
+            hands_on_high=self.hands_on_base,
         )
 
 

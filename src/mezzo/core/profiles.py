@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
     """How hard to measure: `runs` timed calls per model, in rounds of `calls` with a pause before each round.
 
@@ -31,7 +31,7 @@ class CastTime:
     spread_ns: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTimes:
     """Times of one run of a model, warm. `total_ns` is the whole run, profiled; `by_node` and `spread_ns` by label.
 

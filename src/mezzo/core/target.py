@@ -27,7 +27,7 @@ class Costs:
     linear_factor: int = 32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """One thing a target cannot run. Empty `dtypes` means every low dtype.
 
@@ -67,7 +67,7 @@ class Kernel:
     versions: tuple[int, int] = EVERY_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """All that a target runs in one dtype. `because` is said of every operator that it does not name."""
 
@@ -78,7 +78,7 @@ class Listing:
     since: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
     """Whether a dtype makes a model faster on a target. `because` says why it does not, if it does not.
 
@@ -100,7 +100,7 @@ class Gain:
         return f"{self.because}; needs {' or '.join(self.needs)}" if self.needs else None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Target:
     """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
     `formats`, and those that have a listing.
@@ -132,7 +132,13 @@ class Target:
         What is no operator, and has no dialect, such as the border of a function's call, stands in no listing.
         """
         if not self.speaks_of(dtype):
-            return Refusal(dialect, op, f"its table says nothing of {dtype}", self.name, frozenset({dtype}))
+            return Refusal(
+                dialect=dialect,
+                op=op,
+                because=f"its table says nothing of {dtype}",
+                source=self.name,
+                dtypes=frozenset({dtype}),
+            )
         for row in self._refusals_of.get((dialect, op), ()):
             if row.refuses(version, attributes, dtype):
                 return row
@@ -141,7 +147,13 @@ class Target:
                 because = f"{listing.because} for {op} version {version}"
                 row_dtypes = frozenset({dtype})
                 return Refusal(
-                    dialect, op, because, listing.source, row_dtypes, (version, version), since=listing.since
+                    dialect=dialect,
+                    op=op,
+                    because=because,
+                    source=listing.source,
+                    dtypes=row_dtypes,
+                    versions=(version, version),
+                    since=listing.since,
                 )
         return None
 

@@ -41,7 +41,9 @@ def fix_regions(
                 notes.append(f"node {node.name!r} cannot run in {dtype} here, so it stays {HIGH}")
                 continue
             is_low = is_asked and low in node.signature.legal
-            verdicts[number] = Verdict(Category.ALLOW if is_low else Category.DENY, option, because)
+            verdicts[number] = Verdict(
+                category=Category.ALLOW if is_low else Category.DENY, rule=option, because=because
+            )
             choices[number] = Choice.LOW if is_low else Choice.HIGH
 
 

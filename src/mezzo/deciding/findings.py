@@ -50,7 +50,9 @@ def _deny(
         return
     evidence = lifted.get(node.name)
     if evidence is None or not _lifts(lifting, evidence):
-        verdicts[finding.node] = Verdict(Category.DENY, finding.rule, finding.because, finding.cause)
+        verdicts[finding.node] = Verdict(
+            category=Category.DENY, rule=finding.rule, because=finding.because, cause=finding.cause
+        )
     elif held.lift is None and held.category is not Category.DENY:
         verdicts[finding.node] = replace(held, lift=Lift(finding.rule, evidence.because))
 
@@ -74,7 +76,7 @@ def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFi
         number = graph.by_name.get(finding.node)
         if number is not None and graph.nodes[number].signature.dtype is not None:
             cause = None if finding.cause is None else graph.by_name.get(finding.cause)
-            verdicts[number] = Verdict(Category.DENY, finding.rule, finding.because, cause)
+            verdicts[number] = Verdict(category=Category.DENY, rule=finding.rule, because=finding.because, cause=cause)
 
 
 def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """A request, validated. `settings` are the options as given, for the plan.
 
@@ -93,23 +93,32 @@ def read_options(request: Request) -> Options:
         io = {name: _read_dtype(f"io of {name!r}", text, to) for name, text in request.io.items()}
     assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}
     wishes = Wishes(
-        line_of(HIGH, low),
-        policy,
-        find_strategy(request.strategy),
-        target,
-        tuple(request.include),
-        tuple(request.exclude),
-        io,
-        default,
-        request.out_of_range == "clamp",
-        tuple(request.keep_region),
-        tuple((name, _read_dtype(f"fix_region {name!r}", text, to)) for name, text in request.fix_region.items()),
+        line=line_of(HIGH, low),
+        policy=policy,
+        strategy=find_strategy(request.strategy),
+        target=target,
+        include=tuple(request.include),
+        exclude=tuple(request.exclude),
+        io=io,
+        io_default=default,
+        clamps_constants=request.out_of_range == "clamp",
+        keep_regions=tuple(request.keep_region),
+        fixed_regions=tuple(
+            (name, _read_dtype(f"fix_region {name!r}", text, to)) for name, text in request.fix_region.items()
+        ),
         assumed=assumed,
     )
     policy_name = request.policy if isinstance(request.policy, str) else policy.name
     settings = settings_of(request, to=to, policy=policy_name, target=target.name)
     digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
-    return Options(wishes, request.out_of_range, request.opset, settings, request.provenance, digests)
+    return Options(
+        wishes=wishes,
+        out_of_range=request.out_of_range,
+        version=request.opset,
+        settings=settings,
+        is_recorded=request.provenance,
+        digests=digests,
+    )
 
 
 def check_pair(plan: Plan) -> None:

@@ -54,11 +54,11 @@ class Judged:
         return next((verdict for verdict in found if verdict.category is not Category.DENY), found[0])
 
 
-_KEEPS = Verdict(Category.CLEAR, "interface", "its dtype is the caller's contract")
-_TIE = Verdict(Category.CLEAR, "tie", "carries values across a body's border without arithmetic")
-_CAST = Verdict(Category.CLEAR, "existing-cast", "rounds on purpose")
-_SOURCE = Verdict(Category.CLEAR, "source", "is stored or cast anew in each dtype that is read")
-_NONE = Verdict(Category.CLEAR, "no-float", "computes no floats of its own")
+_KEEPS = Verdict(category=Category.CLEAR, rule="interface", because="its dtype is the caller's contract")
+_TIE = Verdict(category=Category.CLEAR, rule="tie", because="carries values across a body's border without arithmetic")
+_CAST = Verdict(category=Category.CLEAR, rule="existing-cast", because="rounds on purpose")
+_SOURCE = Verdict(category=Category.CLEAR, rule="source", because="is stored or cast anew in each dtype that is read")
+_NONE = Verdict(category=Category.CLEAR, rule="no-float", because="computes no floats of its own")
 _BY_KIND = {Kind.INPUT: _KEEPS, Kind.OUTPUT: _KEEPS, Kind.TIE: _TIE, Kind.CAST: _CAST, Kind.SOURCE: _SOURCE}
 
 
@@ -88,9 +88,14 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         if verdict.output is line.base_dtype
     )
     problem = Problem(
-        graph, line, tuple(side.side for side in found), costs, wishes.target.costs, hands_on_base,
+        graph=graph,
+        line=line,
+        sides=tuple(side.side for side in found),
+        costs_of=costs,
+        prices=wishes.target.costs,
+        hands_on_base=hands_on_base,
         measured=wishes.measured,
-    )  # fmt: skip
+    )
     if wishes.io or wishes.fixed_regions:
         check_links(problem, [side.verdicts for side in found], wishes.io)
     limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
@@ -107,7 +112,7 @@ class _Side(NamedTuple):
 
 def _judge_side(graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, low: DType) -> _Side:
     """Everything that is said of running in `low` and not at the base."""
-    view = View(graph, tuple(rows), FORMATS[low], assumed=wishes.assumed)
+    view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=wishes.assumed)
     limits = _limits(view, wishes)
     notes: list[str] = []
     view = replace(view, limited=frozenset(limits))
@@ -192,4 +197,4 @@ def _apply_patterns(
         worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in found:
             because = asked_so(rule, pattern)
-            verdicts[node.id] = Verdict(category, rule, because, None, worth)
+            verdicts[node.id] = Verdict(category=category, rule=rule, because=because, cause=None, worth=worth)

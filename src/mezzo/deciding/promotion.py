@@ -14,7 +14,11 @@ from mezzo.core.problem import Choice
 from mezzo.dtypes import HIGH, DType
 
 UNTROUBLED = Verdict(
-    Category.ALLOW, "untroubled", "nothing in this region needs f32, and low was asked for", None, GRANTED
+    category=Category.ALLOW,
+    rule="untroubled",
+    because="nothing in this region needs f32, and low was asked for",
+    cause=None,
+    worth=GRANTED,
 )
 
 

@@ -27,7 +27,9 @@ class Recalled:
         """One per operator that was decided to stay FP32."""
         how = spell_steps(self.provenance.steps)
         return tuple(
-            NamedFinding(entry.name, entry.rule, f"{_KEPT} ({how}): {entry.because}", entry.cause)
+            NamedFinding(
+                node=entry.name, rule=entry.rule, because=f"{_KEPT} ({how}): {entry.because}", cause=entry.cause
+            )
             for entry in self.planned.values()
             if entry.kind in ("op", "tie") and entry.precision.compute is HIGH
         )

@@ -19,7 +19,7 @@ class ErrorPrice:
     because: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
     """What the user asks for. `include` and `exclude` are globs on node names or `op:` and a glob on operators.
 

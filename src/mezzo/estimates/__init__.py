@@ -37,7 +37,7 @@ _MOST_TOLERATED = 0.02
 _UNIT_END = 3.0**0.5
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
     """What was estimated of a graph in one low format.
 
@@ -91,28 +91,28 @@ def _walk(
 ) -> Estimates:
     size = len(graph.values)
     site = Site(
-        graph,
-        rows,
-        [UNKNOWN] * size,
-        list(range(size)),
-        list(range(size)),
-        min(_TOLERATED_EPS * low.eps, _MOST_TOLERATED),
+        graph=graph,
+        rows=rows,
+        held=[UNKNOWN] * size,
+        origin=list(range(size)),
+        kept=list(range(size)),
+        tolerance=min(_TOLERATED_EPS * low.eps, _MOST_TOLERATED),
     )
     site.clamped |= {value for value in limited if graph.constants[value].maximum >= low.overflow_from}
     loops = find_loops(site)
-    forward = Forward(site, LAWS, given, loops)
+    forward = Forward(site=site, laws=LAWS, given=given, loops=loops)
     forward.walk()
     sizes = measure(site, low)
-    backward = Backward(site, LAWS, low, loops, sizes)
+    backward = Backward(site=site, laws=LAWS, low=low, loops=loops, sizes=sizes)
     backward.walk()
     overflowing = [(number, largest(site.held[number])) for number in sizes.overflowing]
     beyond = {number: size for number, size in forward.peaks.items() if size >= low.overflow_from} | forward.blown
     seen = set(sizes.overflowing)
     overflowing += [(n, size) for n, size in beyond.items() if n not in seen and graph.values[n].dtype is HIGH]
     return Estimates(
-        site.held,
-        tuple(forward.assumptions[value] for value in sorted(forward.assumptions)),
-        tuple(sorted(overflowing)),
-        tuple(backward.coarse),
-        tuple(sorted(forward.strangers.items())),
+        held=site.held,
+        assumptions=tuple(forward.assumptions[value] for value in sorted(forward.assumptions)),
+        overflowing=tuple(sorted(overflowing)),
+        coarse=tuple(backward.coarse),
+        not_followed=tuple(sorted(forward.strangers.items())),
     )

@@ -38,7 +38,7 @@ class Coarse(NamedTuple):
     tolerated: float
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Backward:
     """What is asked of values, by value id, None where nobody asks, and what was found too coarse.
 

@@ -37,7 +37,7 @@ _MOVING = frozenset({Transfer.MOVE, Transfer.KEEP})
 _TRACED = _REMEMBERED | _MOVING
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Forward:
     """What the walk found. `peaks`: what was large in the first trips of loops. `blown`: values that pass belief
     although what is known of their operands does not.

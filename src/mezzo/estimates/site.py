@@ -29,7 +29,7 @@ class Axis(NamedTuple):
     has_batches: bool
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Site:
     """A graph under estimation. `tolerance`: the share of its worth that an output may be off by. `held` are the
     estimates by value id; laws read it, the walk writes it.

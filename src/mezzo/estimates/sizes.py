@@ -13,7 +13,7 @@ from mezzo.estimates.site import Site
 _BELOW_NORMAL = 0.29
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """Columns by value id. `size`: the root of the mean square. `finest`: the smallest error that is asked for at all,
     NaN where nothing is known. `worst`: what rounding errs by at most; below zero for what is not stored in FP32.
@@ -54,6 +54,10 @@ def measure(site: Site, low: Format) -> Sizes:
     overflows = ((top >= low.overflow_from) | (bottom <= -low.overflow_from)) & ~is_lost & is_high
     overflows[list(graph.constants)] = False
     return Sizes(
-        size.tolist(), np.where(is_lost, np.nan, FINEST * size).tolist(), worst.tolist(), vanishing, frozenset(faint),
-        np.flatnonzero(overflows).tolist(),
-    )  # fmt: skip
+        size=size.tolist(),
+        finest=np.where(is_lost, np.nan, FINEST * size).tolist(),
+        worst=worst.tolist(),
+        vanishing=vanishing,
+        faint=frozenset(faint),
+        overflowing=np.flatnonzero(overflows).tolist(),
+    )

@@ -81,7 +81,14 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
     else:
         # Alone, lists mean what they say: what no rule names keeps FP32, and is told.
         made = Policy(
-            title, "", rules, None, Category.DENY, promotes_untroubled=False, missing=Missing.WARN, source=name
+            name=title,
+            summary="",
+            rules=rules,
+            findings=None,
+            otherwise=Category.DENY,
+            promotes_untroubled=False,
+            missing=Missing.WARN,
+            source=name,
         )
     summary = read_text(where, document, "summary") if "summary" in document else f"read from {made.source}"
     made = replace(made, summary=summary)

@@ -57,7 +57,7 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
     where = f"target {name!r}"
     document = parse(where, text)
     check_keys(where, document, _HEAD)
-    made = Target(name, f"read from {name}")
+    made = Target(name=name, summary=f"read from {name}")
     if "base" in document:
         base = find(read_text(where, document, "base"))
         made = replace(
@@ -161,7 +161,7 @@ def _read_listings(where: str, name: str, document: Mapping[str, object]) -> lis
             dtype = _dtype(place, word)
             if dtype in found:
                 raise InputError(f"{place}: {word} has a list already; write all that runs in it into one")
-            found[dtype] = Listing(dtype, rows, because, source, "")
+            found[dtype] = Listing(dtype=dtype, kernels=rows, because=because, source=source, since="")
     return list(found.values())
 
 
@@ -183,7 +183,13 @@ def _read_gain(where: str, name: str, entry: Mapping[str, object]) -> Gain:
             raise InputError(f"{where} lacks {key!r}; write whether a format is faster here, and why")
     source = read_text(where, entry, "source") if "source" in entry else name
     dtype = _dtype(where, read_text(where, entry, "format"))
-    return Gain(dtype, read_truth(where, entry, "faster"), read_text(where, entry, "because"), source, "")
+    return Gain(
+        dtype=dtype,
+        is_faster=read_truth(where, entry, "faster"),
+        because=read_text(where, entry, "because"),
+        source=source,
+        since="",
+    )
 
 
 def _read_costs(where: str, document: Mapping[str, object], costs: Costs) -> Costs:

@@ -43,7 +43,7 @@ class ConvertedFile:
     converted: Converted
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConvertedFolder:
     """A folder that has been converted. All names are paths in a folder, with "/" between the parts.
 
@@ -252,9 +252,17 @@ class _Folder:
         if unused:
             notes.append(f"no data for {', '.join(map(repr, unused))}: decided without")
         return ConvertedFolder(
-            self.source, self.destination, self.layout.value, tuple(files), self.skipped, copied,
-            () if self.is_in_place else self.listing.left_out, ties, settings, tuple(notes),
-        )  # fmt: skip
+            source=self.source,
+            path=self.destination,
+            layout=self.layout.value,
+            files=tuple(files),
+            skipped=self.skipped,
+            copied=copied,
+            left_out=() if self.is_in_place else self.listing.left_out,
+            ties=ties,
+            settings=settings,
+            notes=tuple(notes),
+        )
 
     def _copy(self, staging: FolderStaging) -> tuple[str, ...]:
         copied = self.copies

@@ -27,7 +27,7 @@ _TILE = 128
 RUNS = ("emulated", "native")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What a comparison is asked for, read and checked."""
 
@@ -51,7 +51,16 @@ def compare_on(
     """Compare a model with another that has all its weights, on data that is open. `low`: the format that the default
     budget is of. The rest, and errors, are as of `compare`."""
     drop = None if max_drop is None else read_drop(max_drop)
-    wishes = Asked(max_error, run, metric, drop, layers, accumulation, low, progress=progress)
+    wishes = Asked(
+        max_error=max_error,
+        run=run,
+        metric=metric,
+        max_drop=drop,
+        has_layers=layers,
+        accumulation=accumulation,
+        low=low,
+        progress=progress,
+    )
     check_asked(wishes)
     return compare_asked(reference, model, dataset, wishes)
 
@@ -105,13 +114,13 @@ def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wis
     del sessions, answers  # room for the next
     more, said = _compare_layers(pair, chunks[1:], dataset, lowest, wishes)
     return Comparison(
-        DataSource(dataset.name, count, samples),
-        wishes.run,
-        results,
-        (*inner, *more),
-        _judge(results, tally, wishes, standards.faults),
-        None if tally is None else tally.result(),
-        (*notes, *said),
+        data=DataSource(dataset.name, count, samples),
+        run=wishes.run,
+        outputs=results,
+        layers=(*inner, *more),
+        verdict=_judge(results, tally, wishes, standards.faults),
+        metric=None if tally is None else tally.result(),
+        notes=(*notes, *said),
     )
 
 
@@ -128,7 +137,15 @@ def _skip_empty(batches: "Iterator[Batch]") -> "tuple[Batch | None, int]":
 def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Asked) -> Comparison:
     """The comparison on data without a sample: nothing is run, and nothing can be told."""
     verdict = judge((), DataWatch().faults())
-    return Comparison(DataSource(dataset.name, batches, 0), wishes.run, (), (), verdict, None, tuple(pair.notes))
+    return Comparison(
+        data=DataSource(dataset.name, batches, 0),
+        run=wishes.run,
+        outputs=(),
+        layers=(),
+        verdict=verdict,
+        metric=None,
+        notes=tuple(pair.notes),
+    )
 
 
 def _load_with_layers(pair: Pair, first: "Batch") -> tuple[Sessions, Sequence[Layers], list[str]]:

@@ -74,7 +74,7 @@ class _Measuring:
     def __init__(self, lab: "Lab", data: str, batch: "Batch", path: Path | None) -> None:
         self._instruments = lab.instruments(batch.feeds)
         self._path = path
-        self._state = State(self._instruments.fingerprint, data, self._instruments.size)
+        self._state = State(model=self._instruments.fingerprint, data=data, values=self._instruments.size)
         self._accumulator = Accumulator(self._instruments.size)
         if path is not None and os.path.lexists(path):
             self._state, self._accumulator = load_state(path, self._state)

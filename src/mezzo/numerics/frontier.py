@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mezzo.numerics.measures import Prediction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """The cheapest assignment at one price of error.
 

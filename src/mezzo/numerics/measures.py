@@ -40,7 +40,7 @@ class FormatRange:
     rounding: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ValueRange:
     """What one value held over all batches. `node` is its producer as plans spell it ("input x" for an input).
 
@@ -96,7 +96,7 @@ class Ruling(enum.Enum):
         return self in (Ruling.UNDECIDED, Ruling.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deviation:
     """How one value of a model differs from the reference's, over all data.
 
@@ -141,7 +141,7 @@ class MetricResult:
         return self.reference - self.candidate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """Whether two models give the same answers, each output within its own budget.
 
@@ -164,7 +164,7 @@ class Verdict:
         return self.ruling is Ruling.SAME
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """The answers of one model against a reference's. `run`: "emulated" in the true precision, or "native"."""
 
@@ -177,7 +177,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnitError:
     """What running one unit, a node or nodes that are judged together, low costs in output error when all else is high.
 
@@ -195,7 +195,7 @@ class UnitError:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
     """Units, the most costly first. `runs` is how many forward runs it took, on `data`; `all_low` the error of all, NaN
     where nothing was run. `unknown`: what the data cannot tell, in words.
@@ -229,7 +229,7 @@ class CostTable:
     nodes: tuple[NodeCost, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FrontierPoint:
     """The cheapest plan for one price of error. `weight`: cost units per squared error, infinite where only FP32 is.
 
@@ -259,7 +259,7 @@ class Prediction:
     points: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRecord:
     """How a search went. Evaluations are passes over all tuning data; partial ones over a part of it.
 
@@ -282,7 +282,7 @@ class SearchRecord:
     prediction: Prediction | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """All that was measured on the way to one model, for its account; what was not asked for is None or empty."""
 

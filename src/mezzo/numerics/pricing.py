@@ -64,4 +64,6 @@ def solve(problem: Problem, units: Sequence[UnitSquares], weight: float, strateg
     low_nodes = int(((ran_at != base) & problem.graph.columns.is_kind(Kind.OP)).sum())
     marks = b"".join(np.packbits(ran_at == level).tobytes() for level in problem.line.others)
     key = hashlib.sha256(marks).hexdigest()[:32]
-    return Candidate(weight, cost(problem, levels), square, low_nodes, key, levels)
+    return Candidate(
+        weight=weight, cost=cost(problem, levels), square=square, low_nodes=low_nodes, key=key, levels=levels
+    )

@@ -150,7 +150,9 @@ def _protect(graph: Graph, value: int, trouble: _Trouble, found: dict[int, Named
             known = found.get(node.id)
             if known is None or (known.lifting is not Lifting.NEVER and trouble.lifting is Lifting.NEVER):
                 cause = None if node is producer else producer.name
-                found[node.id] = NamedFinding(node.name, trouble.rule, trouble.because, cause, trouble.lifting)
+                found[node.id] = NamedFinding(
+                    node=node.name, rule=trouble.rule, because=trouble.because, cause=cause, lifting=trouble.lifting
+                )
 
 
 def _is_decided(node: Node) -> bool:

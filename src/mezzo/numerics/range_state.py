@@ -20,7 +20,7 @@ _MOST_TEXT = 1 << 26
 _REMEDY = "delete it, or name another file, to start anew"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Progress:
     """How far measuring has come. `elements` were in the last batch; `origins` name the batches that matter still."""
 

@@ -149,19 +149,19 @@ class Accumulator:
         at = int(state["largest_at"])
         bins = self.state["bins"][name.record]
         return ValueRange(
-            name.value,
-            name.node,
-            name.op,
-            int(state["count"]),
-            int(state["sampled"]),
-            minimum,
-            maximum,
-            _ratio(state["magnitude"], bins.sum()),
-            bool(state["has_nan"]),
-            bool(state["has_infinity"]),
-            _quantiles(bins, float(state["zero"]), max(abs(minimum), abs(maximum))),
-            {dtype: _format(state, bins, row, dtype) for row, dtype in enumerate(RANGED)},
-            origins.get(at, ""),
+            value=name.value,
+            node=name.node,
+            op=name.op,
+            count=int(state["count"]),
+            sampled=int(state["sampled"]),
+            minimum=minimum,
+            maximum=maximum,
+            mean_absolute=_ratio(state["magnitude"], bins.sum()),
+            has_nan=bool(state["has_nan"]),
+            has_infinity=bool(state["has_infinity"]),
+            quantiles=_quantiles(bins, float(state["zero"]), max(abs(minimum), abs(maximum))),
+            formats={dtype: _format(state, bins, row, dtype) for row, dtype in enumerate(RANGED)},
+            largest_at=origins.get(at, ""),
         )
 
 

@@ -46,7 +46,7 @@ class UnitCost:
         return self.together == 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Probing:
     """What was found: a cost per unit, the error with all units low, and how many runs it took.
 
@@ -111,10 +111,12 @@ class _Prober:
 
     def probe(self, all_low: float | None) -> Probing:
         if not self.weights:
-            return Probing((), 0.0, 0, True)
+            return Probing(costs=(), all_low=0.0, runs=0, is_complete=True)
         everything = self._measure(range(len(self.weights))) if all_low is None else all_low
         if everything == 0.0:
-            return Probing(tuple(UnitCost(0.0, 1, 0.0) for _ in self.weights), 0.0, self.runs, True)
+            return Probing(
+                costs=tuple(UnitCost(0.0, 1, 0.0) for _ in self.weights), all_low=0.0, runs=self.runs, is_complete=True
+            )
         whole = sum(self.weights)
         # What stands for units that no run is left for.
         together, square = len(self.weights), everything**2
@@ -126,7 +128,9 @@ class _Prober:
         costs: list[UnitCost] = [self.costs[0]] * len(self.costs)
         for at, unit in enumerate(self.order):
             costs[unit] = self.costs[at]
-        return Probing(tuple(costs), everything, self.runs, is_complete, tuple(self.off))
+        return Probing(
+            costs=tuple(costs), all_low=everything, runs=self.runs, is_complete=is_complete, off=tuple(self.off)
+        )
 
     def _first_groups(self) -> list[tuple[int, int]]:
         groups, at = [], 0

@@ -130,7 +130,9 @@ def judge_drop(
     elif unknown and ruling is not Ruling.DIFFERENT:
         ruling, because = Ruling.UNKNOWN, _sum_up(unknown, [], len(outputs))
     noise = max((output.noise or 0.0 for output in outputs), default=0.0)
-    return Verdict(ruling, drop, limit, source, noise, because, unknown)
+    return Verdict(
+        ruling=ruling, error=drop, budget=limit, budget_source=source, noise=noise, because=because, unknown=unknown
+    )
 
 
 def _tell_unknown(outputs: Sequence[Deviation]) -> list[str]:
@@ -166,9 +168,24 @@ def _rule(ruling: Ruling, by: Deviation | None, because: str, unknown: tuple[str
     """The verdict of the output that decides, or of none."""
     if by is None:
         nothing = float("nan")
-        return Verdict(ruling, Interval(nothing, nothing, nothing), 0.0, "none: nothing could be judged", 0.0, because,
-                       unknown)  # fmt: skip
-    return Verdict(ruling, by.relative_l2, by.budget or 0.0, by.budget_source or "", by.noise or 0.0, because, unknown)
+        return Verdict(
+            ruling=ruling,
+            error=Interval(nothing, nothing, nothing),
+            budget=0.0,
+            budget_source="none: nothing could be judged",
+            noise=0.0,
+            because=because,
+            unknown=unknown,
+        )
+    return Verdict(
+        ruling=ruling,
+        error=by.relative_l2,
+        budget=by.budget or 0.0,
+        budget_source=by.budget_source or "",
+        noise=by.noise or 0.0,
+        because=because,
+        unknown=unknown,
+    )
 
 
 def _weigh_output(output: Deviation) -> str:

@@ -126,7 +126,7 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
     graph, rows = problem.graph, rows_of(problem.graph)
     is_free, linked = problem.allowed.sum(axis=0) > 1, problem.linked[0]
     owner: dict[int, str] = {}
-    for name, group in norms(View(graph, rows, FORMATS[low])):
+    for name, group in norms(View(graph=graph, rows=rows, low=FORMATS[low])):
         label = f"{name} around {group[0].name!r}"
         owner |= {node.id: label for node in group if node.id not in owner}
     members: dict[str, list[int]] = {}
@@ -203,15 +203,17 @@ def describe_probing(
         shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
         found.append(
             UnitError(
-                unit.name,
-                tuple(nodes[node].name for node in unit.nodes),
-                math.sqrt(cost.square),
-                cost.is_measured,
-                None if math.isfinite(cost.square) else broken if cost.is_measured else shared,
-                cost.together,
-                None if cost.is_measured else low,
-                None if cost.is_measured else high,
+                name=unit.name,
+                nodes=tuple(nodes[node].name for node in unit.nodes),
+                error=math.sqrt(cost.square),
+                is_measured=cost.is_measured,
+                fault=None if math.isfinite(cost.square) else broken if cost.is_measured else shared,
+                together=cost.together,
+                low=None if cost.is_measured else low,
+                high=None if cost.is_measured else high,
             )
         )
     order = sorted(range(len(found)), key=lambda at: (-found[at].error, at))
-    return Sensitivity(data, tuple(found[at] for at in order), probing.all_low, probing.runs, unknown)
+    return Sensitivity(
+        data=data, units=tuple(found[at] for at in order), all_low=probing.all_low, runs=probing.runs, unknown=unknown
+    )

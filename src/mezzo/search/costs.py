@@ -37,7 +37,7 @@ _DEFAULT = Effort()
 _MOST_MAPPED = 0.9  # below that, people should hear of it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Costs measured on a target. `costs` are for the problem that `judge_model` makes of the same model and options.
 
@@ -107,7 +107,14 @@ def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Ef
     if share < _MOST_MAPPED:
         notes.append(f"{1 - share:.0%} of the time could not be told apart by nodes and was spread over all of them")
     high_ns = (high.run_ns + again.run_ns) / 2
-    return Measurement(costs, cost_table(source, nodes), high_ns, low.run_ns, share, tuple(notes))
+    return Measurement(
+        costs=costs,
+        table=cost_table(source, nodes),
+        high_ns=high_ns,
+        low_ns=low.run_ns,
+        mapped_share=share,
+        notes=tuple(notes),
+    )
 
 
 def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) -> bool:

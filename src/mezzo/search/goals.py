@@ -24,7 +24,7 @@ _STATE = "mezzo-tuning-state/1"
 _LARGEST_STATE_BYTES = 1 << 26
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """What must hold: `max_error` bounds the error, or `max_drop` by how much `metric` may become worse. On tuning data
     the bound is taken `margin` times smaller, since other data may be worse. `accumulation`: how the target sums.

@@ -80,7 +80,7 @@ class _Attempt:
 def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> _Attempt:
     decided, result = convert_model(model, options, None)
     comparison = check(model, result, dataset, None, options.wishes.low)
-    return _Attempt(decided, result, Measured(comparison.data, ranges, comparison, notes=notes))
+    return _Attempt(decided, result, Measured(data=comparison.data, ranges=ranges, comparison=comparison, notes=notes))
 
 
 def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt:
@@ -129,7 +129,7 @@ def _is_cheaper(one: "Decided", other: "Decided") -> bool:
 def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:
     """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
     verdict = lifted.comparison.verdict
-    goal = Goal(verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
+    goal = Goal(max_error=verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
     tuner = _tuner(model, options, dataset, goal, _EVALUATIONS_ON_FEW)
     few = few_samples(tuner.bench, next(iter(dataset)))
     tuner.data = Dataset(few.origin, lambda: iter([few]))
@@ -236,7 +236,7 @@ def _tuner(model: "Model", options: Options, dataset: "Dataset", goal: Goal, eva
 def _repair(model: "Model", options: Options, dataset: "Dataset", failed: _Attempt) -> _Attempt:
     """Give nodes back to FP32, the costliest first, until the check holds."""
     verdict = failed.comparison.verdict
-    goal = Goal(verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
+    goal = Goal(max_error=verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
     choosing = _tuner(model, options, dataset, goal, _EVALUATIONS).choose()
     note = (
         f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "

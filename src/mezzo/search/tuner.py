@@ -38,7 +38,7 @@ class Limits:
     probes: int = _MOST_PROBES
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
     """What a search came to: options that plan it again, and how it went. `weight` is the price of error."""
 
@@ -141,7 +141,16 @@ class Tuner:
         prices = self._prices(chosen.weight)
         options = replace(self.options, wishes=replace(self.options.wishes, error_prices=prices))
         known = self.scores.get(chosen.key)
-        return Choosing(options, chosen, self.points, self.scores, known, self.sensitivity, words, is_settled)
+        return Choosing(
+            options=options,
+            chosen=chosen,
+            points=self.points,
+            scores=self.scores,
+            score=known,
+            sensitivity=self.sensitivity,
+            stopped_by=words,
+            is_settled=is_settled,
+        )
 
     # -- runs -----------------------------------------------------------------------------------------------------
 

@@ -76,7 +76,7 @@ class _Edges:
         return found[:root]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Board:
     """What is painted: operators and ties, the linked ones at the smallest of them.
 
@@ -129,9 +129,9 @@ def _board(split: Split) -> _Board:
         return _Edges(linked[makers[found]], linked[readers[found]])
 
     return _Board(
-        edges(is_painted[makers] & is_painted[readers]),
-        edges(is_passed[makers] & is_passed[readers] & ~hands_on_high),
-        is_allow, is_infer, is_clear, is_deny,
+        edges=edges(is_painted[makers] & is_painted[readers]),
+        low_edges=edges(is_passed[makers] & is_passed[readers] & ~hands_on_high),
+        is_allow=is_allow, is_infer=is_infer, is_clear=is_clear, is_deny=is_deny,
     )  # fmt: skip
 
 

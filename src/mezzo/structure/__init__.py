@@ -16,7 +16,7 @@ from mezzo.core.view import GraphView
 from mezzo.dtypes import Format
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class View(GraphView):
     """A graph with its operators' facts, and the walks that rules need. `low` is the format being considered."""
 

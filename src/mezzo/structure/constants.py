@@ -50,7 +50,7 @@ def spread(
         return
     seen.add(start.id)
     queue = [start]
-    yield Finding(start.id, rule, because)
+    yield Finding(node=start.id, rule=rule, because=because)
     while queue:
         node = queue.pop()
         row = view.rows[node.id]
@@ -61,9 +61,12 @@ def spread(
                 seen.add(reader.id)
                 queue.append(reader)
                 yield Finding(
-                    reader.id, rule, f"reads what {node.name!r} makes of it, and nothing has bounded that yet", node.id,
-                    lifting,
-                )  # fmt: skip
+                    node=reader.id,
+                    rule=rule,
+                    because=f"reads what {node.name!r} makes of it, and nothing has bounded that yet",
+                    cause=node.id,
+                    lifting=lifting,
+                )
 
 
 def out_of_range(view: View) -> Iterable[Finding]:
@@ -78,7 +81,7 @@ def out_of_range(view: View) -> Iterable[Finding]:
         text = f"constant {name!r} reaches {facts.largest:.4g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
         row = view.rows[node.id]
         if row is not None and row.cost is Cost.NORMALIZATION:  # its statistics are large, not its result
-            yield Finding(node.id, "constant-out-of-range", text)
+            yield Finding(node=node.id, rule="constant-out-of-range", because=text)
         else:
             yield from spread(view, node, "constant-out-of-range", text, seen, Lifting.BY_RANGES)
 
@@ -117,7 +120,7 @@ def absorbing(view: View) -> Iterable[Finding]:
         elif view.function(node) is Function.MULTIPLY:
             for path in _paths_to_sums(view, node):
                 for step in path[:-1]:
-                    yield Finding(step.id, "absorbing-constant", text)
+                    yield Finding(node=step.id, rule="absorbing-constant", because=text)
                 yield from spread(view, path[-1], "absorbing-constant", text, seen)
 
 
@@ -164,7 +167,7 @@ def tiny_constant(view: View) -> Iterable[Finding]:
         elif function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER, Function.SELECT):
             yield from spread(view, node, "tiny-constant", text, seen)
         else:
-            yield Finding(node.id, "tiny-constant", text)
+            yield Finding(node=node.id, rule="tiny-constant", because=text)
 
 
 _NEED_EPSILON = frozenset(
@@ -181,7 +184,7 @@ _NEED_EPSILON = frozenset(
 
 
 def _epsilon(view: View, start: Node, because: str) -> Iterator[Finding]:
-    yield Finding(start.id, "tiny-constant", because)
+    yield Finding(node=start.id, rule="tiny-constant", because=because)
     frontier = [start]
     for _ in range(3):  # add epsilon, root, reciprocal, product: no norm has more
         following = []
@@ -190,7 +193,10 @@ def _epsilon(view: View, start: Node, because: str) -> Iterator[Finding]:
                 if view.function(reader) in _NEED_EPSILON and view.is_decided(reader):
                     following.append(reader)
                     yield Finding(
-                        reader.id, "tiny-constant", f"depends on the epsilon that {start.name!r} adds", node.id
+                        node=reader.id,
+                        rule="tiny-constant",
+                        because=f"depends on the epsilon that {start.name!r} adds",
+                        cause=node.id,
                     )
         frontier = following
 

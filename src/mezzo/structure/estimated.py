@@ -39,12 +39,12 @@ def overflows(view: View) -> Iterable[Finding]:
         text = f"may reach {size:.3g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
         maker = _producer(view, value)
         if maker is not None:
-            yield Finding(maker.id, "may-overflow", f"{name!r} {text}")
+            yield Finding(node=maker.id, rule="may-overflow", because=f"{name!r} {text}")
         for use in graph.uses[value]:
             reader = graph.nodes[use.node]
             if reader.signature.inputs[use.operand] is Role.GROUP and view.is_decided(reader):
                 cause = None if maker is None else maker.id
-                yield Finding(reader.id, "may-overflow", f"reads {name!r}, which {text}", cause)
+                yield Finding(node=reader.id, rule="may-overflow", because=f"reads {name!r}, which {text}", cause=cause)
 
 
 def coarse(view: View) -> Iterable[Finding]:
@@ -58,11 +58,17 @@ def coarse(view: View) -> Iterable[Finding]:
         )
         maker, lifting = _producer(view, value), _lifting(view, value, reader)
         if maker is not None:
-            yield Finding(maker.id, "too-coarse", text, None if maker is reader else reader.id, lifting)
+            yield Finding(
+                node=maker.id,
+                rule="too-coarse",
+                because=text,
+                cause=None if maker is reader else reader.id,
+                lifting=lifting,
+            )
         operand = reader.inputs.index(value)
         if reader.signature.inputs[operand] is Role.GROUP and view.is_decided(reader):
             cause = None if maker is None or maker is reader else maker.id
-            yield Finding(reader.id, "too-coarse", text, cause, lifting)
+            yield Finding(node=reader.id, rule="too-coarse", because=text, cause=cause, lifting=lifting)
 
 
 def _lifting(view: View, value: int, reader: Node) -> Lifting | None:

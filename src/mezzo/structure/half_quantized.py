@@ -24,7 +24,11 @@ def quantized_unit(view: View) -> Iterable[Finding]:
     for node in view.nodes_where(lambda row: row.cost in HEAVY) if dequantized else ():
         factors = _factors(view, node)
         if len(factors) == _FACTORS and all(maker.id in dequantized for maker in factors):
-            yield Finding(node.id, _UNIT, "multiplies dequantized values, in an integer kernel if all of it is f32")
+            yield Finding(
+                node=node.id,
+                rule=_UNIT,
+                because="multiplies dequantized values, in an integer kernel if all of it is f32",
+            )
             yield from _movers(view, node, dequantized, _UNIT, reached)
             yield from _epilogue(view, node, node, reached)
     for node in view.nodes_where(lambda row: row.transfer is Transfer.QUANTIZED_SUM):
@@ -41,7 +45,7 @@ def quantized_weight(view: View) -> Iterable[Finding]:
         weights = [maker for maker in factors if maker.id in dequantized and _is_stored(view, maker)]
         if len(factors) == _FACTORS and len(weights) == 1 and not all(maker.id in dequantized for maker in factors):
             because = f"reads weights that its kernel dequantizes, if no cast follows {weights[0].name!r}"
-            yield Finding(node.id, _WEIGHT, because, weights[0].id)
+            yield Finding(node=node.id, rule=_WEIGHT, because=because, cause=weights[0].id)
             yield from _movers(view, node, dequantized, _WEIGHT, reached)
 
 
@@ -79,7 +83,12 @@ def _movers(view: View, node: Node, dequantized: frozenset[int], rule: str, reac
         maker = queue.pop()
         if maker.id not in reached and not _dequantizes(view, maker):
             reached.add(maker.id)
-            yield Finding(maker.id, rule, f"moves dequantized values into the kernel of {node.name!r}", node.id)
+            yield Finding(
+                node=maker.id,
+                rule=rule,
+                because=f"moves dequantized values into the kernel of {node.name!r}",
+                cause=node.id,
+            )
             queue += view.producers(maker)
 
 
@@ -115,7 +124,9 @@ def _epilogue(view: View, start: Node, unit: Node, reached: set[int]) -> Iterato
         step = _step(view, step[-1])
         for node in (node for node in step if node.id not in reached):
             reached.add(node.id)
-            yield Finding(node.id, _UNIT, f"is part of the integer kernel of {unit.name!r}", unit.id)
+            yield Finding(
+                node=node.id, rule=_UNIT, because=f"is part of the integer kernel of {unit.name!r}", cause=unit.id
+            )
 
 
 def _step(view: View, last: Node) -> list[Node]:

@@ -57,7 +57,10 @@ def returns_to_integers(view: View) -> Iterable[Finding]:
     ]
     for node, reader in _back(view, ends, _ARITHMETIC, set()):
         yield Finding(
-            node.id, "returns-to-integers", f"its result becomes an integer through {reader.name!r}", reader.id
+            node=node.id,
+            rule="returns-to-integers",
+            because=f"its result becomes an integer through {reader.name!r}",
+            cause=reader.id,
         )
 
 
@@ -78,9 +81,9 @@ def exact_operand(view: View) -> Iterable[Finding]:
         if row is None or row.cost not in _ARITHMETIC or not view.is_decided(maker):
             continue
         text = f"feeds operand {operands[at]} of {reader.name!r}, which is read in f32"
-        yield Finding(maker.id, "exact-operand", text, reader.id)
+        yield Finding(node=maker.id, rule="exact-operand", because=text, cause=reader.id)
         for node, later in _back(view, [maker], _ARITHMETIC, seen):
-            yield Finding(node.id, "exact-operand", text, later.id)
+            yield Finding(node=node.id, rule="exact-operand", because=text, cause=later.id)
 
 
 def angles(view: View) -> Iterable[Finding]:
@@ -91,9 +94,13 @@ def angles(view: View) -> Iterable[Finding]:
     for end in ends:
         if end.id not in counting or end.id in seen:
             continue
-        yield Finding(end.id, "angles", "turns positions into angles, whose absolute error is what counts")
+        yield Finding(
+            node=end.id, rule="angles", because="turns positions into angles, whose absolute error is what counts"
+        )
         for node, reader in _back(view, [end], _ANGLE_STEPS, seen):
-            yield Finding(node.id, "angles", f"is part of the angle that {end.name!r} takes", reader.id)
+            yield Finding(
+                node=node.id, rule="angles", because=f"is part of the angle that {end.name!r} takes", cause=reader.id
+            )
 
 
 def _is_periodic(row: OpFacts) -> bool:

@@ -105,7 +105,7 @@ def _find(wanted: str) -> "Iterable[Finding]":
                 text = f"part of a decomposed {name} around {root.name!r}: its squares overflow, so it stays together"
                 for node in group:
                     if view.is_decided(node):
-                        yield Finding(node.id, name, text, None if node is root else root.id)
+                        yield Finding(node=node.id, rule=name, because=text, cause=None if node is root else root.id)
 
     return find  # type: ignore[return-value]  # the rule's function
 
@@ -118,8 +118,8 @@ def squares(view: View) -> Iterable[Finding]:
         for reader in view.readers(node):
             if view.function(reader) in _REDUCTIONS and view.is_decided(reader):
                 text = f"sums the squares that {node.name!r} makes"
-                yield Finding(node.id, "sum-of-squares", f"its squares are summed by {reader.name!r}")
-                yield Finding(reader.id, "sum-of-squares", text, node.id)
+                yield Finding(node=node.id, rule="sum-of-squares", because=f"its squares are summed by {reader.name!r}")
+                yield Finding(node=reader.id, rule="sum-of-squares", because=text, cause=node.id)
 
 
 RULES = (

@@ -24,7 +24,7 @@ def _between(view: View, node: Node, quantizer: Node) -> Iterator[Finding]:
             for found in path:
                 if not _is_quantized(view, found):
                     because = f"is part of the quantized operator that {quantizer.name!r} ends"
-                    yield Finding(found.id, "quantized-part", because, quantizer.id)
+                    yield Finding(node=found.id, rule="quantized-part", because=because, cause=quantizer.id)
             return
         row = view.rows[node.id]
         if row is None or row.cost not in (Cost.POINTWISE, Cost.MOVEMENT) or not makers:

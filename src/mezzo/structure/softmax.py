@@ -33,7 +33,12 @@ def softmax(view: View) -> Iterable[Finding]:
             )
             for node in group:
                 if view.is_decided(node):
-                    yield Finding(node.id, "softmax-decomposed", text, None if node is exponential else exponential.id)
+                    yield Finding(
+                        node=node.id,
+                        rule="softmax-decomposed",
+                        because=text,
+                        cause=None if node is exponential else exponential.id,
+                    )
 
 
 def log_sum_exp(view: View) -> Iterable[Finding]:
@@ -45,7 +50,12 @@ def log_sum_exp(view: View) -> Iterable[Finding]:
                     continue
                 text = f"part of a decomposed log-sum-exp around {exponential.name!r}"
                 for node in (exponential, total, logarithm):
-                    yield Finding(node.id, "log-sum-exp", text, None if node is exponential else exponential.id)
+                    yield Finding(
+                        node=node.id,
+                        rule="log-sum-exp",
+                        because=text,
+                        cause=None if node is exponential else exponential.id,
+                    )
 
 
 RULES = (

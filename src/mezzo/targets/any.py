@@ -4,7 +4,7 @@ from mezzo.core.target import Target
 from mezzo.dtypes import DType
 
 TARGET = Target(
-    "any",
-    "what the dialect's schema allows, no runtime in particular",
+    name="any",
+    summary="what the dialect's schema allows, no runtime in particular",
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
 )

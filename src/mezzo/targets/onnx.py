@@ -4,8 +4,8 @@ from mezzo.core.target import Target
 from mezzo.dtypes import DType
 
 TARGET = Target(
-    "onnx",
-    "what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads (default for bf16)",
+    name="onnx",
+    summary="what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads (default for bf16)",
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
 )

@@ -12,7 +12,9 @@ _F16 = frozenset({DType.FLOAT16})
 
 
 def _row(op: str, because: str, dtypes: frozenset[DType], dialect: str = "onnx", **attributes: object) -> Refusal:
-    return Refusal(dialect, op, because, _SOURCE, dtypes, attributes=attributes, since=_SINCE)
+    return Refusal(
+        dialect=dialect, op=op, because=because, source=_SOURCE, dtypes=dtypes, attributes=attributes, since=_SINCE
+    )
 
 
 TARGET = Target(
@@ -26,47 +28,63 @@ TARGET = Target(
         _row("RandomNormalLike", "no FP16 kernel", _F16),
         _row("RandomUniform", "no FP16 kernel", _F16),
         _row("RandomUniformLike", "no FP16 kernel", _F16),
-        _row("ScatterElements", "scatters BF16 without reduction only", frozenset({DType.BFLOAT16}),
-             reduction=frozenset({"add", "mul", "max", "min"})),
+        _row(
+            "ScatterElements",
+            "scatters BF16 without reduction only",
+            frozenset({DType.BFLOAT16}),
+            reduction=frozenset({"add", "mul", "max", "min"}),
+        ),
         _row("ScatterElements", "adds and multiplies no FP16", _F16, reduction=frozenset({"add", "mul"})),
-        _row("ScatterND", "scatters FP16 and BF16 without reduction only", _BOTH,
-             reduction=frozenset({"add", "mul", "max", "min"})),
+        _row(
+            "ScatterND",
+            "scatters FP16 and BF16 without reduction only",
+            _BOTH,
+            reduction=frozenset({"add", "mul", "max", "min"}),
+        ),
     ),
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     listings=(
         Listing(
-            DType.BFLOAT16,
-            kernels("onnx", """
+            dtype=DType.BFLOAT16,
+            kernels=kernels(
+                "onnx",
+                """
                 Bernoulli 15, BlackmanWindow 17, Concat 13, ConstantOfShape 20-25, Dropout 13-22, Flatten 13-25,
                 Gather 13, GatherElements 13, GatherND 13, HammingWindow 17, HannWindow 17, Identity 13-25, IsInf 20,
                 IsNaN 20, LayerNormalization 17, ReduceLogSumExp 18, Reshape 13-25, ScatterElements 13-18,
                 ScatterND 13-18, Sign 13, Slice 13, Split 13-18, Squeeze 13-25, TensorScatter 24, Transpose 13-25,
                 Unsqueeze 13-25
-            """)
-            + kernels("com.microsoft", """
+            """,
+            )
+            + kernels(
+                "com.microsoft",
+                """
                 BranchwiseRMSNorm, HyperConnectionPostMix, HyperConnectionPreMix, ScaledSiLU, SkipLayerNormalization,
                 SkipSimplifiedLayerNormalization, UnfoldTensor
-            """),
-            "no BF16 kernel",
-            _SOURCE,
-            _SINCE,
+            """,
+            ),
+            because="no BF16 kernel",
+            source=_SOURCE,
+            since=_SINCE,
         ),
     ),
     gains=(
         Gain(
-            DType.FLOAT16,
-            False,
-            "ONNX Runtime's CPU computes FP16 graphs in FP32: weights take half the space, the speed does not gain.",
-            "eight MatMul and Relu of 1024 x 1024, one thread: 14.0 ms in FP16, 14.3 ms in FP32",
-            _SINCE,
+            dtype=DType.FLOAT16,
+            is_faster=False,
+            because="ONNX Runtime's CPU computes FP16 graphs in FP32: weights take half the space, the speed does not "
+            "gain.",
+            source="eight MatMul and Relu of 1024 x 1024, one thread: 14.0 ms in FP16, 14.3 ms in FP32",
+            since=_SINCE,
         ),
         Gain(
-            DType.BFLOAT16,
-            False,
-            "ONNX Runtime's CPU has BF16 kernels for moving values only: nothing is computed in BF16, nothing gains.",
-            _SOURCE,
-            _SINCE,
+            dtype=DType.BFLOAT16,
+            is_faster=False,
+            because="ONNX Runtime's CPU has BF16 kernels for moving values only: nothing is computed in BF16, nothing "
+            "gains.",
+            source=_SOURCE,
+            since=_SINCE,
         ),
     ),
-)  # fmt: skip
+)

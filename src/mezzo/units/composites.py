@@ -16,7 +16,7 @@ _CUBIC = 0.044715
 _SLOPE = math.sqrt(2 / math.pi)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Composite:
     """An activation in small operators: what it is of, its nodes, and the node that gives its result.
 
@@ -104,7 +104,7 @@ def _gelu(view: View, core: Node) -> Iterator[Composite]:
         name = "gelu-erf" if view.op(core) == "Erf" else "gelu-tanh"
         divides = any(view.function(view.graph.nodes[node]) is Function.DIVIDE for node in below)
         is_usual = view.op(core) == "Tanh" or (divides and not halves_sum)
-        yield Composite(name, value, frozenset(nodes), end, is_usual)
+        yield Composite(name=name, value=value, nodes=frozenset(nodes), end=end, is_usual=is_usual)
 
 
 def _silu(view: View, gate: Node) -> Iterator[Composite]:
@@ -118,7 +118,7 @@ def _silu(view: View, gate: Node) -> Iterator[Composite]:
         return
     nodes = {gate.id, product.id} | inner[1]
     if not any(view.escapes(view.graph.nodes[node], nodes) for node in nodes - {product.id}):
-        yield Composite("silu", other, frozenset(nodes), product)
+        yield Composite(name="silu", value=other, nodes=frozenset(nodes), end=product)
 
 
 def _inner(view: View, core: Node, value: int) -> tuple[list[float], set[int]] | None:

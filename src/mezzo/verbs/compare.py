@@ -61,10 +61,16 @@ def compare(
         ContractError: the model does not run.
     """
     wishes = Asked(
-        max_error, run, metric, None if max_drop is None else read_drop(max_drop), layers,
-        read_accumulation(accumulate, tile, run), None, (_name(reference, "the reference"), _name(model, "the model")),
-        progress,
-    )  # fmt: skip
+        max_error=max_error,
+        run=run,
+        metric=metric,
+        max_drop=None if max_drop is None else read_drop(max_drop),
+        has_layers=layers,
+        accumulation=read_accumulation(accumulate, tile, run),
+        low=None,
+        names=(_name(reference, "the reference"), _name(model, "the model")),
+        progress=progress,
+    )
     check_asked(wishes)
     ours, theirs = (open_source(given, trust_external_paths, None) for given in (reference, model))
     if ours.frontend is not theirs.frontend:

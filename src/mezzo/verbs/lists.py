@@ -192,9 +192,15 @@ def _make_policy(
         and (not one.formats or low in one.formats)
     ]
     return Policy(
-        "lists", "the lists given, on MXNet's", tuple(rules), frozenset(), Category.CLEAR,
-        promotes_untroubled=False, unlisted=Category.CLEAR, source="convert_lists",
-    )  # fmt: skip
+        name="lists",
+        summary="the lists given, on MXNet's",
+        rules=tuple(rules),
+        findings=frozenset(),
+        otherwise=Category.CLEAR,
+        promotes_untroubled=False,
+        unlisted=Category.CLEAR,
+        source="convert_lists",
+    )
 
 
 def _without(one: Rule, mentioned: set[str], replaced: set[Category], has_conditions: bool) -> Rule | None:

@@ -54,12 +54,14 @@ def sensitivity(
     units: Sequence[Unit] = units_of(bench.judged, bench.low)
     first = next((batch for batch in dataset if batch.samples), None)
     if first is None:
-        return Sensitivity(DataSource(dataset.name, 0, 0), (), math.nan, 0, DataWatch().faults())
+        return Sensitivity(
+            data=DataSource(dataset.name, 0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults()
+        )
     batch = few_samples(bench, first)
     data_source, telling = DataSource(dataset.name, 1, batch.samples), bench.tell([batch])
     judged = bench.outputs - telling.blind
     if not judged:
-        return Sensitivity(data_source, (), math.nan, 0, telling.unknown)
+        return Sensitivity(data=data_source, units=(), all_low=math.nan, runs=0, unknown=telling.unknown)
     reaching = bench.reaching(judged)
     units = [unit for unit in units if not reaching.isdisjoint(unit.nodes)]
     shares = dict.fromkeys(telling.blind, 0.0)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyRow:
     """What one strategy makes of a model. `low_nodes` of `nodes` operators that could run low do; `cast_bytes` are read
     and written by casts in one run, loops counted nominally; `cost` is in the planner's unit, one byte moved;
@@ -77,7 +77,15 @@ def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
         for value, threshold, _ in casts
     )
     low = int((decided & (np.array(levels, np.int64) != line.base)).sum())
-    return StrategyRow(name, low, int(decided.sum()), len(casts), moved, cost(problem, levels), None)
+    return StrategyRow(
+        strategy=name,
+        low_nodes=low,
+        nodes=int(decided.sum()),
+        casts=len(casts),
+        cast_bytes=moved,
+        cost=cost(problem, levels),
+        to_least=None,
+    )
 
 
 def _relate(row: StrategyRow, least: int) -> StrategyRow:

@@ -240,14 +240,14 @@ class _Finish:
         points = tuple(_point(point, choosing, factor) for point in choosing.points)
         source = DataSource(self.seen.name, self.ranges.data.batches, self.ranges.data.samples)
         return Measured(
-            source,
-            self.ranges,
-            comparison,
-            choosing.sensitivity,
-            self.prices.table,
-            points,
-            record,
-            (*comparison.notes, *notes),
+            data=source,
+            ranges=self.ranges,
+            comparison=comparison,
+            sensitivity=choosing.sensitivity,
+            costs=self.prices.table,
+            frontier=points,
+            search=record,
+            notes=(*comparison.notes, *notes),
         )
 
 
@@ -263,7 +263,14 @@ def _point(point: Candidate, choosing: Choosing, factor: float) -> FrontierPoint
     known = choosing.scores.get(point.key)
     error = None if known is None else known.error
     is_chosen = point.key == choosing.chosen.key
-    return FrontierPoint(point.weight, point.cost, point.low_nodes, point.error * factor, error, is_chosen)
+    return FrontierPoint(
+        weight=point.weight,
+        cost=point.cost,
+        low_nodes=point.low_nodes,
+        predicted_error=point.error * factor,
+        error=error,
+        is_chosen=is_chosen,
+    )
 
 
 def _read_goal(max_error: float | None, metric: "str | Metric | None", max_drop: str | float | None) -> Goal:
@@ -274,7 +281,9 @@ def _read_goal(max_error: float | None, metric: "str | Metric | None", max_drop:
         raise InputError("a metric and max_drop go together: metric='scores:accuracy', max_drop='0.5%'")
     if max_error is not None and not 0 < max_error < math.inf:
         raise InputError(f"max_error is {max_error}; give a relative error above 0, such as 1e-3")
-    return Goal(max_error, _MARGIN, metric, None if max_drop is None else read_drop(max_drop))
+    return Goal(
+        max_error=max_error, margin=_MARGIN, metric=metric, max_drop=None if max_drop is None else read_drop(max_drop)
+    )
 
 
 def _spell(goal: Goal) -> dict[str, str]:

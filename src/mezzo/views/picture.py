@@ -21,7 +21,7 @@ _CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcConv", "NhwcFusedConv"})
 _FOLLOWS = "follows"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """What one precision has of a model. Activations and products are of one run; loops count nominally."""
 
@@ -32,7 +32,7 @@ class Share:
     multiply_adds: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Island:
     """Operators that stayed high and hang together, and why most of them did.
 
@@ -52,7 +52,7 @@ class Island:
     multiply_adds: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
     """A planned model in numbers. `shares`: the levels beside the base and the base, `levels` of them, then others the
     model came with. The largest island is first.
@@ -85,9 +85,9 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     others = sorted({*nodes, *weights} - {*planned}, key=str)
     shares = tuple(
         Share(
-            dtype, nodes[dtype], weights[dtype],
-            sum(bytes_ for number, held in moved.items() for made, bytes_ in held if made is dtype),
-            sum(count for number, count in products.items() if runs_in.get(number) is dtype),
+            dtype=dtype, nodes=nodes[dtype], weights_bytes=weights[dtype],
+            activations_bytes=sum(bytes_ for number, held in moved.items() for made, bytes_ in held if made is dtype),
+            multiply_adds=sum(count for number, count in products.items() if runs_in.get(number) is dtype),
         )
         for dtype in (*planned, *others)
     )  # fmt: skip
@@ -99,7 +99,15 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     )
     high = [number for number, dtype in runs_in.items() if dtype is line.base_dtype]
     islands = _islands(graph, plan, high, {n: sum(b for _, b in held) for n, held in moved.items()}, products)
-    return Picture(shares, len(casts), casts_bytes, uncounted, _is_nominal(graph), islands, len(planned))
+    return Picture(
+        shares=shares,
+        casts=len(casts),
+        casts_bytes=casts_bytes,
+        uncounted=uncounted,
+        is_nominal=_is_nominal(graph),
+        islands=islands,
+        levels=len(planned),
+    )
 
 
 def _cast_bits(graph: Graph, plan: Plan, casts: Sequence[AddCast]) -> Iterator[int]:
@@ -234,16 +242,21 @@ def _islands(
         every = [plan.by_name[graph.nodes[number].name] for members, _ in islands for number in members]
         found.append(
             Island(
-                tuple(plan.by_name[graph.nodes[number].name] for number in first), len(islands), root.rule,
-                root.because, root, tuple(line for line in every if line.rule != _FOLLOWS),
-                all(
+                nodes=tuple(plan.by_name[graph.nodes[number].name] for number in first),
+                alike=len(islands),
+                rule=root.rule,
+                because=root.because,
+                decided_by=root,
+                holders=tuple(line for line in every if line.rule != _FOLLOWS),
+                is_legal=all(
                     not graph.nodes[number].signature.legal.isdisjoint(plan.lows)
                     for members, _ in islands
                     for number in members
                 ),
-                sum(moved.get(number, 0) for number in first), sum(products.get(number, 0) for number in first),
+                activations_bytes=sum(moved.get(number, 0) for number in first),
+                multiply_adds=sum(products.get(number, 0) for number in first),
             )
-        )  # fmt: skip
+        )
     return tuple(sorted(found, key=lambda island: (-len(island.nodes), -island.activations_bytes, -island.alike)))
 
 

@@ -52,7 +52,7 @@ class CastsDifference:
     only_second: tuple[NamedCast, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanDifference:
     """Everything in which two plans differ, in the order of the first. `casts` is None where nobody asked a model."""
 
@@ -75,11 +75,11 @@ def compare_plans(
 ) -> PlanDifference:
     """Say what differs between two plans. `casts` are those that each makes of its model, which a plan does not say."""
     return PlanDifference(
-        first.fingerprint == second.fingerprint,
-        _named_differences((*_general(first), *first.settings), (*_general(second), *second.settings)),
-        _node_differences(first, second),
-        _named_differences(_spell_limits(first), _spell_limits(second)),
-        None if casts is None else _casts_difference(*casts),
+        is_same_model=first.fingerprint == second.fingerprint,
+        settings=_named_differences((*_general(first), *first.settings), (*_general(second), *second.settings)),
+        nodes=_node_differences(first, second),
+        limits=_named_differences(_spell_limits(first), _spell_limits(second)),
+        casts=None if casts is None else _casts_difference(*casts),
     )
 
 

@@ -10,7 +10,13 @@ LITE = Target(
     summary="ACME's small NPU: products alone",
     newest={"onnx": 21},
     listings=tuple(
-        Listing(dtype, kernels("onnx", "Conv, Gemm, MatMul"), f"no kernel in {dtype}", "table 4", _SINCE)
+        Listing(
+            dtype=dtype,
+            kernels=kernels("onnx", "Conv, Gemm, MatMul"),
+            because=f"no kernel in {dtype}",
+            source="table 4",
+            since=_SINCE,
+        )
         for dtype in (DType.FLOAT16, DType.BFLOAT16)
     ),
 )

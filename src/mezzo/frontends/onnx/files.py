@@ -43,7 +43,7 @@ _MAX_RANK = 64
 _PACKED_FIELDS = frozenset({RAW_FIELD, *PACKED_DTYPES})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """A model as it came in. `model` is complete but for the payloads that are in `blobs`.
 
@@ -77,7 +77,12 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
     external = _External(blobs, os.path.dirname(os.path.abspath(text)), trust_external_paths)
     model = _parse(external.mark_all(data), blobs.name)
     return Source(
-        model, blobs, Path(text), (file, *external.files), file.size_bytes + external.size_bytes, bool(external.files)
+        model=model,
+        blobs=blobs,
+        path=Path(text),
+        files=(file, *external.files),
+        size_bytes=file.size_bytes + external.size_bytes,
+        is_external=bool(external.files),
     )
 
 
@@ -103,7 +108,14 @@ def from_proto(
     if data.count(_EXTERNAL_KEY) > len(blobs):
         skeleton = _parse(external.mark_all(data), blobs.name)
     size_bytes = len(data) + in_memory_bytes + external.size_bytes
-    return Source(skeleton, blobs, None, tuple(external.files), size_bytes, bool(external.files))
+    return Source(
+        model=skeleton,
+        blobs=blobs,
+        path=None,
+        files=tuple(external.files),
+        size_bytes=size_bytes,
+        is_external=bool(external.files),
+    )
 
 
 def _copy_light(skeleton: onnx.ModelProto, model: onnx.ModelProto, blobs: Blobs) -> int:

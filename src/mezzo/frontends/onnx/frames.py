@@ -18,7 +18,9 @@ ANY_FLOAT = frozenset({DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16})
 def pseudo_signature(op: str, inputs: int, outputs: int, dtype: DType | None, legal: frozenset[DType]) -> Signature:
     """Signature of a node that is no operator: one group over all its ports."""
     role = Role.FIXED if dtype is None else Role.GROUP
-    return Signature("", op, 0, (role,) * inputs, (role,) * outputs, dtype, legal)
+    return Signature(
+        dialect="", op=op, version=0, inputs=(role,) * inputs, outputs=(role,) * outputs, dtype=dtype, legal=legal
+    )
 
 
 class FactsOf(Protocol):

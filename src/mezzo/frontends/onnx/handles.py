@@ -41,7 +41,7 @@ class ResultPlace(NamedTuple):
 Place = OperandPlace | ResultPlace
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Handles:
     """Parallel to a Graph: `protos` by node id, `owners` and `containers` by scope id.
 

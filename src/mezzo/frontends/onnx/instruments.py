@@ -274,7 +274,14 @@ class Instruments:
         has_nan = np.where(is_careful, total != 0, np.isnan(total))
         has_infinity = np.where(is_careful, infinite != 0, np.isinf(total))
         return Gathered(
-            self._positions[numbers], header[:, 0], header[:, 1], has_nan, has_infinity, counts, lengths, samples
+            values=self._positions[numbers],
+            lowest=header[:, 0],
+            highest=header[:, 1],
+            has_nan=has_nan,
+            has_infinity=has_infinity,
+            counts=counts,
+            lengths=lengths,
+            samples=samples,
         )
 
 

@@ -12,7 +12,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gathered:
     """What one run showed, one record per value, and per iteration of the bodies in which it stands.
 
@@ -43,7 +43,16 @@ def join(pieces: Sequence[Gathered]) -> Gathered:
     if not pieces:
         none = np.zeros(0, np.int64)
         empty = none.astype(np.float32)
-        return Gathered(none, empty, empty, none.astype(bool), none.astype(bool), none, none, empty)
+        return Gathered(
+            values=none,
+            lowest=empty,
+            highest=empty,
+            has_nan=none.astype(bool),
+            has_infinity=none.astype(bool),
+            counts=none,
+            lengths=none,
+            samples=empty,
+        )
     return Gathered(**{f.name: np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(Gathered)})
 
 
@@ -71,7 +80,16 @@ def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, share
         samples[runs((ends - lengths)[is_drawn], lengths[is_drawn])] = vector[drawn.reshape(-1)]
     rest = ~is_drawn
     samples[runs((ends - lengths)[rest], lengths[rest])] = vector[runs(starts[rest], lengths[rest])]
-    return Gathered(values, lowest, highest, has_nan, has_infinity, counts, lengths, samples)
+    return Gathered(
+        values=values,
+        lowest=lowest,
+        highest=highest,
+        has_nan=has_nan,
+        has_infinity=has_infinity,
+        counts=counts,
+        lengths=lengths,
+        samples=samples,
+    )
 
 
 def _reduce(reduce: np.ufunc, vector: Floats, starts: Ints, counts: Ints, empty: float) -> Floats:
@@ -99,13 +117,13 @@ def rectify(gathered: Gathered, pairs: tuple[Ints, Ints]) -> Gathered:
     starts = (np.cumsum(gathered.lengths) - gathered.lengths)[records]
     zero = np.float32(0)
     added = Gathered(
-        np.repeat(made, numbers),
-        np.maximum(gathered.lowest[records], zero),
-        np.maximum(gathered.highest[records], zero),
-        gathered.has_nan[records],
-        gathered.has_infinity[records],
-        gathered.counts[records],
-        lengths,
-        np.maximum(gathered.samples[runs(starts, lengths)], zero),
+        values=np.repeat(made, numbers),
+        lowest=np.maximum(gathered.lowest[records], zero),
+        highest=np.maximum(gathered.highest[records], zero),
+        has_nan=gathered.has_nan[records],
+        has_infinity=gathered.has_infinity[records],
+        counts=gathered.counts[records],
+        lengths=lengths,
+        samples=np.maximum(gathered.samples[runs(starts, lengths)], zero),
     )
     return join([gathered, added])

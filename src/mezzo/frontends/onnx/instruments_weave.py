@@ -40,7 +40,7 @@ class Group(NamedTuple):
     outputs: Record
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Woven:
     """An instrumented model. `vector` and `sizes` name its first outputs, None where there would be nothing in them.
 
@@ -99,7 +99,7 @@ class _Weaving:
         self._careful = careful
         self._count = 0
         places = [f"{prefix}{name}" for name in ("shares", "steps", "body_shares", "body_steps")]
-        self._woven = Woven(onnx.ModelProto(), Places(*places[:2]), Places(*places[2:]))
+        self._woven = Woven(model=onnx.ModelProto(), places=Places(*places[:2]), body_places=Places(*places[2:]))
         self._seen: set[int] = set()
 
     def weave(self, source: onnx.ModelProto, scope: TypedScope, known: Known) -> Woven:

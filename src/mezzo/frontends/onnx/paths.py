@@ -27,7 +27,7 @@ def quote(text: str | bytes | os.PathLike[str]) -> str:
     return repr(text if len(text) <= _MAX_QUOTED else text[: _MAX_QUOTED - 1] + "…")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
     """A regular file that was found fit to read. Reading it later fails if it is another file by then."""
 
@@ -44,7 +44,9 @@ class DataFile:
 
 def _inspect(path: str, *, follow: bool) -> tuple[DataFile, io.FileIO, int]:
     handle, status = open_regular(path, follow=follow)
-    found = DataFile(path, status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    found = DataFile(
+        path=path, device=status.st_dev, inode=status.st_ino, size_bytes=status.st_size, modified_ns=status.st_mtime_ns
+    )
     return found, handle, status.st_nlink
 
 

@@ -53,7 +53,7 @@ class Reader:
         self.notes: list[str] = []
         self.taken: set[str] = set()
         self.repeated: dict[str, int] = {}
-        self.handles = Handles(model)
+        self.handles = Handles(model=model)
         self.functions = {(f.domain, f.name, f.overload): f for f in model.functions}
 
     # -- building blocks ------------------------------------------------------------------------------------------
@@ -182,19 +182,19 @@ class Reader:
             self._keep_types(self.low)
         return (
             Graph(
-                tuple(self.nodes),
-                tuple(self.values),
-                tuple(self.scopes),
-                self.constants,
-                frozenset(self.widened),
-                frozenset(self.aliased | self.widened),
-                self.form_makers,
-                tuple(self.notes),
-                Modules(self.handles.protos),
-                Shapes(self.shapes, self.values, self.handles.tensors),
-                self.entered,
-                self.wide_constants,
-                Integers(self.values, self.handles.tensors, self.nodes, self.handles.protos),
+                nodes=tuple(self.nodes),
+                values=tuple(self.values),
+                scopes=tuple(self.scopes),
+                constants=self.constants,
+                widened=frozenset(self.widened),
+                aliased=frozenset(self.aliased | self.widened),
+                forms=self.form_makers,
+                notes=tuple(self.notes),
+                modules=Modules(self.handles.protos),
+                shapes=Shapes(self.shapes, self.values, self.handles.tensors),
+                entered=self.entered,
+                wide_constants=self.wide_constants,
+                integers=Integers(self.values, self.handles.tensors, self.nodes, self.handles.protos),
             ),
             self.handles,
         )

@@ -106,7 +106,13 @@ def solve(
     schema = find_schema(domain, op, opset)
     if schema is None:
         keep = Signature(
-            domain or "onnx", op, 0, (Role.FIXED,) * len(inputs), (Role.FIXED,) * outputs, None, frozenset()
+            dialect=domain or "onnx",
+            op=op,
+            version=0,
+            inputs=(Role.FIXED,) * len(inputs),
+            outputs=(Role.FIXED,) * outputs,
+            dtype=None,
+            legal=frozenset(),
         )
         return Solved(keep, (None,) * outputs)
     row = special(domain, op)
@@ -215,7 +221,16 @@ def _signature(
     if dtype is not None and row.is_retypable and UNKNOWN not in inputs:
         legal |= {low for low in _LOW if all(schema.admits(v, with_element(bound[v], low)) for v in group)}
     version, attributes = schema.version, schema.attributes
-    return Signature(domain or "onnx", op, version, input_roles, output_roles, dtype, legal, attributes)
+    return Signature(
+        dialect=domain or "onnx",
+        op=op,
+        version=version,
+        inputs=input_roles,
+        outputs=output_roles,
+        dtype=dtype,
+        legal=legal,
+        attributes=attributes,
+    )
 
 
 def _group_dtype(schema: Schema, row: Special, bound: dict[str, DType | Aggregate]) -> DType | None:

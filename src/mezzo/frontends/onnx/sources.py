@@ -14,7 +14,9 @@ from mezzo.frontends.onnx.types import FROM_ONNX, element_dtype
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.read import Reader
 
-_PLAIN_CAST = Signature("onnx", "Cast", 0, (Role.ANY,), (Role.FIXED,), None, frozenset())
+_PLAIN_CAST = Signature(
+    dialect="onnx", op="Cast", version=0, inputs=(Role.ANY,), outputs=(Role.FIXED,), dtype=None, legal=frozenset()
+)
 
 
 def read_constant(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
@@ -85,7 +87,9 @@ def read_cast(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
         if reader.values[value].scope == frame.scope:
             reader.add_form((value, reader.low), name, number)
     elif target is HIGH:
-        signature = Signature("onnx", "Cast", 0, (Role.ANY,), (Role.GROUP,), HIGH, ANY_FLOAT)
+        signature = Signature(
+            dialect="onnx", op="Cast", version=0, inputs=(Role.ANY,), outputs=(Role.GROUP,), dtype=HIGH, legal=ANY_FLOAT
+        )
         kind = Kind.SOURCE
     else:
         signature = _PLAIN_CAST

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mezzo.dtypes import DType
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Special:
     """How one operator's types differ from the default.
 
@@ -44,14 +44,14 @@ def _row(
 ) -> Special:
     variables = None if group is None else frozenset(group.split())
     return Special(
-        because,
-        variables,
-        frozenset(any_inputs),
-        dtype_attribute,
-        absent,
-        frozenset(fixed_outputs),
-        is_retypable,
-        unbound_like_first,
+        because=because,
+        group=variables,
+        any_inputs=frozenset(any_inputs),
+        dtype_attribute=dtype_attribute,
+        absent=absent,
+        fixed_outputs=frozenset(fixed_outputs),
+        is_retypable=is_retypable,
+        unbound_like_first=unbound_like_first,
     )
 
 
@@ -130,7 +130,7 @@ SPECIAL: dict[tuple[str, str], Special] = {
 
 # Names of operators with an attribute that says a type: most nodes are none of them.
 TYPED_BY_ATTRIBUTE = frozenset(op for (_, op), row in SPECIAL.items() if row.dtype_attribute is not None)
-_DEFAULT = Special("")
+_DEFAULT = Special(because="")
 
 
 def special(domain: str, op: str) -> Special:

@@ -66,7 +66,16 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
     wanted = packages.find_requirement(package.name) if is_base else None
     command = packages.spell_install(package.name)
     if not installed:
-        return Found(package.name, package.purpose, State.MISSING, None, wanted, (), "is not installed", command)
+        return Found(
+            name=package.name,
+            purpose=package.purpose,
+            state=State.MISSING,
+            version=None,
+            wanted=wanted,
+            details=(),
+            reason="is not installed",
+            remedy=command,
+        )
     name, version = installed[0]
     answer = answers.get(("module", package.module), Answer())
     state, reason, remedy = State.WORKS, answer.error, None
@@ -79,14 +88,23 @@ def _find(package: Package, answers: Mapping[Question, Answer], *, is_base: bool
         reason = f"{both} share one folder: what was installed last is at work"
         remedy = f"pip uninstall {' '.join(name for name, _ in installed)}, then install the one you want"
     spelled = version if name == package.name else f"{version} ({name})"
-    return Found(package.name, package.purpose, state, spelled, wanted, answer.details, reason, remedy)
+    return Found(
+        name=package.name,
+        purpose=package.purpose,
+        state=state,
+        version=spelled,
+        wanted=wanted,
+        details=answer.details,
+        reason=reason,
+        remedy=remedy,
+    )
 
 
 def _check_roundings(answers: Mapping[Question, Answer]) -> Iterator[Check]:
     for formats, name in _ROUNDINGS:
         answer = answers.get(("rounding", formats), Answer(error="onnxruntime is not installed"))
         remedy = None if answer.error is None else packages.spell_install("onnxruntime")
-        yield Check(name, answer.error is None, _EMULATED, answer.error, remedy)
+        yield Check(name=name, can=answer.error is None, purpose=_EMULATED, reason=answer.error, remedy=remedy)
 
 
 def _check_targets(
@@ -97,16 +115,28 @@ def _check_targets(
     for target in sorted(set(targets) - _NO_RUNTIME, key=lambda target: (target not in asked, target)):
         if target not in asked:
             remedy = _find_sign(target, by_name) or _ELSEWHERE.get(target, _IN_GENERAL)
-            yield Check(f"probe and time {target}", False, "its table is all mezzo has", "not by mezzo", remedy)
+            yield Check(
+                name=f"probe and time {target}",
+                can=False,
+                purpose="its table is all mezzo has",
+                reason="not by mezzo",
+                remedy=remedy,
+            )
             continue
         runtime, name, purpose = by_name[asked[target]], f"probe and time {target}", "probe, --measure"
         answer = answers.get(("target", target), Answer())
         reason = runtime.reason if runtime.state in (State.MISSING, State.BROKEN) else answer.error
         if reason is None:
-            yield Check(name, True, purpose)
+            yield Check(name=name, can=True, purpose=purpose)
         else:
             reason = f"{runtime.name} {reason}" if runtime.state is State.MISSING else reason
-            yield Check(name, False, purpose, reason, runtime.remedy or packages.spell_install(runtime.name))
+            yield Check(
+                name=name,
+                can=False,
+                purpose=purpose,
+                reason=reason,
+                remedy=runtime.remedy or packages.spell_install(runtime.name),
+            )
 
 
 def _find_sign(target: str, found: Mapping[str, Found]) -> str | None:

@@ -15,7 +15,7 @@ class State(enum.Enum):
     UNSUPPORTED = "unsupported"  # a version that mezzo's metadata excludes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """One package. `wanted` is what mezzo's metadata demands, `details` what it finds on this machine.
 
@@ -32,7 +32,7 @@ class Found:
     remedy: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """Something that can be done here, or not. `reason`: why not; `remedy`: how to come by it."""
 
@@ -43,7 +43,7 @@ class Check:
     remedy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """The whole installation. `memory_bytes` are what this process may use in all, and what of it is free."""
 

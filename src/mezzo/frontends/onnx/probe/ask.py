@@ -20,7 +20,7 @@ Lower = Callable[[Model, str, DType], Model | None]
 Progress = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What the table and the runtime say of one operator in one dtype. None means that it runs."""
 
@@ -110,4 +110,12 @@ def _compare(
     row = target.refusal(question.dialect, question.op, question.version, attributes, dtype)
     reason = child.ask(model.SerializeToString(), feeds)
     plain = tuple(sorted(attributes.items()))
-    return Answer(question.dialect, question.op, question.version, plain, dtype, row, reason)
+    return Answer(
+        dialect=question.dialect,
+        op=question.op,
+        version=question.version,
+        attributes=plain,
+        dtype=dtype,
+        row=row,
+        reason=reason,
+    )

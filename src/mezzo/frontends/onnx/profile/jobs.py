@@ -31,7 +31,7 @@ _LONGEST_REASON = 300
 _PLACE = re.compile(r"Exception from \S+:\d+: |Check '.*?' failed at \S+: |/onnxruntime_src/\S+:\d+ ")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
     """What the runtime ran as one piece. `names` are the names it gives of itself and of nodes it holds.
 
@@ -157,6 +157,11 @@ def _call(folder: Path, target: str, effort: Effort) -> None:
 
 def _kernel(given: Mapping[str, Any]) -> Kernel:
     return Kernel(
-        tuple(given["names"]), given["op"], tuple(given["makes"]), tuple(given["feeds"]), float(given["time_ns"]),
-        float(given["spread_ns"]), float(given["calls"]),
-    )  # fmt: skip
+        names=tuple(given["names"]),
+        op=given["op"],
+        makes=tuple(given["makes"]),
+        feeds=tuple(given["feeds"]),
+        time_ns=float(given["time_ns"]),
+        spread_ns=float(given["spread_ns"]),
+        calls=float(given["calls"]),
+    )

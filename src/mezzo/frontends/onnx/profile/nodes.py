@@ -94,10 +94,15 @@ def _node_times(prepared: Prepared, timed: Timed, weights: Mapping[str, float]) 
             if made_by is not None:
                 casts.append(CastTime(made_by, position, time_ns, spread_ns))
     return NodeTimes(
-        median(timed.rounds_ns), by_node, spreads, tuple(casts),
-        shares.mapped_ns / shares.total_ns if shares.total_ns else 1.0, shares.total_ns, _count(timed.kernels),
-        timed.between_ns,
-    )  # fmt: skip
+        total_ns=median(timed.rounds_ns),
+        by_node=by_node,
+        spread_ns=spreads,
+        casts=tuple(casts),
+        mapped_share=shares.mapped_ns / shares.total_ns if shares.total_ns else 1.0,
+        kernels_ns=shares.total_ns,
+        kernel_runs=_count(timed.kernels),
+        between_ns=timed.between_ns,
+    )
 
 
 def _count(kernels: Sequence[Kernel]) -> float:
