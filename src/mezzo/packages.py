@@ -79,8 +79,8 @@ PACKAGES: Mapping[str, Package] = {package.name: package for package in (*BASE, 
 
 def find_version(name: str) -> str | None:
     """The installed version of a package, or of a variant of it; None where none is installed."""
-    found = find_installed(name)
-    return found[0][1] if found else None
+    installed = find_installed(name)
+    return installed[0][1] if installed else None
 
 
 def find_installed(name: str) -> tuple[tuple[str, str], ...]:
@@ -89,13 +89,13 @@ def find_installed(name: str) -> tuple[tuple[str, str], ...]:
     from importlib.metadata import PackageNotFoundError, version
 
     package = PACKAGES.get(name)
-    found = []
+    installed = []
     for distribution in (name, *(() if package is None else package.variants)):
         try:
-            found.append((distribution, version(distribution)))
+            installed.append((distribution, version(distribution)))
         except PackageNotFoundError:
             continue
-    return tuple(found)
+    return tuple(installed)
 
 
 def find_requirement(name: str) -> str | None:
@@ -152,14 +152,14 @@ def _normal(name: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     """The release of a version as numbers, without ends of zeros: "1.20.0rc1" is (1, 20)."""
-    found = []
+    numbers = []
     for part in version.strip().partition("+")[0].split("."):
         digits = part[: next((place for place, sign in enumerate(part) if not sign.isdigit()), len(part))]
         if not digits:
             break
-        found.append(int(digits))
+        numbers.append(int(digits))
         if digits != part:
             break
-    while found and found[-1] == 0:
-        found.pop()
-    return tuple(found)
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)

@@ -88,12 +88,12 @@ def _matching(words: Iterable[str], incomplete: str) -> list[str]:
 
 
 def _names_of(ctx: typer.Context) -> Names:
-    given = next((ctx.params[name] for name in _MODEL_PARAMETERS if ctx.params.get(name)), None)
-    given = _model_among_words() if given is None else given
-    if given is None:
+    model = next((ctx.params[name] for name in _MODEL_PARAMETERS if ctx.params.get(name)), None)
+    model = _model_among_words() if model is None else model
+    if model is None:
         return _NOTHING
     with suppress(Exception):  # a tab never fails: a file that cannot be read has no names to offer
-        return names_in(Path(given).expanduser())
+        return names_in(Path(model).expanduser())
     return _NOTHING
 
 
@@ -101,10 +101,10 @@ def _model_among_words() -> str | None:
     """The first file among the words that can be a model or a plan: behind an option that lacks its value yet, the
     parser gives up before it comes to the arguments.
     """
-    given = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    words = given.split("\n" if "\n" in given else " ")
-    found = (word for word in words[2:] if word.lower().endswith((".onnx", ".json")))
-    return next((word for word in found if Path(word).expanduser().is_file()), None)
+    typed = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    words = typed.split("\n" if "\n" in typed else " ")
+    files = (word for word in words[2:] if word.lower().endswith((".onnx", ".json")))
+    return next((word for word in files if Path(word).expanduser().is_file()), None)
 
 
 def names_in(path: Path) -> Names:
@@ -113,8 +113,8 @@ def names_in(path: Path) -> Names:
 
     if path.suffix.lower() == ".json":
         return Names(tuple(node.name for node in load_plan(path).nodes), (), ())
-    found = path.resolve().stat()
-    state = {"format": _FORMAT, "path": str(path.resolve()), "size": found.st_size, "mtime_ns": found.st_mtime_ns}
+    status = path.resolve().stat()
+    state = {"format": _FORMAT, "path": str(path.resolve()), "size": status.st_size, "mtime_ns": status.st_mtime_ns}
     kept = _cache_folder() / f"{hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]}.json"
     names = _read_kept(kept, state)
     if names is None:
@@ -139,8 +139,8 @@ def _read_model(path: Path) -> Names:
 def _cache_folder() -> Path:
     """Where names are kept: $XDG_CACHE_HOME, %LOCALAPPDATA% or ~/.cache, and there mezzo/names."""
     for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
-        if given := os.environ.get(variable):
-            return Path(given) / "mezzo" / "names"
+        if root := os.environ.get(variable):
+            return Path(root) / "mezzo" / "names"
     return Path.home() / ".cache" / "mezzo" / "names"
 
 
@@ -192,9 +192,9 @@ def answer_bash(environment: MutableMapping[str, str], answer: Callable[[], Any]
 
 def join_words(environment: MutableMapping[str, str]) -> str:
     """Put together the words that bash has taken apart, and give what of the last one it will not replace."""
-    given = environment["COMP_WORDS"]
-    separator = "\n" if "\n" in given else " "
-    words, at = given.split(separator), int(environment.get("COMP_CWORD", "0"))
+    typed = environment["COMP_WORDS"]
+    separator = "\n" if "\n" in typed else " "
+    words, at = typed.split(separator), int(environment.get("COMP_CWORD", "0"))
     joined: list[str] = []
     is_open = False
     for number, word in enumerate(words[: at + 1]):

@@ -45,12 +45,12 @@ def diff(
                 for plan in plans
             ]
         casts = made[0], made[1]
-    found = compare_plans(*plans, casts)
+    difference = compare_plans(*plans, casts)
     names = os.fspath(first), os.fspath(second)
     if as_json and not quiet:
-        print_document(describe_difference(names, found))
+        print_document(describe_difference(names, difference))
     elif not quiet:
         layout = output_layout()
-        print_report(report_difference(layout, names, plans, found, top), layout)
-    if not found.is_same:
+        print_report(report_difference(layout, names, plans, difference, top), layout)
+    if not difference.is_same:
         raise typer.Exit(1)

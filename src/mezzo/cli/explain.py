@@ -49,10 +49,10 @@ def explain(
     from mezzo.verbs.partition import find_unit
 
     with Patience() as progress:
-        made = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
+        plan = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
     if is_saved and (settings := named_settings(chosen)):  # they may only say again what the plan was made with
-        replay_options(settings, made)
-    chain = pipeline.explain(made, node)
+        replay_options(settings, plan)
+    chain = pipeline.explain(plan, node)
     unit = None if is_saved else find_unit(model, chain[0].name, chosen)
     if as_json:
         print_document(describe_chain(os.fspath(model), chain, unit))
@@ -60,9 +60,9 @@ def explain(
     if is_saved:
         steps = steps_after_asking_a_plan(model, chain[0])
     else:
-        steps = steps_after_explanation(model, chain, made.lows, options)
-    target = dict(made.settings).get("target", "")
-    precisions = {one.name: one.precision.compute for one in made.nodes}
-    parts = report_chain(chain, made.lows, unit, target, precisions) + report_notes(made.origin)
+        steps = steps_after_explanation(model, chain, plan.lows, options)
+    target = dict(plan.settings).get("target", "")
+    precisions = {one.name: one.precision.compute for one in plan.nodes}
+    parts = report_chain(chain, plan.lows, unit, target, precisions) + report_notes(plan.origin)
     parts += report_next_steps(steps, "what would change it") if steps else []
     print_report(parts, output_layout())

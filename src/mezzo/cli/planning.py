@@ -38,16 +38,16 @@ def plan(
     from mezzo.verbs import convert as pipeline
 
     with Patience() as progress:
-        made = pipeline.plan(source, **chosen, progress=progress)
+        planned = pipeline.plan(source, **chosen, progress=progress)
         if save is not None:
-            save_plan(made, save)
+            save_plan(planned, save)
     if quiet:
         return
     if as_json:
-        print_json(to_json(made))
+        print_json(to_json(planned))
         return
     layout = output_layout()
-    parts = report_plan(layout, os.fspath(source), made)
+    parts = report_plan(layout, os.fspath(source), planned)
     if every_node:
-        parts += report_nodes(layout, made)
-    print_report([*parts, *report_next_steps(steps_after_planning(source, made, options, save))], layout)
+        parts += report_nodes(layout, planned)
+    print_report([*parts, *report_next_steps(steps_after_planning(source, planned, options, save))], layout)

@@ -79,12 +79,15 @@ def steps_after_comparison(
 ) -> list[tuple[str, str]]:
     """What to look at once two models are compared."""
     names = _words(reference, model)
-    given = " ".join([_data_words(data, labels), *options.words("compare")])
-    steps = [(f"mezzo ranges {_words(reference)} {given}", "what values hold, and what a format would lose")]
+    shared = " ".join([_data_words(data, labels), *options.words("compare")])
+    steps = [(f"mezzo ranges {_words(reference)} {shared}", "what values hold, and what a format would lose")]
     if comparison.verdict.ruling.value in ("different", "undecided"):
         steps += [
-            (f"mezzo sensitivity {_words(reference)} {given}", "which operators cost the error"),
-            (f"mezzo tune {names} {given} --max-error 1e-3", "the fastest model inside a budget, in place of this one"),
+            (f"mezzo sensitivity {_words(reference)} {shared}", "which operators cost the error"),
+            (
+                f"mezzo tune {names} {shared} --max-error 1e-3",
+                "the fastest model inside a budget, in place of this one",
+            ),
         ]
     return steps
 
@@ -95,10 +98,10 @@ def steps_after_tuning(
     """What to look at once a model is tuned."""
     held = _data_words(held_out if held_out is not None else data, labels)
     judge = " ".join([held, *options.beside_a_plan().words("compare")])
-    given = " ".join([_data_words(data, labels), *options.words("sensitivity")])
+    shared = " ".join([_data_words(data, labels), *options.words("sensitivity")])
     return [
         (f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer"),
-        (f"mezzo sensitivity {_words(source)} {given}", "what each operator costs in error"),
+        (f"mezzo sensitivity {_words(source)} {shared}", "what each operator costs in error"),
     ]
 
 

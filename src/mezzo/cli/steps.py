@@ -44,10 +44,10 @@ def steps_to_free(
     source: Path, picture: Picture, plan: Plan, options: Options, replayed: Path | None = None
 ) -> list[Remedy]:
     """For each island that the report tells of, the command that shows the plan without it; None where none does."""
-    found: list[Remedy] = []
+    remedies: list[Remedy] = []
     for island in shown_islands(picture):
         if replayed is not None:
-            found.append((None, f"the plan says so: give its nodes another precision in {_path(replayed)}"))
+            remedies.append((None, f"the plan says so: give its nodes another precision in {_path(replayed)}"))
             continue
         freeing = free(island, plan)
         command: str | None = None
@@ -56,8 +56,8 @@ def steps_to_free(
             command = _command("plan", source, words, _without(options, [option for option, _ in freeing.add]))
         elif freeing.drop is not None:
             command = _command("plan", source, "", _dropped(options, freeing.drop, island.because))
-        found.append((command, freeing.effect))
-    return found
+        remedies.append((command, freeing.effect))
+    return remedies
 
 
 def _without(options: Options, added: Sequence[str]) -> Options:

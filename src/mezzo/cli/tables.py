@@ -32,15 +32,15 @@ def policies(as_json: AsJson = False) -> None:
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_policies
 
-    found = discovery.policies()
-    listed = [found[name] for name in sorted(found)]
+    table = discovery.policies()
+    listed = [table[name] for name in sorted(table)]
     if as_json:
         rows = [spell(policy) for policy in listed]
-        print_document(document("policies", {"policies": _with_origins(found, rows), "broken": list(found.broken)}))
+        print_document(document("policies", {"policies": _with_origins(table, rows), "broken": list(table.broken)}))
     else:
         layout = output_layout()
-        print_report(report_policies(layout, listed, found.origins), layout)
-    _tell_broken(found)
+        print_report(report_policies(layout, listed, table.origins), layout)
+    _tell_broken(table)
 
 
 @with_options
@@ -70,15 +70,15 @@ def strategies(
             print_report(report_strategy_rows(layout, str(model), rows), layout)
             tell_report(report)
         return
-    found = discovery.strategies()
+    table = discovery.strategies()
     if as_json:
-        listed = [{"name": name, "summary": found[name].summary} for name in sorted(found)]
-        content = {"strategies": _with_origins(found, listed), "broken": list(found.broken)}
+        listed = [{"name": name, "summary": table[name].summary} for name in sorted(table)]
+        content = {"strategies": _with_origins(table, listed), "broken": list(table.broken)}
         print_document(document("strategies", content))
     else:
-        summaries = {name: found[name].summary for name in sorted(found)}
-        print_report(report_strategies(layout, summaries, found.origins), layout)
-    _tell_broken(found)
+        summaries = {name: table[name].summary for name in sorted(table)}
+        print_report(report_strategies(layout, summaries, table.origins), layout)
+    _tell_broken(table)
 
 
 def _try_strategies(model: Path, options: Options, report: Path | None) -> "tuple[StrategyRow, ...]":
@@ -113,15 +113,15 @@ def targets(as_json: AsJson = False) -> None:
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_targets
 
-    found = discovery.targets()
-    listed = [found[name] for name in sorted(found)]
+    table = discovery.targets()
+    listed = [table[name] for name in sorted(table)]
     if as_json:
         rows = [spell(target) for target in listed]
-        print_document(document("targets", {"targets": _with_origins(found, rows), "broken": list(found.broken)}))
+        print_document(document("targets", {"targets": _with_origins(table, rows), "broken": list(table.broken)}))
     else:
         layout = output_layout()
-        print_report(report_targets(layout, listed, found.origins), layout)
-    _tell_broken(found)
+        print_report(report_targets(layout, listed, table.origins), layout)
+    _tell_broken(table)
 
 
 def _with_origins(table: "Table[T]", rows: Sequence[object]) -> list[dict[str, object]]:
@@ -168,13 +168,13 @@ def _match(pattern: str) -> list[tuple[str, OpFacts]]:
     from mezzo.ops import dialects, op_facts
 
     every = [(dialect, row) for dialect in dialects() for row in op_facts(dialect).values()]
-    found = [(dialect, row) for dialect, row in every if fnmatch.fnmatchcase(row.op.lower(), pattern.lower())]
-    if not found:
+    matching = [(dialect, row) for dialect, row in every if fnmatch.fnmatchcase(row.op.lower(), pattern.lower())]
+    if not matching:
         names = {row.op.lower(): row.op for _, row in every}
         close = [names[name] for name in difflib.get_close_matches(pattern.lower().strip("*"), list(names), n=3)]
         hint = f"did you mean {' or '.join(close)}?" if close else "'mezzo ops' lists every operator"
         raise InputError(f"no operator matches {pattern!r}; {hint}")
-    return found
+    return matching
 
 
 def _as_mapping(value: object) -> dict[str, object]:

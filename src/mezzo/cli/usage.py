@@ -46,5 +46,5 @@ def _unknown_command(error: Exception) -> str | None:
 
 
 def _closest(word: str, choices: Iterable[str]) -> str:
-    found = difflib.get_close_matches(word, list(choices), n=1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
+    close = difflib.get_close_matches(word, list(choices), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

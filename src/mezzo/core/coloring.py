@@ -30,8 +30,8 @@ class ColouringStrategy(Strategy):
             levels = self._walk(problem)
             apart = _apart(problem, levels)
             if not apart.any():
-                found: list[int] = levels.tolist()
-                return found
+                assigned: list[int] = levels.tolist()
+                return assigned
             problem = problem.without(levels, apart)
 
     def _walk(self, problem: Problem) -> Ints:
@@ -50,17 +50,17 @@ def _apart(problem: Problem, levels: Ints) -> Bools:
     Two that cross a threshold together may not have the same levels beyond it.
     """
     line = problem.line
-    found = np.zeros(len(levels), bool)
+    is_apart = np.zeros(len(levels), bool)
     for threshold, roots in zip(line.thresholds, problem.linked, strict=True):
         linked = np.array(roots, np.int64)
         is_far = (levels > threshold) if threshold >= line.base else (levels <= threshold)
         stays = np.zeros(len(levels), bool)  # per root: somebody of the group has not crossed
         stays[linked[~is_far & ~problem.is_absent]] = True
-        found |= is_far & stays[linked]
+        is_apart |= is_far & stays[linked]
     for level in line.others:
-        found &= (levels != level) | problem.side(level).has_choice(Choice.FREE)
-    found &= levels != line.base
-    return found
+        is_apart &= (levels != level) | problem.side(level).has_choice(Choice.FREE)
+    is_apart &= levels != line.base
+    return is_apart
 
 
 def settle(split: Split, colour: Colour) -> Sequence[bool]:
@@ -126,7 +126,7 @@ def _disagreeing(split: Split, is_low: Sequence[bool]) -> set[int]:
         for number, choice in enumerate(split.choices)
         if choice is not Choice.ABSENT and not is_low[number]
     }
-    found = set()
+    disagreeing = set()
     for node in graph.nodes:
         if not is_low[node.id] or split.choices[node.id] is not Choice.FREE:
             continue
@@ -138,5 +138,5 @@ def _disagreeing(split: Split, is_low: Sequence[bool]) -> set[int]:
             for value in node.inputs
         )
         if carries_high or split.linked[node.id] in high_groups:
-            found.add(node.id)
-    return found
+            disagreeing.add(node.id)
+    return disagreeing

@@ -74,9 +74,9 @@ class About:
 
 def about(option: Field[Any]) -> About:
     """What holds of an option."""
-    found = option.metadata[_KEY]
-    assert isinstance(found, About), f"{option.name} says what it is about"
-    return found
+    said = option.metadata[_KEY]
+    assert isinstance(said, About), f"{option.name} says what it is about"
+    return said
 
 
 def spell_option(name: str, form: Form, default: object = None) -> str:

@@ -48,14 +48,14 @@ class Recalled:
 
     def reasons(self, graph: Graph, line: Line, levels: Sequence[int]) -> dict[str, Reason | None]:
         """What was decided then of the nodes that have the same precision now."""
-        found: dict[str, Reason | None] = {}
+        by_name: dict[str, Reason | None] = {}
         for name, row in self.rows.items():
             number = graph.by_name.get(name)
             if number is not None and line.dtypes[levels[number]] is row.precision.compute:
                 cause = self.planned[name].cause
                 place = None if cause is None else graph.by_name.get(cause)
-                found[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, place)
-        return found
+                by_name[name] = None if row.rule is None else Reason(row.rule, self.planned[name].because, place)
+        return by_name
 
 
 def spell_steps(steps: Sequence[Step]) -> str:

@@ -196,11 +196,11 @@ def clip(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None:
     value = site.operand(node, operand)
     if value is not None:
-        found = site.number(value)
+        number = site.number(value)
     else:
         stated = node.attributes.get(attribute) if node.attributes else None
-        found = stated if isinstance(stated, float) else None
-    return None if found is None or abs(found) >= _NO_BOUND else found
+        number = stated if isinstance(stated, float) else None
+    return None if number is None or abs(number) >= _NO_BOUND else number
 
 
 def _between(x: Moments, least: float | None, most: float | None) -> Moments:

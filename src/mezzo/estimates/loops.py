@@ -56,13 +56,13 @@ class Loops:
 
     def counters(self, site: Site) -> dict[int, int]:
         """What the body of each Loop takes as the number of the trip: the first value that the Loop itself makes."""
-        found: dict[int, int] = {}
+        trips: dict[int, int] = {}
         if len(site.graph.scopes) > 1:
             for number, value in enumerate(site.graph.values):
                 maker = site.graph.nodes[value.producer]
                 if value.scope != maker.scope and maker.op == "Loop" and value.dtype is DType.INT64:
-                    found.setdefault(maker.id, number)
-        return found
+                    trips.setdefault(maker.id, number)
+        return trips
 
     def counted(self, site: Site, loop: Node) -> Moments:
         """The number of the trip."""

@@ -210,8 +210,8 @@ def running_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 def _axis_length(site: Site, node: Node) -> float:
     axis = site.integers(site.operand(node, 1))
-    found = site.length(node.inputs[0], axis[0]) if axis else None
-    return float(found or OPEN_POSITIONS)
+    length = site.length(node.inputs[0], axis[0]) if axis else None
+    return float(length or OPEN_POSITIONS)
 
 
 def _running_demands(

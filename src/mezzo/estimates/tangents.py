@@ -77,11 +77,15 @@ def _tangent(site: Site, value: int, depth: int) -> Tangent:
     if not depth or transfer not in _FOLLOWING:
         return {site.kept[value]: 1.0}
     operands = [operand for operand in site.producer(value).inputs[:2] if operand is not None]
-    found = _derived(site, operands, transfer, depth - 1)
-    if found is None or len(found) > _MOST or not _variance(site, found) >= _EXPLAINED * site.held[value].std ** 2:
-        found = {site.kept[value]: 1.0}
-    site.tangents[value] = found
-    return found
+    derived = _derived(site, operands, transfer, depth - 1)
+    if (
+        derived is None
+        or len(derived) > _MOST
+        or not _variance(site, derived) >= _EXPLAINED * site.held[value].std ** 2
+    ):
+        derived = {site.kept[value]: 1.0}
+    site.tangents[value] = derived
+    return derived
 
 
 def _derived(site: Site, operands: Sequence[int], transfer: Transfer, depth: int) -> Tangent | None:
@@ -97,11 +101,11 @@ def _derived(site: Site, operands: Sequence[int], transfer: Transfer, depth: int
     weights = 1.0, -1.0 if transfer is Transfer.SUBTRACT else 1.0
     if transfer is Transfer.MULTIPLY:
         weights = held[moving[1]].mean, held[moving[0]].mean
-    found: dict[int, float] = {}
+    slopes: dict[int, float] = {}
     for operand, weight in zip(moving, weights, strict=True):
         for symbol, slope in _tangent(site, operand, depth).items():
-            found[symbol] = found.get(symbol, 0.0) + weight * slope
-    return found
+            slopes[symbol] = slopes.get(symbol, 0.0) + weight * slope
+    return slopes
 
 
 def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> float:

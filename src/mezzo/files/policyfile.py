@@ -77,10 +77,10 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
     title = read_text(where, document, "name") if "name" in document else name
     if "base" in document:
         base = find(read_text(where, document, "base"))
-        made = replace(base, name=title, rules=(*rules, *base.rules), source=f"{name}, on {base.name}")
+        policy = replace(base, name=title, rules=(*rules, *base.rules), source=f"{name}, on {base.name}")
     else:
         # Alone, lists mean what they say: what no rule names keeps FP32, and is told.
-        made = Policy(
+        policy = Policy(
             name=title,
             summary="",
             rules=rules,
@@ -90,15 +90,15 @@ def read_policy(text: str, name: str, find: FindPolicy) -> Policy:
             missing=Missing.WARN,
             source=name,
         )
-    summary = read_text(where, document, "summary") if "summary" in document else f"read from {made.source}"
-    made = replace(made, summary=summary)
-    return _read_head(where, document, made)
+    summary = read_text(where, document, "summary") if "summary" in document else f"read from {policy.source}"
+    policy = replace(policy, summary=summary)
+    return _read_head(where, document, policy)
 
 
 def _read_head(where: str, document: Mapping[str, object], made: Policy) -> Policy:
     if "findings" in document:
-        found = document["findings"]
-        names = None if found == "all" else frozenset(() if found == "none" else read_texts(where, "findings", found))
+        rules = document["findings"]
+        names = None if rules == "all" else frozenset(() if rules == "none" else read_texts(where, "findings", rules))
         made = replace(made, findings=names)
     if "otherwise" in document:
         made = replace(made, otherwise=_category(where, "otherwise", document["otherwise"]))
@@ -131,13 +131,13 @@ def list_rule(category: Category, ops: Iterable[str]) -> Rule:
 
 def check_lists(where: str, rules: Sequence[Rule]) -> None:
     """Refuse operators that rules without conditions put into two categories. Raises InputError: one is."""
-    found: dict[tuple[str, DType | None], Rule] = {}
+    listed: dict[tuple[str, DType | None], Rule] = {}
     for one in rules:
         if one.tier is not Tier.TYPE:
             continue
         for op in sorted(one.ops):
             for dtype in one.formats or (None,):
-                other = found.setdefault((op, dtype), one)
+                other = listed.setdefault((op, dtype), one)
                 if other.category is not one.category:
                     raise InputError(
                         f"{where}: operator {op!r} stands in {other.name!r} ({other.category.value}) and in "

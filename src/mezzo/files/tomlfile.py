@@ -61,10 +61,10 @@ def read_text(where: str, table: Mapping[str, object], key: str) -> str:
 
 def read_texts(where: str, key: str, value: object) -> tuple[str, ...]:
     """One text or a list of texts. Raises InputError: the value is neither."""
-    found = (value,) if isinstance(value, str) else value
-    if not isinstance(found, list | tuple) or not all(isinstance(text, str) and text for text in found):
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text for text in texts):
         raise InputError(f"{where}: {key} is {value!r}; write a list of texts")
-    return tuple(found)
+    return tuple(texts)
 
 
 def read_table(where: str, entry: Mapping[str, object], key: str) -> Mapping[str, object]:

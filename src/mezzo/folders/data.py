@@ -42,7 +42,7 @@ def find_data(data: "FolderData | None", models: Sequence[str]) -> "dict[str, Da
 
 
 def _find_files(folder: Path, stems: Mapping[str, str], models: Sequence[str]) -> "dict[str, Data]":
-    found: dict[str, Path] = {}
+    by_stem: dict[str, Path] = {}
     strange = []
     for path in sorted(folder.rglob("*.npz")):
         inside = PurePosixPath(path.relative_to(folder).as_posix())
@@ -52,16 +52,16 @@ def _find_files(folder: Path, stems: Mapping[str, str], models: Sequence[str]) -
             strange.append(str(inside))
             continue
         held = path if is_own else path.parent
-        before = found.setdefault(stems[name], held)
+        before = by_stem.setdefault(stems[name], held)
         if before != held:
             raise InputError(f"{os.fspath(before)!r} and {os.fspath(held)!r} are both for {stems[name]!r}; keep one")
-    if len(models) == 1 and not found:
+    if len(models) == 1 and not by_stem:
         return {models[0]: folder}
     if strange:
         raise InputError(f"{os.fspath(folder / strange[0])!r} belongs to no model to convert; {_wanted(models)}")
-    if not found:
+    if not by_stem:
         raise InputError(f"{os.fspath(folder)!r} has no .npz files; {_wanted(models)}")
-    return dict(found)
+    return dict(by_stem)
 
 
 def _stems(models: Sequence[str]) -> dict[str, str]:

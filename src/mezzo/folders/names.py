@@ -26,8 +26,8 @@ class Placing(enum.Enum):
 
 def find_low_suffix(name: str) -> str | None:
     """The part of a model file's name that says it is low or quantized; None where none does."""
-    found = _LOW.search(PurePosixPath(name).stem)
-    return None if found is None else found.group()
+    suffix = _LOW.search(PurePosixPath(name).stem)
+    return None if suffix is None else suffix.group()
 
 
 def name_result(name: str, to: str, layout: Placing) -> str:

@@ -87,14 +87,14 @@ def load_metric(text: str | Metric) -> Metric:
         raise InputError(f"metric is {text!r}; write module:function, such as scores:accuracy for scores.py")
     try:
         with _current_folder_first():
-            found: Any = importlib.import_module(module)
+            loaded: Any = importlib.import_module(module)
         for name in path.split("."):
-            found = getattr(found, name)
+            loaded = getattr(loaded, name)
     except Exception as error:
         raise InputError(f"metric {text!r} cannot be imported: {_say(error)}; write module:function") from error
-    if not callable(found):
-        raise InputError(f"metric {text!r} is a {type(found).__name__}, wanted a function of (outputs, labels)")
-    metric: Metric = found
+    if not callable(loaded):
+        raise InputError(f"metric {text!r} is a {type(loaded).__name__}, wanted a function of (outputs, labels)")
+    metric: Metric = loaded
     return metric
 
 
@@ -109,10 +109,10 @@ def _find_added(name: str) -> Metric:
         raise InputError(
             f"metric {name!r} is taken twice, by {added[0].origin} and by {added[1].origin}; write module:function"
         )
-    found: Any = added[0].load()
-    if not callable(found):
-        raise added[0].fault(f"it is a {type(found).__name__}, wanted a function of (outputs, labels)")
-    metric: Metric = found
+    loaded: Any = added[0].load()
+    if not callable(loaded):
+        raise added[0].fault(f"it is a {type(loaded).__name__}, wanted a function of (outputs, labels)")
+    metric: Metric = loaded
     return metric
 
 

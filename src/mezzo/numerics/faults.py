@@ -102,41 +102,41 @@ class Faults:
         return self._compared > 0
 
     def _broken(self) -> list[str]:
-        found = [self._first] if self._first else []
+        faults = [self._first] if self._first else []
         if self._unequal:
-            found.append(f"{self._unequal} of {self._compared} elements differ, and only equal ones are right")
-        found += [
+            faults.append(f"{self._unequal} of {self._compared} elements differ, and only equal ones are right")
+        faults += [
             f"{words} in {_share(self._counts[kind], self._samples)}"
             for kind, words in _WORDS.items()
             if self._counts[kind]
         ]
-        return found
+        return faults
 
     def find(self, wholes: Floats, *, is_zero_reference: bool, largest: float) -> str | None:
         """The faults in words, the gravest first; None if there are none. `wholes`: squared norms of the reference."""
-        found = self._broken()
+        faults = self._broken()
         if is_zero_reference and not self._compared:
-            found.append(f"the reference is all zero, and this is up to {largest:.3g}")
+            faults.append(f"the reference is all zero, and this is up to {largest:.3g}")
         low, high, found_low, found_high = self._whole_span[:, 0]
         if found_low == found_high == 0 and max(-low, high) > 0:
-            found.append("all zero, and the reference is not")
+            faults.append("all zero, and the reference is not")
         elif found_low == found_high and bool(self._spreads(np.array([low]), np.array([high]))[0]):
-            found.append(f"constant ({found_low:.6g} everywhere), and the reference is not")
+            faults.append(f"constant ({found_low:.6g} everywhere), and the reference is not")
         else:
-            found += self._find_flat_samples(wholes)
-        if not found and largest > 0 and not math.isfinite(math.fsum(wholes)):
-            found.append("too large to be measured: squares pass what FP64 holds")
-        return "; ".join(found) or None
+            faults += self._find_flat_samples(wholes)
+        if not faults and largest > 0 and not math.isfinite(math.fsum(wholes)):
+            faults.append("too large to be measured: squares pass what FP64 holds")
+        return "; ".join(faults) or None
 
     def _find_flat_samples(self, wholes: Floats) -> list[str]:
         least = _NOTICED**2 * float(wholes.mean()) if len(wholes) else 0.0
-        found = []
+        faults = []
         for kind, words in (("zero", "all zero"), ("constant", "constant")):
             suspects = np.frombuffer(self._suspects[kind], np.int64)
             count = int(np.count_nonzero(wholes[suspects] >= least)) if len(suspects) else 0
             if count:
-                found.append(f"{words} in {_share(count, self._samples)}, where the reference is not")
-        return found
+                faults.append(f"{words} in {_share(count, self._samples)}, where the reference is not")
+        return faults
 
     def _spreads(self, low: Floats, high: Floats) -> Flags:
         """Whether numbers from `low` to `high` are more than a rounded constant."""

@@ -37,8 +37,8 @@ def trace(solve: Callable[[float], Candidate], most: int) -> tuple[Candidate, ..
     that there is none. The widest gaps are closed first.
     """
     cheapest, safest = solve(0.0), solve(math.inf)
-    found = {cheapest.key: cheapest}
-    found.setdefault(safest.key, safest)
+    by_key = {cheapest.key: cheapest}
+    by_key.setdefault(safest.key, safest)
     gaps: list[tuple[float, int, Candidate, Candidate]] = []
     solved = 2
 
@@ -53,12 +53,12 @@ def trace(solve: Callable[[float], Candidate], most: int) -> tuple[Candidate, ..
         weight = (right.cost - left.cost) / (left.square - right.square)
         middle = solve(weight)
         solved += 1
-        if middle.key in found:
+        if middle.key in by_key:
             continue
-        found[middle.key] = middle
+        by_key[middle.key] = middle
         note(left, middle)
         note(middle, right)
-    return _hull(tuple(found.values()))
+    return _hull(tuple(by_key.values()))
 
 
 def predict(pairs: Sequence[tuple[float, float]]) -> Prediction | None:

@@ -91,11 +91,11 @@ def _evidence(
 
 def _unfed(graph: Graph) -> frozenset[int]:
     """Values that operators make of constants alone: what they held once they always hold, zeros too."""
-    found = set(graph.constants)
+    unfed = set(graph.constants)
     for node in graph.nodes:
-        if node.kind is Kind.OP and node.inputs and all(v is None or v in found for v in node.inputs):
-            found.update(v for v in node.outputs if v is not None)
-    return frozenset(found)
+        if node.kind is Kind.OP and node.inputs and all(v is None or v in unfed for v in node.inputs):
+            unfed.update(v for v in node.outputs if v is not None)
+    return frozenset(unfed)
 
 
 def _limit(node: Node, row: OpFacts | None, low: Format) -> float:

@@ -121,9 +121,9 @@ class Meter:
             )
         elif self._has_ranks and is_float(want) and want.ndim > 1 and want.shape[-1] > 1:
             self._add_ranks(want.reshape(-1, want.shape[-1]), found.reshape(-1, want.shape[-1]))
-        wanted, given = want.reshape(units, -1), found.reshape(units, -1)
+        wanted, compared = want.reshape(units, -1), found.reshape(units, -1)
         for rows, columns in _pieces(*wanted.shape):
-            piece = _widen(wanted[rows, columns]), _widen(given[rows, columns])
+            piece = _widen(wanted[rows, columns]), _widen(compared[rows, columns])
             self._add_piece(*piece, slice(first + rows.start, first + rows.stop), rows)
 
     def _add_piece(self, want: Floats, found: Floats, where: slice, rows: slice) -> None:

@@ -53,31 +53,31 @@ def protections(
     """
     measured = ranges_by_value(graph, ranges)
     masked = reached_by(graph, rows, limited)
-    found: dict[int, NamedFinding] = {}
+    by_node: dict[int, NamedFinding] = {}
     for value, held in measured.items():
         if value in masked and held.maximum * headroom < low.overflow_from:
             continue
         for trouble in _troubles(graph, rows, low, value, held, headroom):
-            _protect(graph, value, trouble, found)
-    return tuple(found[node] for node in sorted(found))
+            _protect(graph, value, trouble, by_node)
+    return tuple(by_node[node] for node in sorted(by_node))
 
 
 def ranges_by_value(graph: Graph, ranges: Sequence[ValueRange]) -> dict[int, ValueRange]:
     """Ranges by value id. What a tie hands on is what it was given."""
     by_name = {(held.node, held.value): held for held in ranges}
-    found: dict[int, ValueRange] = {}
+    by_value: dict[int, ValueRange] = {}
     for number, value in enumerate(graph.values):
         held = by_name.get((graph.nodes[value.producer].name, value.name))
         if held is not None:
-            found[number] = held
+            by_value[number] = held
     # Loop state is made inside the body, after its tie, so the values of ties come last.
     for node in graph.nodes:
         if node.kind is Kind.TIE:
-            given = [found[v] for v in node.inputs if v is not None and v in found]
-            if given:
-                largest = max(given, key=lambda held: held.largest)
-                found.update({v: largest for v in node.outputs if v is not None and v not in found})
-    return found
+            taken = [by_value[v] for v in node.inputs if v is not None and v in by_value]
+            if taken:
+                largest = max(taken, key=lambda held: held.largest)
+                by_value.update({v: largest for v in node.outputs if v is not None and v not in by_value})
+    return by_value
 
 
 def reached_by(graph: Graph, rows: Sequence[OpFacts | None], limited: Collection[int]) -> frozenset[int]:

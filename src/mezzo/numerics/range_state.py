@@ -54,20 +54,20 @@ def load_state(path: Path, wanted: Progress) -> tuple[Progress, Accumulator]:
             raise InputError(f"{path}: is no state of 'mezzo ranges'; {_REMEDY}")
         if opened.header(_ABOUT).shape > (_MOST_TEXT,):
             raise _damaged(path, "its text is too long")
-        found = _read_about(path, opened.read(_ABOUT))
+        progress = _read_about(path, opened.read(_ABOUT))
         for what in ("model", "data", "values"):
-            if getattr(found, what) != getattr(wanted, what):
-                known = f" {getattr(found, what)!r}, wanted {getattr(wanted, what)!r}" if what == "data" else ""
+            if getattr(progress, what) != getattr(wanted, what):
+                known = f" {getattr(progress, what)!r}, wanted {getattr(wanted, what)!r}" if what == "data" else ""
                 other = {"model": "another model", "data": f"other data:{known}", "values": "another model"}[what]
                 raise InputError(f"{path}: the state is of {other}; {_REMEDY}")
-        accumulator = Accumulator(found.values)
+        accumulator = Accumulator(progress.values)
         for name, blank in accumulator.state.items():
             if name != "bins":
                 accumulator.state[name] = _read_like(path, opened, name, blank)
         places = _read_like(path, opened, _PLACES, None, "i")
         weights = _read_like(path, opened, _WEIGHTS, None, "f")
     _fill_bins(path, accumulator, places, weights)
-    return found, accumulator
+    return progress, accumulator
 
 
 def _read_about(path: Path, text: npt.NDArray[Any]) -> Progress:
@@ -76,13 +76,16 @@ def _read_about(path: Path, text: npt.NDArray[Any]) -> Progress:
         if about.pop("version") != _VERSION:
             raise InputError(f"{path}: is of another version of mezzo; {_REMEDY}")
         about["origins"] = {int(number): str(name) for number, name in about["origins"]}
-        found = Progress(**about)
+        progress = Progress(**about)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(path, "its text cannot be read") from error
-    texts, numbers = (found.model, found.data, found.last), (found.values, found.batches, found.samples, found.elements)
+    texts, numbers = (
+        (progress.model, progress.data, progress.last),
+        (progress.values, progress.batches, progress.samples, progress.elements),
+    )
     if not all(type(t) is str for t in texts) or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
         raise _damaged(path, "its text does not say what it should")
-    return found
+    return progress
 
 
 def _read_like(

@@ -63,14 +63,14 @@ class Watch:
         if not _is_float(table) or not table.size:
             return
         finite = np.isfinite(table)
-        found = int(np.count_nonzero(finite))
-        self._finite += found
+        count = int(np.count_nonzero(finite))
+        self._finite += count
         self._is_mask &= not bool(np.any(table[finite]))
-        if found == table.size:
+        if count == table.size:
             return
         nan = np.isnan(table)
         self._bad["NaN"] += int(np.count_nonzero(nan))
-        self._bad["infinities"] += table.size - found - int(np.count_nonzero(nan))
+        self._bad["infinities"] += table.size - count - int(np.count_nonzero(nan))
         self._is_mask &= bool((finite | (table == -np.inf)).all())
         where = np.flatnonzero(~finite.all(axis=1))
         self._bad_rows += len(where)
@@ -157,15 +157,15 @@ class DataWatch:
         """Why nothing can be told from the data, in words; empty where something can."""
         if self.samples == 0:
             return NO_SAMPLE
-        found = [
+        told = [
             f"input {name!r} holds {bad}"
             for name, watch in self._inputs.items()
             if (bad := watch.spell_bad(may_mask=False)) is not None
         ]
         numbers = sum(watch.count for watch in self._inputs.values())
         if self._inputs and not numbers:
-            found.append("every input is empty")
-        return tuple(found)
+            told.append("every input is empty")
+        return tuple(told)
 
     def spell_constant(self) -> str | None:
         """What the inputs are where none ever changes, not even within a sample; None where one does."""
@@ -189,12 +189,12 @@ class AnswerWatch:
     def unknown(self, data: DataWatch, steady: frozenset[str] = frozenset()) -> dict[str, Unknown]:
         """Why outputs cannot be judged, by name. `steady` are those that no number of the data reaches: they are what
         they are, whatever the data, and judged as they are."""
-        found = {}
+        by_output = {}
         for name, watch in self._outputs.items():
             unknown = _judge(watch, data, is_steady=name in steady)
             if unknown is not None:
-                found[name] = unknown
-        return found
+                by_output[name] = unknown
+        return by_output
 
 
 def _judge(watch: Watch, data: DataWatch, *, is_steady: bool) -> Unknown | None:

@@ -36,13 +36,15 @@ def known_operators() -> frozenset[str]:
 @cache
 def _packages() -> Mapping[str, str]:
     """Map each dialect to the package that holds its tables."""
-    found: dict[str, str] = {}
+    by_dialect: dict[str, str] = {}
     for entry in pkgutil.iter_modules(__path__, prefix=f"{__name__}."):
         if entry.ispkg:
             dialect: str = importlib.import_module(entry.name).DIALECT
-            assert dialect not in found, f"dialect {dialect!r} has two packages: {found[dialect]} and {entry.name}"
-            found[dialect] = entry.name
-    return MappingProxyType(found)
+            assert dialect not in by_dialect, (
+                f"dialect {dialect!r} has two packages: {by_dialect[dialect]} and {entry.name}"
+            )
+            by_dialect[dialect] = entry.name
+    return MappingProxyType(by_dialect)
 
 
 @cache

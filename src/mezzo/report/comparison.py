@@ -113,7 +113,11 @@ def _report_budgets(outputs: "Sequence[Deviation]") -> list[RenderableType]:
 
 
 def _report_faults(deviations: "Sequence[Deviation]") -> list[RenderableType]:
-    return [indented(f"{clean(found.name)}: {clean(found.fault)}", style="red") for found in deviations if found.fault]
+    return [
+        indented(f"{clean(deviation.name)}: {clean(deviation.fault)}", style="red")
+        for deviation in deviations
+        if deviation.fault
+    ]
 
 
 def _report_metric(metric: "MetricResult | None") -> list[RenderableType]:

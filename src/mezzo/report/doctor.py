@@ -105,14 +105,14 @@ def _spell_machine(diagnosis: "Diagnosis") -> list[str]:
 
 def _tabulate_packages(layout: Layout, packages: "Sequence[Found]") -> RenderableType:
     table = layout.make_table("package", "version", "state", "", fixed=("package", "version", "state"))
-    for found in packages:
-        state = found.state.value
-        version = found.version or "-"
-        words = [word for word in (found.reason, found.remedy) if word is not None]
-        if found.version is None:  # its state says the reason
-            words = [found.purpose, *words[1:]]
-        said = ": ".join(words) or ", ".join(found.details) or found.purpose
-        table.add_row(Text(found.name, style="cyan"), clean(version), Text(state, style=_STYLES[state]), clean(said))
+    for package in packages:
+        state = package.state.value
+        version = package.version or "-"
+        words = [word for word in (package.reason, package.remedy) if word is not None]
+        if package.version is None:  # its state says the reason
+            words = [package.purpose, *words[1:]]
+        said = ": ".join(words) or ", ".join(package.details) or package.purpose
+        table.add_row(Text(package.name, style="cyan"), clean(version), Text(state, style=_STYLES[state]), clean(said))
     return table
 
 

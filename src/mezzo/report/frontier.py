@@ -177,8 +177,8 @@ class _Axis:
 
 def _axis_of(errors: Sequence[float], budget: float) -> _Axis:
     """The powers of ten between which errors and budget lie."""
-    found = [math.log10(error) for error in (*errors, budget) if error > 0 and math.isfinite(error)] or [-4.0, -2.0]
-    low, high = math.floor(min(found)), math.ceil(max(found))
+    exponents = [math.log10(error) for error in (*errors, budget) if error > 0 and math.isfinite(error)] or [-4.0, -2.0]
+    low, high = math.floor(min(exponents)), math.ceil(max(exponents))
     top = int(any(not math.isfinite(error) for error in errors))
     bottom = _HEIGHT - int(any(error <= 0 for error in errors))
     return _Axis(low, max(high, low + 1), top, bottom)

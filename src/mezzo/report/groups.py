@@ -26,10 +26,10 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
     """Count the operators that run in each dtype: the levels beside the base, the base, and others the model came
     with.
     """
-    found = Counter(node.precision.compute for node in plan.nodes if is_operator(node))
+    counts = Counter(node.precision.compute for node in plan.nodes if is_operator(node))
     levels = (*plan.lows, plan.high)
-    others = sorted((dtype for dtype in found if dtype not in levels), key=str)
-    return {dtype: found[dtype] for dtype in (*levels, *others)}
+    others = sorted((dtype for dtype in counts if dtype not in levels), key=str)
+    return {dtype: counts[dtype] for dtype in (*levels, *others)}
 
 
 def count_before(plan: Plan) -> Mapping[DType, int]:

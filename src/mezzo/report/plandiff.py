@@ -82,16 +82,16 @@ def _settings_table(layout: Layout, settings: Sequence[SettingDifference]) -> Re
 
 def _report_precisions(layout: Layout, nodes: Sequence[NodeDifference], limit: int) -> list[RenderableType]:
     """Nodes by what they change to and by which rule each plan decided."""
-    found = [node for node in nodes if node.change is Change.PRECISION]
-    if not found:
+    changed = [node for node in nodes if node.change is Change.PRECISION]
+    if not changed:
         return []
     table = layout.make_table("node", "operator", "first", "second", fixed=("operator",))
-    for node in found[:limit]:
+    for node in changed[:limit]:
         assert node.first is not None and node.second is not None, "both plans have it"
         what = node.first.op if node.first.kind == "op" else node.first.kind
         table.add_row(Text(clean(node.name), style="cyan"), clean(what), _decision(node.first), _decision(node.second))
-    title = f"{spell_count(len(found), 'node')} in another precision"
-    return [blank(), heading(title), table, *_rest(len(found), limit)]
+    title = f"{spell_count(len(changed), 'node')} in another precision"
+    return [blank(), heading(title), table, *_rest(len(changed), limit)]
 
 
 def _decision(node: PlannedNode) -> Text:
@@ -101,18 +101,18 @@ def _decision(node: PlannedNode) -> Text:
 
 def _report_reasons(layout: Layout, nodes: Sequence[NodeDifference], limit: int) -> list[RenderableType]:
     """Nodes that stay as they are for another reason, counted by the two rules."""
-    found = [node for node in nodes if node.change is Change.REASON]
-    if not found:
+    changed = [node for node in nodes if node.change is Change.REASON]
+    if not changed:
         return []
     by_rules: dict[tuple[str, str], list[str]] = {}
-    for node in found:
+    for node in changed:
         assert node.first is not None and node.second is not None, "both plans have it"
         by_rules.setdefault((node.first.rule, node.second.rule), []).append(node.name)
     table = layout.make_table("first", "second", "nodes", "which", right=("nodes",), fixed=("first", "second"))
     order = sorted(by_rules.items(), key=lambda item: (-len(item[1]), item[0]))
     for (first, second), names in order[:limit]:
         table.add_row(clean(first), clean(second), str(len(names)), Text(_some(names), style="dim"))
-    title = f"{spell_count(len(found), 'node')} for another reason"
+    title = f"{spell_count(len(changed), 'node')} for another reason"
     return [blank(), heading(title), table, *_rest(len(order), limit)]
 
 

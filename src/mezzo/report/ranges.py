@@ -120,9 +120,9 @@ def _report_skipped(skipped: Sequence[str], limit: int) -> list[RenderableType]:
 
 
 def _share(value: "ValueRange", format: DType) -> "FormatRange":
-    found = value.formats.get(format)
-    assert found is not None, f"{value.value} was not measured for {format}"
-    return found
+    held = value.formats.get(format)
+    assert held is not None, f"{value.value} was not measured for {format}"
+    return held
 
 
 def _lost(value: "ValueRange", format: DType) -> float:

@@ -50,8 +50,8 @@ def report_tuning(
 
 def _metric_of(measured: "Measured") -> "MetricResult | None":
     """The user's metric, where it is what the search had to hold."""
-    found = measured.comparison
-    return None if found is None or bounds_errors(found) else found.metric
+    comparison = measured.comparison
+    return None if comparison is None or bounds_errors(comparison) else comparison.metric
 
 
 def report_outcome(measured: "Measured") -> list[RenderableType]:
@@ -75,9 +75,9 @@ def report_outcome(measured: "Measured") -> list[RenderableType]:
 
 def is_wrong(measured: "Measured") -> bool:
     """Whether a result is known to break its budget, whatever else the data cannot tell."""
-    found = measured.comparison
-    return found is not None and any(output.ruling is not None and output.ruling.value == "different"
-                                     for output in found.outputs)  # fmt: skip
+    comparison = measured.comparison
+    return comparison is not None and any(output.ruling is not None and output.ruling.value == "different"
+                                     for output in comparison.outputs)  # fmt: skip
 
 
 def _report_search(layout: Layout, measured: "Measured") -> RenderableType:

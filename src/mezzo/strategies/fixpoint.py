@@ -37,8 +37,8 @@ class Fixpoint(ColouringStrategy):
         members, linked = np.arange(len(free)), np.array(split.linked, np.int64)
         bonds = [(members, linked), (linked, members)]
         bonds += _bonds_of_ties(split, is_kept)
-        found: list[bool] = (split.has_choice(Choice.LOW) | (free & ~_reached(is_kept, bonds))).tolist()
-        return found
+        is_low: list[bool] = (split.has_choice(Choice.LOW) | (free & ~_reached(is_kept, bonds))).tolist()
+        return is_low
 
 
 def _bonds_of_ties(split: Split, is_kept: "Bools") -> "Bonds":
@@ -82,6 +82,6 @@ def _reached(starts: "Bools", bonds: "Bonds") -> "Bools":
     tails = np.concatenate([*(tails for tails, _ in bonds), np.full(len(first), root)])
     heads = np.concatenate([*(heads for _, heads in bonds), first])
     matrix = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(root + 1, root + 1))
-    found = np.zeros(root + 1, bool)
-    found[breadth_first_order(matrix, root, return_predecessors=False)] = True
-    return found[:root]
+    is_reached = np.zeros(root + 1, bool)
+    is_reached[breadth_first_order(matrix, root, return_predecessors=False)] = True
+    return is_reached[:root]

@@ -19,13 +19,13 @@ class Forward(ColouringStrategy):
     because: ClassVar[str] = "what infers goes with what it reads"
 
     def colour(self, split: Split) -> Sequence[bool]:
-        given = {split.linked[number] for number, is_low in enumerate(start(split)) if is_low}
+        asked = {split.linked[number] for number, is_low in enumerate(start(split)) if is_low}
 
         def walk(demoted: Set[int]) -> list[bool]:
             is_low = start(split)
             for node in split.graph.nodes:
                 if split.choices[node.id] is Choice.FREE and node.id not in demoted:
-                    is_low[node.id] = split.linked[node.id] in given or _follows(split, is_low, node)
+                    is_low[node.id] = split.linked[node.id] in asked or _follows(split, is_low, node)
             return is_low
 
         return settle(split, walk)
@@ -34,5 +34,5 @@ class Forward(ColouringStrategy):
 def _follows(split: Split, is_low: Sequence[bool], node: Node) -> bool:
     if split.categories[node.id] is Category.ALLOW:
         return True
-    made = [makes_low(split, is_low, value) for value, maker in makers(split, node) if maker is not None]
-    return bool(made) and all(made)
+    operands = [makes_low(split, is_low, value) for value, maker in makers(split, node) if maker is not None]
+    return bool(operands) and all(operands)

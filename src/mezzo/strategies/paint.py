@@ -42,8 +42,8 @@ class Paint(ColouringStrategy):
             stays[list(demoted)] = True
             stays = _of_links(linked, stays)
             painted = ~stays & (_of_links(linked, given) | board.paint(stays))
-            found: list[bool] = (given | (free & painted[linked])).tolist()
-            return found
+            is_low: list[bool] = (given | (free & painted[linked])).tolist()
+            return is_low
 
         return settle(split, paint)
 
@@ -71,9 +71,9 @@ class _Edges:
         tails = np.concatenate([self.tails[counts], np.full(len(first), root)])
         heads = np.concatenate([self.heads[counts], first])
         matrix = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(root + 1, root + 1))
-        found = np.zeros(root + 1, bool)
-        found[breadth_first_order(matrix, root, return_predecessors=False)] = True
-        return found[:root]
+        is_reached = np.zeros(root + 1, bool)
+        is_reached[breadth_first_order(matrix, root, return_predecessors=False)] = True
+        return is_reached[:root]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +125,8 @@ def _board(split: Split) -> _Board:
     hands_on_high = np.isin(makers, list(split.hands_on_high))
 
     def edges(counts: "Bools") -> _Edges:
-        found = joins & counts
-        return _Edges(linked[makers[found]], linked[readers[found]])
+        kept = joins & counts
+        return _Edges(linked[makers[kept]], linked[readers[kept]])
 
     return _Board(
         edges=edges(is_painted[makers] & is_painted[readers]),
@@ -137,6 +137,6 @@ def _board(split: Split) -> _Board:
 
 def _of_links(linked: "Ints", holds: "Bools") -> "Bools":
     """Say it of linked nodes as one, at the smallest of them: true where it is true of any."""
-    found = np.zeros(len(linked), bool)
-    found[linked[holds]] = True
-    return found
+    is_linked = np.zeros(len(linked), bool)
+    is_linked[linked[holds]] = True
+    return is_linked

@@ -41,19 +41,19 @@ def _given(split: Split) -> dict[int, bool | None]:
     """Whether a group runs low, None where its readers decide. One node that has to stay keeps all, else one that is
     low or allowed converts all.
     """
-    found: dict[int, bool | None] = {}
+    decided: dict[int, bool | None] = {}
     for number, choice in enumerate(split.choices):
         group, category = split.linked[number], split.categories[number]
-        before = found.get(group)
+        before = decided.get(group)
         if choice is Choice.ABSENT or before is False:
             continue
         if choice is Choice.HIGH or (choice is Choice.FREE and category is Category.DENY):
-            found[group] = False
+            decided[group] = False
         elif choice is Choice.LOW or category is Category.ALLOW:
-            found[group] = True
+            decided[group] = True
         else:
-            found[group] = before
-    return found
+            decided[group] = before
+    return decided
 
 
 def _wishes(split: Split, given: Mapping[int, bool | None]) -> tuple[set[int], set[int], _Makers]:
@@ -82,10 +82,10 @@ def _wishes(split: Split, given: Mapping[int, bool | None]) -> tuple[set[int], s
 
 def _upstream_of(start: Iterable[int], makers: Mapping[int, Sequence[int]]) -> set[int]:
     """The groups themselves and all that they read from, directly or not."""
-    found = set(start)
-    waiting = list(found)
+    upstream = set(start)
+    waiting = list(upstream)
     while waiting:
-        new = set(makers.get(waiting.pop(), ())) - found
-        found |= new
+        new = set(makers.get(waiting.pop(), ())) - upstream
+        upstream |= new
         waiting += new
-    return found
+    return upstream

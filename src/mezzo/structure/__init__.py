@@ -35,10 +35,10 @@ class View(GraphView):
 
     @cached_property
     def _by_function(self) -> Mapping[Function, tuple[Node, ...]]:
-        found: dict[Function, list[Node]] = {}
+        by_function: dict[Function, list[Node]] = {}
         for node in self.nodes_where(lambda row: row.function is not Function.NONE):
-            found.setdefault(self.function(node), []).append(node)
-        return {function: tuple(nodes) for function, nodes in found.items()}
+            by_function.setdefault(self.function(node), []).append(node)
+        return {function: tuple(nodes) for function, nodes in by_function.items()}
 
     def nodes(self, *functions: Function) -> Iterable[Node]:
         """Operators with any of the functions, in graph order within each."""
@@ -51,17 +51,17 @@ class View(GraphView):
         """
         if operand >= len(node.inputs) or node.inputs[operand] is None:
             return None
-        found = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above
+        maker = self.graph.nodes[self.graph.values[node.inputs[operand]].producer]  # type: ignore[index]  # checked above
         passed = []
-        while self._hands_on(found) and (source := found.inputs[0]) is not None:
-            if found.id in self._origins:
-                found = self.graph.nodes[self._origins[found.id]]
+        while self._hands_on(maker) and (source := maker.inputs[0]) is not None:
+            if maker.id in self._origins:
+                maker = self.graph.nodes[self._origins[maker.id]]
                 break
-            passed.append(found.id)
-            found = self.graph.nodes[self.graph.values[source].producer]
+            passed.append(maker.id)
+            maker = self.graph.nodes[self.graph.values[source].producer]
         # Kept, so that many operators at the end of one long chain walk it once.
-        self._origins.update(dict.fromkeys(passed, found.id))
-        return found
+        self._origins.update(dict.fromkeys(passed, maker.id))
+        return maker
 
     @cached_property
     def _origins(self) -> dict[int, int]:
@@ -91,16 +91,16 @@ class View(GraphView):
 
     def constant(self, node: Node, operand: int) -> ConstantFacts | None:
         """Facts of a constant operand, seen through operators that only move values."""
-        found = node.inputs[operand] if operand < len(node.inputs) else None
+        value = node.inputs[operand] if operand < len(node.inputs) else None
         for _ in range(8):
-            if found is None or found in self.graph.constants:
+            if value is None or value in self.graph.constants:
                 break
-            maker = self.graph.nodes[self.graph.values[found].producer]
+            maker = self.graph.nodes[self.graph.values[value].producer]
             row = self.rows[maker.id]
             if row is None or not row.keeps_values or not maker.inputs:
                 return None
-            found = maker.inputs[0]
-        return None if found is None else self.graph.constants.get(found)
+            value = maker.inputs[0]
+        return None if value is None else self.graph.constants.get(value)
 
     def is_decided(self, node: Node) -> bool:
         """Whether the node has a precision to decide."""
@@ -123,7 +123,7 @@ class StructureRule:
 @cache
 def structure_rules() -> tuple[StructureRule, ...]:
     """Every rule of every module in this package, by name."""
-    found: list[StructureRule] = []
+    rules: list[StructureRule] = []
     for module in pkgutil.iter_modules(__path__):
-        found += importlib.import_module(f"{__name__}.{module.name}").RULES
-    return tuple(sorted(found, key=lambda rule: rule.name))
+        rules += importlib.import_module(f"{__name__}.{module.name}").RULES
+    return tuple(sorted(rules, key=lambda rule: rule.name))

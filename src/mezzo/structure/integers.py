@@ -120,13 +120,13 @@ def _counting(view: View, ends: Iterable[Node]) -> set[int]:
                     seen.add(maker.id)
                     reached.append(maker)
     queue = [node.id for node in reached if any(_counts(view, maker) for maker in view.producers(node))]
-    found = set(queue)
+    counting = set(queue)
     while queue:
         for reader_id in readers.get(queue.pop(), ()):
-            if reader_id not in found:
-                found.add(reader_id)
+            if reader_id not in counting:
+                counting.add(reader_id)
                 queue.append(reader_id)
-    return found
+    return counting
 
 
 def _counts(view: View, node: Node) -> bool:

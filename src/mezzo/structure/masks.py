@@ -23,7 +23,7 @@ def mask_limits(view: View) -> Mapping[int, float]:
     graph = view.graph
     memo: dict[int, bool] = {}
     limit = view.low.max_finite / 2
-    found = {}
+    limits = {}
     for value, facts in graph.constants.items():
         if facts.largest <= limit:
             continue
@@ -32,8 +32,8 @@ def mask_limits(view: View) -> Mapping[int, float]:
             continue  # what a caller feeds is not stored
         starts = [maker] if maker.kind is Kind.OP else [graph.nodes[use.node] for use in graph.uses[value]]
         if starts and all(_reaches_softmax_only(view, start, memo) for start in starts):
-            found[value] = limit
-    return found
+            limits[value] = limit
+    return limits
 
 
 def _reaches_softmax_only(view: View, start: Node, memo: dict[int, bool]) -> bool:

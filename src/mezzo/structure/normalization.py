@@ -73,28 +73,28 @@ def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
 
 def _scaling(view: View, root: Node) -> list[Node]:
     """What the root's result divides or multiplies, its reciprocal included."""
-    found = []
+    scaling = []
     for reader in view.readers(root):
         function = view.function(reader)
         if function is Function.RECIPROCAL or (function is Function.DIVIDE and view.constant(reader, 0) is not None):
-            found += [reader, *(r for r in view.readers(reader) if view.function(r) is Function.MULTIPLY)]
+            scaling += [reader, *(r for r in view.readers(reader) if view.function(r) is Function.MULTIPLY)]
         elif function in (Function.DIVIDE, Function.MULTIPLY):
-            found.append(reader)
+            scaling.append(reader)
         elif function in (Function.MAXIMUM, Function.CLIP) and view.function(root) is not Function.MAXIMUM:
-            found += [reader, *_divided_by(view, reader)]  # the floor may stand behind the root
-    return found
+            scaling += [reader, *_divided_by(view, reader)]  # the floor may stand behind the root
+    return scaling
 
 
 def _divided_by(view: View, floor: Node) -> list[Node]:
     """What a floored norm divides, seen through operators that only move it."""
-    found: list[Node] = []
+    divisions: list[Node] = []
     for reader in view.readers(floor):
         row = view.rows[reader.id]
         if view.function(reader) is Function.DIVIDE:
-            found.append(reader)
+            divisions.append(reader)
         elif row is not None and row.keeps_values:
-            found += [r for r in view.readers(reader) if view.function(r) is Function.DIVIDE]
-    return found
+            divisions += [r for r in view.readers(reader) if view.function(r) is Function.DIVIDE]
+    return divisions
 
 
 def _find(wanted: str) -> "Iterable[Finding]":

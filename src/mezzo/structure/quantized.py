@@ -21,10 +21,10 @@ def _between(view: View, node: Node, quantizer: Node) -> Iterator[Finding]:
         path.append(node)
         makers = view.producers(node)
         if any(_is_quantized(view, maker) for maker in makers):
-            for found in path:
-                if not _is_quantized(view, found):
+            for step in path:
+                if not _is_quantized(view, step):
                     because = f"is part of the quantized operator that {quantizer.name!r} ends"
-                    yield Finding(node=found.id, rule="quantized-part", because=because, cause=quantizer.id)
+                    yield Finding(node=step.id, rule="quantized-part", because=because, cause=quantizer.id)
             return
         row = view.rows[node.id]
         if row is None or row.cost not in (Cost.POINTWISE, Cost.MOVEMENT) or not makers:

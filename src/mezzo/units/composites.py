@@ -47,10 +47,10 @@ def composites_at(view: View) -> Mapping[int, Composite]:
 
 
 def _by_value(view: View) -> dict[int, tuple[Composite, ...]]:
-    found: dict[int, tuple[Composite, ...]] = {}
+    by_value: dict[int, tuple[Composite, ...]] = {}
     for composite in composites(view):
-        found[composite.value] = (*found.get(composite.value, ()), composite)
-    return found
+        by_value[composite.value] = (*by_value.get(composite.value, ()), composite)
+    return by_value
 
 
 def _by_end(view: View) -> dict[int, Composite]:
@@ -135,12 +135,12 @@ def _inner(view: View, core: Node, value: int) -> tuple[list[float], set[int]] |
             is_divisor = view.function(node) is Function.DIVIDE and operand == 1 and number != 0
             numbers.append(1 / number if is_divisor else number)
             continue
-        made = view.maker(node, operand)
-        if made is None or view.function(made) not in _SUMS or len(nodes) >= _MOST_INSIDE:
+        maker = view.maker(node, operand)
+        if maker is None or view.function(maker) not in _SUMS or len(nodes) >= _MOST_INSIDE:
             return None
-        if made.id not in nodes:
-            nodes.add(made.id)
-            pending += [(made, operand) for operand in range(len(made.inputs))]
+        if maker.id not in nodes:
+            nodes.add(maker.id)
+            pending += [(maker, operand) for operand in range(len(maker.inputs))]
     return numbers, nodes
 
 
@@ -149,13 +149,13 @@ def _half_of(view: View, product: Node, end: Node) -> tuple[int | None, Node | N
     other = _other(view, product, end)
     if other is None:
         return None, None
-    made = view.maker(product, 1 - _place(view, product, end))
-    if made is not None and view.function(made) in _PRODUCTS and view.sole_reader(made) is product:
+    maker = view.maker(product, 1 - _place(view, product, end))
+    if maker is not None and view.function(maker) in _PRODUCTS and view.sole_reader(maker) is product:
         for operand in range(2):
-            number = view.number(made, 1 - operand)
-            if number is not None and math.isclose(_as_factor(view, made, number), 0.5, rel_tol=_CLOSE):
-                halved = made.inputs[operand]
-                return (None if halved is None else view.origin(halved)), made
+            number = view.number(maker, 1 - operand)
+            if number is not None and math.isclose(_as_factor(view, maker, number), 0.5, rel_tol=_CLOSE):
+                halved = maker.inputs[operand]
+                return (None if halved is None else view.origin(halved)), maker
     return other, None
 
 

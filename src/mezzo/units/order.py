@@ -75,7 +75,7 @@ class Circles:
         if self._exits(inside) <= 1 and not self._spans:
             return set()
         ceiling = self._ceiling(inside)
-        found: set[int] = set()
+        entered_by: set[int] = set()
         met: set[int] = set()
         pending = [reader for node in inside for reader in self._readers(node) if reader not in inside]
         while pending:
@@ -88,10 +88,10 @@ class Circles:
             for member in group:
                 for reader in self._readers(member):
                     if reader in inside:
-                        found.add(reader)
+                        entered_by.add(reader)
                     elif reader not in met:
                         pending.append(reader)
-        return found
+        return entered_by
 
     def _ceiling(self, inside: set[int]) -> int:
         """The highest level from which a path can still lead back: a unit with several ways out leads down in its

@@ -115,10 +115,10 @@ class _Work:
     def _unit(self, number: int, nodes: tuple[int, ...], name: str, kernel: Kernel) -> Unit:
         graph, inside = self._view.graph, set(nodes)
         read = {v for n in nodes for v in graph.nodes[n].inputs if v is not None}
-        made = [v for n in nodes for v in graph.nodes[n].outputs if v is not None]
+        results = [v for n in nodes for v in graph.nodes[n].outputs if v is not None]
         return Unit(
             number=number, pattern=name, nodes=nodes,
-            inputs=tuple(sorted(v for v in read - set(made) if not self._view.is_constant(v))),
-            outputs=tuple(v for v in made if any(use.node not in inside for use in graph.uses[v])),
+            inputs=tuple(sorted(v for v in read - set(results) if not self._view.is_constant(v))),
+            outputs=tuple(v for v in results if any(use.node not in inside for use in graph.uses[v])),
             constraint=kernel.constraint, source=kernel.source, since=kernel.since,
         )  # fmt: skip

@@ -61,12 +61,12 @@ def _with_handed_on(view: View, members: set[int]) -> set[int]:
     for member in members:
         for value in view.graph.nodes[member].inputs:
             passed = []
-            made = None if value is None else view.graph.nodes[view.graph.values[value].producer]
-            while made is not None and made.id not in members and view.hands_on(made):
-                passed.append(made.id)
-                source = made.inputs[0]
-                made = None if source is None else view.graph.nodes[view.graph.values[source].producer]
-            if made is not None and made.id in members:
+            maker = None if value is None else view.graph.nodes[view.graph.values[value].producer]
+            while maker is not None and maker.id not in members and view.hands_on(maker):
+                passed.append(maker.id)
+                source = maker.inputs[0]
+                maker = None if source is None else view.graph.nodes[view.graph.values[source].producer]
+            if maker is not None and maker.id in members:
                 added.update(passed)
     return members | added
 

@@ -52,15 +52,15 @@ class View(GraphView):
         """The value that operators have handed on unchanged as this one."""
         passed = []
         while value not in self._origins:
-            made = self.graph.nodes[self.graph.values[value].producer]
-            source = made.inputs[0] if self.hands_on(made) and value == made.outputs[0] else None
+            maker = self.graph.nodes[self.graph.values[value].producer]
+            source = maker.inputs[0] if self.hands_on(maker) and value == maker.outputs[0] else None
             if source is None:
                 break
             passed.append(value)
             value = source
-        found = self._origins.get(value, value)
-        self._origins.update(dict.fromkeys(passed, found))  # so that a long chain is walked once
-        return found
+        known = self._origins.get(value, value)
+        self._origins.update(dict.fromkeys(passed, known))  # so that a long chain is walked once
+        return known
 
     def hands_on(self, node: Node) -> bool:
         """Whether a node gives its input unchanged."""
@@ -68,17 +68,17 @@ class View(GraphView):
 
     def readers(self, value: int) -> tuple[tuple[Node, int], ...]:
         """Who reads a value, and at which operand: operators, outputs and ties, in graph order."""
-        found: list[tuple[Node, int]] = []
+        readers: list[tuple[Node, int]] = []
         pending = [value]
         while pending:
             for use in self.graph.uses[pending.pop()]:
                 node = self.graph.nodes[use.node]
                 handed_on = node.outputs[0] if self.hands_on(node) and use.operand == 0 else None
                 if handed_on is None:
-                    found.append((node, use.operand))
+                    readers.append((node, use.operand))
                 else:
                     pending.append(handed_on)
-        return tuple(found)
+        return tuple(readers)
 
     def sole_reader(self, node: Node) -> Node | None:
         """The one operator of the same scope that reads what a node makes; None where anything else does too."""

@@ -57,11 +57,11 @@ def _outline_row(judged: "Judged", row: StrategyRow, levels: "Sequence[int]") ->
     problem = judged.problem
     edits, line = lower(problem, levels, judged.limits), problem.line
     planned = (*(line.dtypes[level] for level in line.others), line.base_dtype)
-    found: dict[DType, list[int]] = {dtype: [] for dtype in planned}
+    by_dtype: dict[DType, list[int]] = {dtype: [] for dtype in planned}
     for node in problem.graph.nodes:
-        if node.signature.dtype in found:
-            found[line.dtypes[levels[node.id]]].append(node.id)
-    precisions = {dtype: tuple(numbers) for dtype, numbers in found.items()}
+        if node.signature.dtype in by_dtype:
+            by_dtype[line.dtypes[levels[node.id]]].append(node.id)
+    precisions = {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}
     counts = Counts(row.low_nodes, row.nodes, row.casts, row.cast_bytes, row.cost, row.to_least)
     return outline_edits(row.strategy, precisions, edits, counts)
 

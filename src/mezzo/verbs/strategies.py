@@ -54,7 +54,7 @@ def try_strategies(problem: Problem, progress: Progress | None = None) -> list[t
     """What every strategy makes of a problem, the cheapest first, and the level at which it runs each node."""
     from mezzo.plugins.discovery import strategies
 
-    found: list[tuple[StrategyRow, Sequence[int]]] = []
+    tried: list[tuple[StrategyRow, Sequence[int]]] = []
     table = strategies()
     for line in table.broken:
         _log.warning("%s", line)
@@ -62,9 +62,9 @@ def try_strategies(problem: Problem, progress: Progress | None = None) -> list[t
         if progress is not None:
             progress(f"strategy {name}", number, len(table))
         levels = table[name].assign(problem)
-        found.append((_measure(problem, name, levels), levels))
-    least = min(row.cost for row, _ in found)
-    related = [(_relate(row, least), levels) for row, levels in found]
+        tried.append((_measure(problem, name, levels), levels))
+    least = min(row.cost for row, _ in tried)
+    related = [(_relate(row, least), levels) for row, levels in tried]
     return sorted(related, key=lambda entry: (entry[0].cost, entry[0].casts, entry[0].strategy))
 
 

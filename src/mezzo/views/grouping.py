@@ -78,11 +78,11 @@ class _Grouping:
         return self.of_scope[chain[0]] if chain else self.of_scope[scope]
 
     def _child(self, parent: int, name: str, kind: str, key: str | None = None) -> int:
-        found = self.known.get((parent, key or name))
-        if found is None:
-            found = self.known[parent, key or name] = len(self.groups)
+        child = self.known.get((parent, key or name))
+        if child is None:
+            child = self.known[parent, key or name] = len(self.groups)
             self.groups.append(Group(name, parent, kind))
-        return found
+        return child
 
     def _find_blocks(self) -> None:
         members: dict[int, list[int]] = {}
@@ -105,7 +105,7 @@ class _Grouping:
 
 def find_repeats(codes: _Codes) -> list[tuple[int, int, int]]:
     """Stretches in which a pattern repeats, in order: where it begins, how long it is, how often it comes."""
-    found: list[tuple[int, int, int]] = []
+    repeats: list[tuple[int, int, int]] = []
     waiting = [(0, len(codes))]
     while waiting:
         begin, end = waiting.pop()
@@ -113,9 +113,9 @@ def find_repeats(codes: _Codes) -> list[tuple[int, int, int]]:
         if best is None:
             continue
         offset, period, count = best
-        found.append((begin + offset, period, count))
+        repeats.append((begin + offset, period, count))
         waiting += [(begin, begin + offset), (begin + offset + period * count, end)]
-    return sorted(found)
+    return sorted(repeats)
 
 
 def _longest_repeat(codes: _Codes) -> tuple[int, int, int] | None:
@@ -136,5 +136,5 @@ def _longest_repeat(codes: _Codes) -> tuple[int, int, int] | None:
 
 def _split_module(path: str) -> list[str]:
     """Parts of a module's path; a number belongs to the name before it: encoder, layer.0, attention."""
-    found: list[str] = re.findall(r"[^./]+(?:\.\d+(?![^./]))*", path)
-    return found
+    parts: list[str] = re.findall(r"[^./]+(?:\.\d+(?![^./]))*", path)
+    return parts

@@ -90,12 +90,12 @@ def outline(graph: Graph, plans: Iterable[OutlinedPlan]) -> Outline:
 
 def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:
     """One plan over the graph that it was made for."""
-    found: dict[DType, list[int]] = {}
+    by_dtype: dict[DType, list[int]] = {}
     for node in plan.nodes:
         number = graph.by_name.get(node.name)
         if number is not None:
-            found.setdefault(node.precision.compute, []).append(number)
-    return outline_edits(name, {dtype: tuple(numbers) for dtype, numbers in found.items()}, plan.edits)
+            by_dtype.setdefault(node.precision.compute, []).append(number)
+    return outline_edits(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, plan.edits)
 
 
 def outline_edits(
@@ -117,30 +117,30 @@ def outline_edits(
         PlacedCast(value, dtype, copied, tuple(users.get((value, dtype), ())))
         for (value, dtype), copied in is_copy.items()
     )
-    return OutlinedPlan(name, precisions, {dtype: tuple(found) for dtype, found in retyped.items()}, casts, counts)
+    return OutlinedPlan(name, precisions, {dtype: tuple(values) for dtype, values in retyped.items()}, casts, counts)
 
 
 def outline_as_it_is(graph: Graph, name: str) -> OutlinedPlan:
     """A model as it came: what its nodes hold, and the casts that only widen, which are no nodes."""
-    found: dict[DType, list[int]] = {}
+    by_dtype: dict[DType, list[int]] = {}
     for node in graph.nodes:
         if node.signature.dtype is not None:
-            found.setdefault(node.signature.dtype, []).append(node.id)
+            by_dtype.setdefault(node.signature.dtype, []).append(node.id)
     users: dict[int, dict[int, None]] = {}
     for use in sorted(graph.widened):
         value = graph.nodes[use.node].inputs[use.operand]
         if value is not None and graph.nodes[graph.values[value].producer].kind is not Kind.SOURCE:
             users.setdefault(value, {})[use.node] = None
     casts = tuple(PlacedCast(value, DType.FLOAT32, False, tuple(readers)) for value, readers in sorted(users.items()))
-    return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in found.items()}, {}, casts)
+    return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, casts)
 
 
 def outline_matching(graph: Graph, name: str, other: Graph) -> OutlinedPlan:
     """Another model over this graph: what its nodes of the same names hold."""
-    found: dict[DType, list[int]] = {}
+    by_dtype: dict[DType, list[int]] = {}
     for node in graph.nodes:
         twin = other.by_name.get(node.name)
         dtype = None if twin is None else other.nodes[twin].signature.dtype
         if dtype is not None:
-            found.setdefault(dtype, []).append(node.id)
-    return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in found.items()}, {}, ())
+            by_dtype.setdefault(dtype, []).append(node.id)
+    return OutlinedPlan(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, {}, ())

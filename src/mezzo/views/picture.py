@@ -124,19 +124,19 @@ def _activations(problem: Problem, levels: Sequence[int]) -> Mapping[int, list[t
     from mezzo.core.columns import FIXED, GROUP
 
     columns, line, is_absent = problem.graph.columns, problem.line, problem.is_absent.tolist()
-    found: dict[int, list[tuple[DType, int]]] = {}
+    by_node: dict[int, list[tuple[DType, int]]] = {}
     for number, value in enumerate(problem.graph.values):
         node = problem.graph.nodes[value.producer]
         if value.dtype is None or node.kind is not Kind.OP or is_absent[node.id]:
             continue
         role = int(columns.value_role[number])
         is_beside = role == GROUP and levels[node.id] != line.base
-        made = line.dtypes[levels[node.id]] if is_beside else value.dtype
+        dtype = line.dtypes[levels[node.id]] if is_beside else value.dtype
         if role == FIXED and value.dtype not in line.dtypes:
             continue  # indices and masks have no precision
-        bytes_ = value.elements * int(columns.value_repeats[number]) * size_bits(made) // 8
-        found.setdefault(node.id, []).append((made, bytes_))
-    return found
+        bytes_ = value.elements * int(columns.value_repeats[number]) * size_bits(dtype) // 8
+        by_node.setdefault(node.id, []).append((dtype, bytes_))
+    return by_node
 
 
 def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
@@ -152,18 +152,18 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
     for edit in plan.edits:
         if isinstance(edit, AddCopy) and edit.value in stored:
             stored[edit.value].add(edit.dtype)
-    found: Counter[DType] = Counter()
+    bytes_by_dtype: Counter[DType] = Counter()
     for number, dtypes in stored.items():
         for dtype in dtypes:
-            found[dtype] += graph.values[number].elements * size_bits(dtype) // 8
-    return found
+            bytes_by_dtype[dtype] += graph.values[number].elements * size_bits(dtype) // 8
+    return bytes_by_dtype
 
 
 def _products(problem: Problem) -> tuple[Mapping[int, int], int]:
     """Multiply-adds of one run by node id, and how many heavy operators they could not be counted of."""
     graph = problem.graph
     repeats = graph.columns.node_repeats
-    found: dict[int, int] = {}
+    by_node: dict[int, int] = {}
     uncounted = 0
     for node, cost, is_absent in zip(graph.nodes, problem.costs_of, problem.is_absent.tolist(), strict=True):
         if cost not in HEAVY or node.kind is not Kind.OP or is_absent:
@@ -172,18 +172,18 @@ def _products(problem: Problem) -> tuple[Mapping[int, int], int]:
         if count is None:
             uncounted += 1
         else:
-            found[node.id] = count * int(repeats[node.id])
-    return found, uncounted
+            by_node[node.id] = count * int(repeats[node.id])
+    return by_node, uncounted
 
 
 def _multiply_adds(graph: Graph, node: Node) -> int | None:
     """Products that one operator sums up; None where its shapes do not tell."""
-    made = node.outputs[0] if node.outputs else None
+    result = node.outputs[0] if node.outputs else None
     operands = [None if value is None else _shape(graph, value) for value in node.inputs[:2]]
-    if made is None or len(operands) < 2:
+    if result is None or len(operands) < 2:
         return None
     first, second = operands
-    results = graph.values[made].elements
+    results = graph.values[result].elements
     if node.op in _MATMULS:
         is_turned = bool(node.attributes.get("transA"))
         if first:
@@ -203,8 +203,8 @@ def _multiply_adds(graph: Graph, node: Node) -> int | None:
 
 
 def _shape(graph: Graph, value: int) -> tuple[int, ...] | None:
-    found = graph.shapes.get(value)
-    return None if found is None else tuple(NOMINAL_DIM if dim is None else dim for dim in found)
+    shape = graph.shapes.get(value)
+    return None if shape is None else tuple(NOMINAL_DIM if dim is None else dim for dim in shape)
 
 
 def _product(dims: Sequence[int]) -> int:
@@ -295,7 +295,7 @@ def _connected(graph: Graph, members: Sequence[int]) -> list[list[int]]:
         if maker in parent and reader in parent:
             first, second = sorted((find(maker), find(reader)))
             parent[second] = first
-    found: dict[int, list[int]] = {}
+    groups: dict[int, list[int]] = {}
     for number in sorted(chosen):
-        found.setdefault(find(number), []).append(number)
-    return list(found.values())
+        groups.setdefault(find(number), []).append(number)
+    return list(groups.values())

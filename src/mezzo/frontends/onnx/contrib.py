@@ -15,11 +15,11 @@ class ContribRow(NamedTuple):
 
     def allowed(self) -> dict[str, frozenset[str]]:
         """Type strings that each variable admits."""
-        found = {}
+        by_variable = {}
         for clause in self.types.split("; "):
             variable, _, names = clause.partition(": ")
-            found[variable] = frozenset(n if "(" in n else f"tensor({n})" for n in names.split())
-        return found
+            by_variable[variable] = frozenset(n if "(" in n else f"tensor({n})" for n in names.split())
+        return by_variable
 
 
 def _row(inputs: str, outputs: str, types: str) -> ContribRow:

@@ -66,8 +66,8 @@ def _callees_first(
 
 def _calls(owner: onnx.GraphProto | onnx.FunctionProto, functions: dict[_Key, onnx.FunctionProto]) -> list[_Key]:
     """The functions called in a graph or function, once per call, in the bodies in it too."""
-    found = [(_domain(node.domain), node.op_type, node.overload) for node in _nodes(owner)]
-    return [key for key in found if key in functions]
+    keys = [(_domain(node.domain), node.op_type, node.overload) for node in _nodes(owner)]
+    return [key for key in keys if key in functions]
 
 
 def _count(owner: onnx.GraphProto | onnx.FunctionProto) -> int:

@@ -118,8 +118,8 @@ class _Cut:
         """Values of the part that something else reads; all that nothing in it reads where there is none."""
         others = {n for at, reads in enumerate(self._reads) if at not in self.positions for n in reads}
         others |= {port.name for port in self._graph.output}
-        made = [n for at in sorted(self._core) for n in self._graph.node[at].output if n]
-        return [n for n in made if n in others] or [n for n in made if n not in self.read]
+        results = [n for at in sorted(self._core) for n in self._graph.node[at].output if n]
+        return [n for n in results if n in others] or [n for n in results if n not in self.read]
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:

@@ -36,10 +36,10 @@ def fit_feeds(
     missing = [repr(name) for name in types if name not in feeds and name not in optional]
     unknown = [repr(name) for name in feeds if name not in types]
     if missing or unknown:
-        found = [f"nothing for {', '.join(missing)}"] if missing else []
-        found += [f"{', '.join(unknown)}, which the model does not have"] if unknown else []
+        faults = [f"nothing for {', '.join(missing)}"] if missing else []
+        faults += [f"{', '.join(unknown)}, which the model does not have"] if unknown else []
         wanted = ", ".join(f"{name!r} (optional)" if name in optional else repr(name) for name in types)
-        raise InputError(f"feeds: found {' and '.join(found)}; feed the model's inputs: {wanted or 'it has none'}")
+        raise InputError(f"feeds: found {' and '.join(faults)}; feed the model's inputs: {wanted or 'it has none'}")
     for name, feed in feeds.items():
         _check(f"input {name!r}", feed, types[name])
     return {name: retype(feed, types[name]) for name, feed in feeds.items()}
@@ -111,10 +111,10 @@ def _check_tensor(where: str, feed: Datum, kind: onnx.TypeProto) -> None:
         if not _holds_text(array):
             _refuse(where, _describe(array), _spell(kind), "feed an array of str")
     elif array.size:
-        given, declared = _rank_kind(array.dtype), _rank_kind(dtype)
-        if given is None or declared is None or given > declared:
+        fed, declared = _rank_kind(array.dtype), _rank_kind(dtype)
+        if fed is None or declared is None or fed > declared:
             _refuse(where, _describe(array), _spell(kind), f"feed an array of {dtype.name}")
-        if given == declared == _INTEGERS:
+        if fed == declared == _INTEGERS:
             limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
             own = array if array.dtype.kind in "iu" else array.astype(np.int64)
             for number in (int(own.min()), int(own.max())):

@@ -23,7 +23,7 @@ def replace_functions(handles: Handles) -> None:
         originals[key] = function.SerializeToString(deterministic=True)
         order[key] = function
     variants: dict[_Key, dict[bytes, str]] = {}
-    made: dict[_Key, list[onnx.FunctionProto]] = {}
+    specialised: dict[_Key, list[onnx.FunctionProto]] = {}
     used: set[_Key] = set()
     taken = {(f.domain, f.name) for f in model.functions}
     for container in reversed(_calls(handles)):
@@ -40,7 +40,7 @@ def replace_functions(handles: Handles) -> None:
         if content not in names:
             names[content] = _fresh(taken, key)
             own.name = names[content]
-            made.setdefault(key, []).append(own)
+            specialised.setdefault(key, []).append(own)
         name_node(call, title_of(call))
         call.op_type = names[content]
     called = {(c.key) for c in _calls(handles)}
@@ -48,14 +48,14 @@ def replace_functions(handles: Handles) -> None:
     for key, function in order.items():
         if key in used or key not in called:
             functions.append(_copy(function))
-        functions += [_copy(f) for f in made.get(key, ())]
+        functions += [_copy(f) for f in specialised.get(key, ())]
     del model.functions[:]
     model.functions.extend(functions)
 
 
 def _calls(handles: Handles) -> list[Container]:
-    found: dict[int, Container] = {id(c): c for c in handles.containers if c.key is not None}
-    return list(found.values())
+    by_id: dict[int, Container] = {id(c): c for c in handles.containers if c.key is not None}
+    return list(by_id.values())
 
 
 def _fresh(taken: set[tuple[str, str]], key: _Key) -> str:

@@ -94,14 +94,14 @@ def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, share
 
 def _reduce(reduce: np.ufunc, vector: Floats, starts: Ints, counts: Ints, empty: float) -> Floats:
     """The extreme of each tensor; NaN where it holds one."""
-    found = np.full(len(starts), empty, np.float32)
+    reduced = np.full(len(starts), empty, np.float32)
     filled = np.flatnonzero(counts)
     if len(filled):
         # Every other run lies between two tensors; the last one would begin behind the end.
         bounds = np.stack([starts[filled], starts[filled] + counts[filled]], 1).reshape(-1)
         padded = bounds[:-1] if bounds[-1] >= len(vector) else bounds
-        found[filled] = reduce.reduceat(vector, padded)[::2]
-    return found
+        reduced[filled] = reduce.reduceat(vector, padded)[::2]
+    return reduced
 
 
 def rectify(gathered: Gathered, pairs: tuple[Ints, Ints]) -> Gathered:

@@ -24,7 +24,7 @@ _WITH_ONE_NUMBER = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"})
 
 def known_sizes(shapes: Mapping[str, tuple[int | str | None, ...]]) -> dict[str, Size]:
     """Sizes by name, from shapes whose dimensions are lengths, symbols or unknown."""
-    found: dict[str, Size] = {}
+    sizes: dict[str, Size] = {}
     for name, shape in shapes.items():
         if any(dim is None for dim in shape):
             continue
@@ -34,8 +34,8 @@ def known_sizes(shapes: Mapping[str, tuple[int | str | None, ...]]) -> dict[str,
                 known *= max(dim, 0)
             elif dim is not None:
                 symbols.append(dim)
-        found[name] = (known, *sorted(symbols)) if symbols else known
-    return found
+        sizes[name] = (known, *sorted(symbols)) if symbols else known
+    return sizes
 
 
 def row_length(shape: Sequence[int | str | None]) -> int | None:
@@ -52,24 +52,24 @@ def spread_sizes(
     nodes: Iterable[onnx.NodeProto], sizes: Mapping[str, Size], outer: Mapping[str, Size]
 ) -> dict[str, Size]:
     """Sizes of the values of one graph; a value that nothing is known of has its own name for its size."""
-    found = dict(sizes)
+    spread = dict(sizes)
 
     def find(name: str) -> Size:
-        return found[name] if name in found else outer.get(name, name)
+        return spread[name] if name in spread else outer.get(name, name)
 
     for node in nodes:
         for name in node.output:
-            if name and name not in found:
-                found[name] = name
+            if name and name not in spread:
+                spread[name] = name
         if node.domain not in ("", "ai.onnx") or not node.input or not node.output:
             continue
-        made = node.output[0]
-        if found.get(made) != made:
+        result = node.output[0]
+        if spread.get(result) != result:
             continue
         if node.op_type in _SAME:
-            found[made] = find(node.input[0])
+            spread[result] = find(node.input[0])
         elif node.op_type in _WITH_ONE_NUMBER and len(node.input) == 2:
             first, second = find(node.input[0]), find(node.input[1])
             if 1 in (first, second):
-                found[made] = first if second == 1 else second
-    return found
+                spread[result] = first if second == 1 else second
+    return spread

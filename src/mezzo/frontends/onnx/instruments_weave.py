@@ -346,7 +346,7 @@ class _Weaving:
         """Float values that a node makes: the planner's ids and the names they have here."""
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
             return []
-        found = []
+        values = []
         for position, name in enumerate(node.output):
             text = scope.types.get(name, "") if name else ""
             if text not in (_FLOAT, *_LOW_TEXTS):
@@ -355,8 +355,8 @@ class _Weaving:
                 continue
             value = self._planned.find(node, position, planned)
             if value is not None and self._is_new(value):
-                found.append((value, name))
-        return found
+                values.append((value, name))
+        return values
 
     def _skip_double(self, node: onnx.NodeProto, position: int, planned: int | None) -> None:
         value = self._planned.find(node, position, planned)

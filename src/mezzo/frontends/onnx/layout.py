@@ -71,8 +71,8 @@ class Layout:
         return tensor, stored, size_bytes
 
     def _inline_tensor(self, start: int, stop: int) -> wire.Rope | None:
-        found = self._read_tensor(start, stop)
-        return None if found is None else _inline(*found)
+        tensor = self._read_tensor(start, stop)
+        return None if tensor is None else _inline(*tensor)
 
     def _external_tensor(self, start: int, stop: int) -> wire.Rope | None:
         found = self._read_tensor(start, stop)

@@ -96,8 +96,8 @@ def _all_inputs(model: onnx.ModelProto) -> Ports:
 
 def _required(model: onnx.ModelProto) -> Ports:
     graph = model.graph
-    given = {tensor.name for tensor in graph.initializer} | {sparse.values.name for sparse in graph.sparse_initializer}
-    return {name: port for name, port in _all_inputs(model).items() if name not in given}
+    stored = {tensor.name for tensor in graph.initializer} | {sparse.values.name for sparse in graph.sparse_initializer}
+    return {name: port for name, port in _all_inputs(model).items() if name not in stored}
 
 
 def _is_alike(one: onnx.TypeProto, other: onnx.TypeProto) -> bool:

@@ -83,12 +83,12 @@ def _move(name: str, operand: int) -> Callable[[onnx.NodeProto, Owner, Fresh], N
             return
         numbers = decode(attribute)
         assert isinstance(numbers, tuple), "an attribute of integers"
-        made = fresh(f"{node.output[0]}_{name}")
+        taken = fresh(f"{node.output[0]}_{name}")
         value = onnx.helper.make_tensor("value", onnx.TensorProto.INT64, [len(numbers)], numbers)
-        owner.node.append(onnx.helper.make_node("Constant", [], [made], name=made, value=value))
+        owner.node.append(onnx.helper.make_node("Constant", [], [taken], name=taken, value=value))
         node.attribute.remove(attribute)
         node.input.extend([""] * (operand - len(node.input)))
-        node.input.append(made)
+        node.input.append(taken)
 
     return take
 

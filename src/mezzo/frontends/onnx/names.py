@@ -26,26 +26,26 @@ class Names:
 
     def _value_names(self) -> dict[int, set[str]]:
         containers = self._handles.containers
-        found: dict[int, set[str]] = {id(container): set() for container in containers}
-        by_scope = [found[id(container)] for container in containers]
+        by_container: dict[int, set[str]] = {id(container): set() for container in containers}
+        by_scope = [by_container[id(container)] for container in containers]
         for value in self._graph.values:
             by_scope[value.scope].add(value.name)
         for scope, cast in self._handles.casts:
             by_scope[scope].update(cast.output)
         for scope, owner in enumerate(self._handles.owners):
             by_scope[scope].update(info.name for info in owner.value_info)
-        return found
+        return by_container
 
     def _node_names(self) -> dict[int, set[str]]:
         containers = self._handles.containers
-        found: dict[int, set[str]] = {id(container): set() for container in containers}
-        by_scope = [found[id(container)] for container in containers]
+        by_container: dict[int, set[str]] = {id(container): set() for container in containers}
+        by_scope = [by_container[id(container)] for container in containers]
         for node, proto in zip(self._graph.nodes, self._handles.protos, strict=True):
             if proto is not None:  # in the main graph the planner's names are the nodes' own
                 by_scope[node.scope].add(proto.name if node.scope else node.name)
         for scope, cast in self._handles.casts:
             by_scope[scope].add(cast.name)
-        return found
+        return by_container
 
 
 def fresh_name(taken: set[str], wish: str) -> str:

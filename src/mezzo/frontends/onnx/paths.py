@@ -44,10 +44,10 @@ class DataFile:
 
 def _inspect(path: str, *, follow: bool) -> tuple[DataFile, io.FileIO, int]:
     handle, status = open_regular(path, follow=follow)
-    found = DataFile(
+    file = DataFile(
         path=path, device=status.st_dev, inode=status.st_ino, size_bytes=status.st_size, modified_ns=status.st_mtime_ns
     )
-    return found, handle, status.st_nlink
+    return file, handle, status.st_nlink
 
 
 class Files:
@@ -65,10 +65,10 @@ class Files:
         handle = self._handles.get(file)
         if handle is None:
             try:
-                found, handle, _ = _inspect(file.path, follow=True)
+                now, handle, _ = _inspect(file.path, follow=True)
             except OSError as error:
                 raise InputError(f"cannot read {quote(file.path)}: {error.strerror}; it was there before") from error
-            if found != file:
+            if now != file:
                 handle.close()
                 raise InputError(f"{quote(file.path)} changed while it was in use; read the model again")
             self._keep(file, handle)

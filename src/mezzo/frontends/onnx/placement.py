@@ -68,9 +68,9 @@ class Placement:
     @cached_property
     def control_protos(self) -> dict[tuple[int, str], onnx.NodeProto]:
         """The nodes by scope and output name, as they came."""
-        found: dict[tuple[int, str], onnx.NodeProto] = {}
+        protos: dict[tuple[int, str], onnx.NodeProto] = {}
         for node, proto in zip(self._graph.nodes, self._handles.protos, strict=True):
             if proto is not None:
                 for name in proto.output:
-                    found.setdefault((node.scope, name), proto)
-        return found
+                    protos.setdefault((node.scope, name), proto)
+        return protos

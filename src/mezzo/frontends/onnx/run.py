@@ -143,8 +143,8 @@ class Session:
         with np.errstate(all="ignore"):
             if self.engine is Engine.REFERENCE:
                 # It computes some operators in other types than the model declares.
-                given = zip(self.output_names, self._runner.run(None, feeds), strict=True)
-                results = [retype(result, self._types[name]) for name, result in given]
+                answers = zip(self.output_names, self._runner.run(None, feeds), strict=True)
+                results = [retype(result, self._types[name]) for name, result in answers]
             elif any(_needs_number(kind) for kind in self._types.values()):
                 results = self._compute_by_number(feeds)
             else:

@@ -65,7 +65,7 @@ def _port(ports: tuple[str, ...], is_variadic: bool, index: int) -> str | None:
 def find_schema(domain: str, op: str, opset: int) -> Schema | None:
     """Find the schema in force at an opset; None for operators nobody has registered."""
     try:
-        found = onnx.defs.get_schema(op, opset, domain)
+        schema = onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
         row = CONTRIB.get((domain, op))
         if row is None:
@@ -81,13 +81,13 @@ def find_schema(domain: str, op: str, opset: int) -> Schema | None:
         )
     variadic = onnx.defs.OpSchema.FormalParameterOption.Variadic
     return Schema(
-        found.since_version,
-        tuple(port.type_str for port in found.inputs),
-        tuple(port.type_str for port in found.outputs),
-        bool(found.inputs) and found.inputs[-1].option == variadic,
-        bool(found.outputs) and found.outputs[-1].option == variadic,
-        {c.type_param_str: frozenset(c.allowed_type_strs) for c in found.type_constraints},
-        {name: decode(attribute.default_value) for name, attribute in found.attributes.items()},
+        schema.since_version,
+        tuple(port.type_str for port in schema.inputs),
+        tuple(port.type_str for port in schema.outputs),
+        bool(schema.inputs) and schema.inputs[-1].option == variadic,
+        bool(schema.outputs) and schema.outputs[-1].option == variadic,
+        {c.type_param_str: frozenset(c.allowed_type_strs) for c in schema.type_constraints},
+        {name: decode(attribute.default_value) for name, attribute in schema.attributes.items()},
     )
 
 

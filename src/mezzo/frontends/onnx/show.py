@@ -79,7 +79,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, str]:
         inferred = onnx.shape_inference.infer_shapes(model)
     except Exception:  # noqa: BLE001  shapes are decoration; inference fails on models that are fine
         inferred = model
-    found: dict[str, str] = {}
+    shapes: dict[str, str] = {}
     for graph in _graphs(inferred.graph):
         for infos in (graph.value_info, graph.input, graph.output):
             for info in infos:
@@ -88,8 +88,8 @@ def _shapes(model: onnx.ModelProto) -> dict[str, str]:
                     dims = (
                         str(d.dim_value) if d.HasField("dim_value") else _symbol(d.dim_param) for d in tensor.shape.dim
                     )
-                    found[info.name] = f"[{','.join(dims)}]"
-    return found
+                    shapes[info.name] = f"[{','.join(dims)}]"
+    return shapes
 
 
 def _symbol(name: str) -> str:
@@ -128,13 +128,13 @@ def _graph_lines(
 def _node_lines(
     node: onnx.NodeProto, typed: _Types, owner: onnx.GraphProto | onnx.FunctionProto, indent: str
 ) -> Iterator[str]:
-    made = ", ".join(f"{name}: {typed.text(owner, name)}" if name else "_" for name in node.output)
+    results = ", ".join(f"{name}: {typed.text(owner, name)}" if name else "_" for name in node.output)
     domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
     plain = [a for a in node.attribute if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)]
     bodies = [a for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
     attributes = ", ".join(f"{a.name}={_attribute_text(a)}" for a in sorted(plain, key=lambda a: a.name))
     braces = f"{{{attributes}}}" if attributes else ""
-    yield f"{indent}{made} = {domain}{node.op_type}({', '.join(name or '_' for name in node.input)}){braces}"
+    yield f"{indent}{results} = {domain}{node.op_type}({', '.join(name or '_' for name in node.input)}){braces}"
     for attribute in bodies:
         yield f"{indent}{_INDENT}{attribute.name}:"
         yield from _graph_lines(attribute.g, typed, indent + 2 * _INDENT, is_main=False)

@@ -87,8 +87,8 @@ class Emulator:
         for number, dtype in precision_of.items():
             if self._has_switch(number, dtype):
                 flags[dtype][self._positions[number]] = True
-        given = {self._flags[dtype]: vector for dtype, vector in flags.items()} if self._positions else {}
-        results = self._session.run({**feeds, **given})
+        switches = {self._flags[dtype]: vector for dtype, vector in flags.items()} if self._positions else {}
+        results = self._session.run({**feeds, **switches})
         return dict(zip(self.output_names, results.values(), strict=True))
 
     def _has_switch(self, number: int, dtype: DType) -> bool:
@@ -99,8 +99,8 @@ class Emulator:
         if node.kind in (Kind.SOURCE, Kind.CAST) or dtype is (held or HIGH):
             return False
         if held is not HIGH:
-            found = "computes no floats" if held is None else f"is {held} in the model already"
-            raise InputError(f"node {node.name!r} {found}, so it cannot run in {dtype}; leave it out")
+            state = "computes no floats" if held is None else f"is {held} in the model already"
+            raise InputError(f"node {node.name!r} {state}, so it cannot run in {dtype}; leave it out")
         if dtype is HIGH:
             return False
         if dtype not in self._formats:

@@ -157,9 +157,11 @@ class _Switcher:
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
                     body = attribute.g
-                    made = self._rewrite(body, body.initializer, scope.bodies[index, attribute.name], seen.inside())
+                    rewritten = self._rewrite(
+                        body, body.initializer, scope.bodies[index, attribute.name], seen.inside()
+                    )
                     del body.node[:]
-                    body.node.extend(made)
+                    body.node.extend(rewritten)
             seen.note(node, scope)
             nodes += self._switch(node, scope, seen)
         return nodes

@@ -113,9 +113,9 @@ class _Work:
     def like(self, node: onnx.NodeProto, inputs: Sequence[str], dropped: Sequence[str] = ()) -> str:
         """The same operator with other inputs, without the attributes `dropped`."""
         kept = [attribute for attribute in node.attribute if attribute.name not in dropped]
-        made = onnx.NodeProto(op_type=node.op_type, input=inputs, output=[self.fresh()], attribute=kept)
-        self.nodes.append(made)
-        return str(made.output[0])
+        copy = onnx.NodeProto(op_type=node.op_type, input=inputs, output=[self.fresh()], attribute=kept)
+        self.nodes.append(copy)
+        return str(copy.output[0])
 
     def constant(self, tensor: onnx.TensorProto) -> str:
         return self.add("Constant", value=tensor)

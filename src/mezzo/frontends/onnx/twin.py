@@ -113,8 +113,8 @@ class _Rewriter:
 
     def _rewrite_body(self, graph: onnx.GraphProto, scope: TypedScope) -> onnx.GraphProto:
         visible, self._shapes = self._renamed, self._shapes.new_child()
-        given = (*(port.name for port in graph.input), *_constant_names(graph))
-        self._renamed = visible | {name: self._fresh() for name in given if name in scope.types.parents}
+        names = (*(port.name for port in graph.input), *_constant_names(graph))
+        self._renamed = visible | {name: self._fresh() for name in names if name in scope.types.parents}
         result = self._rewrite(graph, scope)
         for named in (*result.input, *result.output, *result.value_info, *result.initializer):
             named.name = self._read(named.name)

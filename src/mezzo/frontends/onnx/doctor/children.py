@@ -28,17 +28,17 @@ def ask(
     questions: Sequence[Question], progress: Callable[[str, int, int], None], patience_s: float = _PATIENCE_S
 ) -> dict[Question, Answer]:
     """Ask each question in a process of its own."""
-    found: dict[Question, Answer] = {}
+    answers: dict[Question, Answer] = {}
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
         waiting = {pool.submit(_ask_one, question, patience_s): question for question in questions}
         try:
             for done in as_completed(waiting):
-                found[waiting[done]] = done.result()
-                progress("looking", len(found), len(questions))
+                answers[waiting[done]] = done.result()
+                progress("looking", len(answers), len(questions))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)  # what was interrupted asks no more
             raise
-    return {question: found[question] for question in questions}
+    return {question: answers[question] for question in questions}
 
 
 def _ask_one(question: Question, patience_s: float) -> Answer:
@@ -56,13 +56,13 @@ def _ask_one(question: Question, patience_s: float) -> Answer:
     except subprocess.TimeoutExpired:
         return Answer(error=f"no answer within {patience_s:.0f} s")
     try:
-        found = json.loads(done.stdout)
+        answer = json.loads(done.stdout)
     except ValueError:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         return Answer(error=_shorten(": ".join([_spell_exit(done.returncode), *said[-1:]])))
-    if "error" in found:
-        return Answer(error=_shorten(str(found["error"])))
-    return Answer(tuple(map(str, found.get("details", ()))))
+    if "error" in answer:
+        return Answer(error=_shorten(str(answer["error"])))
+    return Answer(tuple(map(str, answer.get("details", ()))))
 
 
 def _spell_exit(code: int) -> str:

@@ -57,17 +57,17 @@ class Question:
 
 def onnx_questions(max_opset: int | None) -> Iterator[Question]:
     """Questions about ONNX's own operators, each at every version that opsets up to `max_opset` hold."""
-    found: dict[tuple[str, int, tuple[tuple[str, object], ...]], list[tuple[onnx.ModelProto, Feeds]]] = {}
+    by_case: dict[tuple[str, int, tuple[tuple[str, object], ...]], list[tuple[onnx.ModelProto, Feeds]]] = {}
     for model, feeds in _test_models():
         node = model.graph.node[0]
         versions = _versions(node.op_type, max_opset)
         for version in versions:
             attributes = tuple(sorted(NodeAttributes(node).items())) if version == versions[-1] else ()
-            models = found.setdefault((node.op_type, version, attributes), [])
+            models = by_case.setdefault((node.op_type, version, attributes), [])
             aged = _at_version(model, version) if len(models) < _CANDIDATES else None
             if aged is not None:
                 models.append((aged, feeds))
-    for (op, version, _), models in sorted(found.items(), key=lambda entry: str(entry[0])):
+    for (op, version, _), models in sorted(by_case.items(), key=lambda entry: str(entry[0])):
         if models:
             frozen = [one for model in models if (one := _freeze_inputs(*model)) is not None]
             yield Question("onnx", op, version, (*frozen, *models))
@@ -116,15 +116,15 @@ def _holds_float32(port: onnx.ValueInfoProto) -> bool:
 def _versions(op: str, max_opset: int | None) -> list[int]:
     """The versions of an operator that are in force at some opset a runtime loads."""
     newest = onnx.defs.onnx_opset_version() if max_opset is None else max_opset
-    found = set()
+    versions = set()
     for opset in range(_OLDEST_OPSET, newest + 1):
         try:
             schema = onnx.defs.get_schema(op, opset, "")
         except onnx.defs.SchemaError:
             continue
         if not schema.deprecated:
-            found.add(schema.since_version)
-    return sorted(found)
+            versions.add(schema.since_version)
+    return sorted(versions)
 
 
 def _at_version(model: onnx.ModelProto, version: int) -> onnx.ModelProto | None:

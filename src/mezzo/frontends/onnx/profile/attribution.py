@@ -65,24 +65,24 @@ def groups_of(prepared: Prepared, kernels: Sequence[Kernel]) -> list[tuple[int, 
 
 def _anchors(prepared: Prepared, kernel: Kernel) -> set[int]:
     named: set[int] = set().union(*map(prepared.numbers_in, kernel.names)) if kernel.names else set()
-    made: set[int] = set().union(*map(prepared.numbers_in, kernel.makes)) if kernel.makes else set()
+    numbers: set[int] = set().union(*map(prepared.numbers_in, kernel.makes)) if kernel.makes else set()
     if kernel.op in _INSERTED and not any(map(prepared.is_node, kernel.names)):
         exact = [name for name in (*kernel.makes, *kernel.names) if prepared.is_value(name)]
         return set().union(*map(prepared.numbers_in, exact)) if exact else set()
-    return named | made
+    return named | numbers
 
 
 def _fill(
     prepared: Prepared, anchors: set[int], claimed: set[int], bodies: Mapping[int, Sequence[int]]
 ) -> tuple[int, ...]:
     """The anchors, the nodes before them that no other kernel has, and the bodies of control nodes among them."""
-    found, open_ = set(anchors), list(anchors)
+    members, open_ = set(anchors), list(anchors)
     while open_:
         number = open_.pop()
         before = [read[0] for read in prepared.pieces[number].reads if not isinstance(read, str)]
         for other in (*before, *bodies.get(number, ())):
             if other not in claimed:
                 claimed.add(other)
-                found.add(other)
+                members.add(other)
                 open_.append(other)
-    return tuple(sorted(found))
+    return tuple(sorted(members))

@@ -30,16 +30,16 @@ def write_feeds(feeds: Mapping[str, Datum], folder: Path) -> None:
 
 def read_feeds(folder: Path) -> dict[str, Datum]:
     """Read what `write_feeds` wrote."""
-    found: dict[str, Datum] = {}
+    feeds: dict[str, Datum] = {}
     for entry in json.loads((folder / "index.json").read_text(encoding="utf-8")):
         message = _KINDS[entry["kind"]]()
         message.ParseFromString((folder / entry["file"]).read_bytes())
         is_sequence = entry["kind"] == "sequence"
         # Copies: what is read from a message may not be written to, and OpenVINO shares what it is fed.
-        found[entry["name"]] = (
+        feeds[entry["name"]] = (
             numpy_helper.to_list(message) if is_sequence else np.array(numpy_helper.to_array(message))
         )
-    return found
+    return feeds
 
 
 def _plain(feed: Datum) -> Datum:

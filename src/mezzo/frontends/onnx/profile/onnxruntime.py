@@ -56,10 +56,10 @@ class _Loaded:
         self._session, self._nodes = session, nodes
         wanted = {port.name for port in session.get_inputs()}
         wanted |= {port.name for port in session.get_overridable_initializers()}
-        given = {name: feed for name, feed in feeds.items() if name in wanted}
-        self._feeds, self._values = given, None
-        if any(map(_needs_number, given.values())):
-            self._values = {name: _value(feed) for name, feed in given.items()}
+        taken = {name: feed for name, feed in feeds.items() if name in wanted}
+        self._feeds, self._values = taken, None
+        if any(map(_needs_number, taken.values())):
+            self._values = {name: _value(feed) for name, feed in taken.items()}
 
     def call(self) -> None:
         if self._values is None:
@@ -72,16 +72,16 @@ class _Loaded:
         number = {node.name: index for index, node in enumerate(self._nodes)}
         events = json.loads(Path(self._session.end_profiling()).read_text(encoding="utf-8"))
         starts = sorted(event["ts"] for event in events if event.get("name") == "model_run")
-        found: list[dict[int, tuple[float, int]]] = [{} for _ in starts]
+        by_run: list[dict[int, tuple[float, int]]] = [{} for _ in starts]
         for event in events:
             name = event.get("name", "")
             index = number.get(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
             if index is None:
                 continue
-            run = found[max(0, int(np.searchsorted(starts, event["ts"], "right")) - 1)]
+            run = by_run[max(0, int(np.searchsorted(starts, event["ts"], "right")) - 1)]
             time_ns, calls = run.get(index, (0.0, 0))
             run[index] = time_ns + 1000.0 * event["dur"], calls + 1
-        return found
+        return by_run
 
     def kernels(self) -> Sequence[dict[str, Any]]:
         readers: dict[str, list[int]] = defaultdict(list)

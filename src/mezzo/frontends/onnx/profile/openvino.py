@@ -55,12 +55,12 @@ class _Loaded:
 
     def kernels(self) -> Sequence[dict[str, Any]]:
         """The nodes of the compiled graph, with the nodes of the file that each of them holds."""
-        found = []
+        rows = []
         for op in self._ops:
             facts = op.get_rt_info()
             held = [name for name in _text(facts, "originalLayersNames").split(",") if name]
             readers = [port.get_node().get_friendly_name() for out in op.outputs() for port in out.get_target_inputs()]
-            found.append(
+            rows.append(
                 {
                     "names": held,
                     "op": _text(facts, "layerType"),
@@ -68,7 +68,7 @@ class _Loaded:
                     "feeds": sorted({self._index[name] for name in readers}),
                 }
             )
-        return found
+        return rows
 
 
 def _text(facts: Any, key: str) -> str:

@@ -38,7 +38,7 @@ class Prepared:
 
     def numbers_in(self, name: str) -> set[int]:
         """The nodes that a name of the runtime's speaks of."""
-        return {int(found) for found in re.findall(f"{self.prefix}([0-9]+)q", name)}
+        return {int(number) for number in re.findall(f"{self.prefix}([0-9]+)q", name)}
 
     def is_node(self, name: str) -> bool:
         """Whether a name is exactly a node's."""
@@ -109,10 +109,10 @@ def _kept_names(graph: onnx.GraphProto) -> Iterator[str]:
 
 def bodies_of(pieces: Sequence[Piece]) -> dict[int, list[int]]:
     """All nodes inside each control node, those of bodies in bodies included."""
-    found: dict[int, list[int]] = {}
+    bodies: dict[int, list[int]] = {}
     for number, piece in enumerate(pieces):
         owner = piece.owner
         while owner is not None:
-            found.setdefault(owner, []).append(number)
+            bodies.setdefault(owner, []).append(number)
             owner = pieces[owner].owner
-    return found
+    return bodies

@@ -60,11 +60,11 @@ def _time(request: Mapping[str, Any], folder: Path) -> list[dict[str, Any]]:
         spent = time.perf_counter() - began
         if spent + spent / (number + 1) > request["limit_s"]:
             break
-    found = []
+    timed = []
     for model, times in zip(loaded, taken, strict=True):
         entry: dict[str, Any] = {"rounds_ns": [float(median(each)) for each in times]}
-        found.append(entry | _profile(model, times) if request["profile"] else entry | {"kernels": [], "between_ns": 0})
-    return found
+        timed.append(entry | _profile(model, times) if request["profile"] else entry | {"kernels": [], "between_ns": 0})
+    return timed
 
 
 def _load(request: Mapping[str, Any], path: Path, feeds: Mapping[str, Any], folder: Path) -> Loaded:
@@ -92,15 +92,15 @@ def _profile(model: Loaded, rounds: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The model's kernels with their times over all calls that were timed, and the time between kernels."""
     kernels, runs = model.kernels(), model.runs()
     timed = [run for number, run in enumerate(runs[2:]) if number % (len(rounds[0]) + 1)]
-    found = []
+    profiles = []
     for number, kernel in enumerate(kernels):
         pairs = [run.get(number, (0.0, 0)) for run in timed]
         time_ns, spread_ns = _middle([pair[0] for pair in pairs], len(rounds))
         count = float(median([pair[1] for pair in pairs])) if pairs else 0.0
-        found.append({**kernel, "time_ns": time_ns, "spread_ns": spread_ns, "calls": count})
+        profiles.append({**kernel, "time_ns": time_ns, "spread_ns": spread_ns, "calls": count})
     walls = [wall for times in rounds for wall in times]
     between = [wall - sum(pair[0] for pair in run.values()) for wall, run in zip(walls, timed, strict=False)]
-    return {"kernels": found, "between_ns": max(0.0, _middle(between, len(rounds))[0])}
+    return {"kernels": profiles, "between_ns": max(0.0, _middle(between, len(rounds))[0])}
 
 
 def _middle(times: Sequence[float], rounds: int) -> tuple[float, float]:
