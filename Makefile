@@ -84,8 +84,9 @@ format: $(VENV)/.test  ## repair what ruff can repair
 	@$(BIN)/python -m ruff format
 
 .PHONY: types
-types: $(VENV)/.test  ## mypy, strict
+types: $(VENV)/.test  ## mypy, strict; the tests as far as tests/mypy.ini says
 	@$(BIN)/python -m mypy
+	@$(BIN)/python tools/check_tests.py
 
 $(VENV)/.docs: pyproject.toml | $(VENV)/.made
 	@echo "installing mezzo and what builds its pages"

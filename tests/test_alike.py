@@ -47,7 +47,8 @@ def test_a_query_is_no_value_and_the_first_norm_no_second() -> None:
     bench = bench_of(renamed(block_model(BLOCKS)))
     units = units_of(bench.judged, bench.low)
     plain = [node.name for node in block_model(BLOCKS).graph.node]
-    own = dict(zip((node.name for node in bench.model.source.model.graph.node), plain, strict=True))
+    renamed_to = [node.name for node in renamed(block_model(BLOCKS)).graph.node]
+    own = dict(zip(renamed_to, plain, strict=True))
     place = {own[unit.name]: at for unit, at in zip(units, places_of(bench.graph, units), strict=True)}
     inner = [f"/encoder/layer.4/{part}" for part in ("query/MatMul", "key/MatMul", "value/MatMul", "first/Norm",
                                                      "second/Norm", "output/Residual", "down/Residual")]  # fmt: skip

@@ -341,7 +341,7 @@ def _prose_reads(tree: ast.Module) -> Iterator[int]:
             is_taking_apart = node.func.attr in _TAKING_APART or (node.func.attr == "split" and node.args)
             parts = node.args if is_regex else [node.func.value] if is_taking_apart else []
         if any(is_prose(part) for part in parts):
-            yield node.lineno
+            yield parts[0].lineno
 
 
 def test_sentences_for_people_are_never_read_by_code() -> None:

@@ -30,8 +30,8 @@ g (float[2,4] x) => (float[2,2] y)
    [sm] y = Softmax<axis=-1>(h)
 }
 """
-# For each option another value than its default, as Python and as the command line spell it. A new one needs a line where
-# its form does not tell a value.
+# For each option another value than its default, as Python and as the command line spell it. A new one needs a line
+# where its form does not tell a value.
 _LISTED: Mapping[str, tuple[object, Written]] = {
     "to": ("bf16", "bf16"),
     "policy": ("aggressive", "aggressive"),

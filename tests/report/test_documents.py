@@ -4,6 +4,7 @@ import json
 import math
 import re
 from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import jsonschema
 import pytest
@@ -40,7 +41,7 @@ class Machine:
     features = ("avx2", "amx_bf16")
 
 
-DOCUMENTS = {
+DOCUMENTS: dict[str, Any] = {
     "convert": describe_conversion(*NAMES, make_plan(), SUMMARY),
     "convert with data": describe_conversion(*NAMES, make_plan(PROTECTED), SUMMARY, MEASURED, machine=Machine()),
     "convert without floats": describe_conversion(*NAMES, make_plan(), replace(SUMMARY, opset_before=None)),

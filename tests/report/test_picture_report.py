@@ -17,9 +17,10 @@ F16, BF16, F32 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32
 
 
 def draw(*sizes: int, is_plain: bool = True) -> str:
-    console = Console(file=io.StringIO(), width=80, color_system=None)
+    text = io.StringIO()
+    console = Console(file=text, width=80, color_system=None)
     console.print(Bar(tuple(zip((F16, F32, BF16), sizes, strict=False)), is_plain))
-    return console.file.getvalue().rstrip("\n")
+    return text.getvalue().rstrip("\n")
 
 
 @given(st.lists(st.integers(0, 10**15), min_size=1, max_size=3))

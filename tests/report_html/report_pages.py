@@ -1,5 +1,7 @@
 """Models with names that mean harm, and the accounts that reports draw."""
 
+from typing import Any
+
 import onnx
 import onnx.parser
 
@@ -44,7 +46,7 @@ def named(names: tuple[str, ...] = HOSTILE) -> onnx.ModelProto:
     return made
 
 
-def account_of(model: onnx.ModelProto) -> dict[str, object]:
+def account_of(model: onnx.ModelProto) -> dict[str, Any]:
     converted = pipeline.convert(model)
     told = describe_conversion("in.onnx", "out.onnx", converted.plan, converted.summary)
     return with_graph(told, converted.outline(), [("mezzo explain in.onnx mm", "why")])

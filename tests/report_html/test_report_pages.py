@@ -7,6 +7,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import onnx
@@ -52,7 +53,7 @@ def test_account_with_a_graph_keeps_the_schema() -> None:
 def test_strategies_account_keeps_the_schema(tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(TEXT), tmp_path / "m.onnx")
     rows, outline = outline_strategies(tmp_path / "m.onnx")
-    told = with_graph(describe_strategies("m.onnx"), outline)
+    told: dict[str, Any] = with_graph(describe_strategies("m.onnx"), outline)
     jsonschema.validate(told, schema())
     assert [plan["name"] for plan in told["plans"]] == [row.strategy for row in rows]
     assert [plan["counts"]["casts"] for plan in told["plans"]] == [
