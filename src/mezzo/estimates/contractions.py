@@ -7,6 +7,7 @@ from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, share, tolerated
 from mezzo.estimates.moments import (
+    INTEGER,
     LOST,
     POSITIVE,
     SIGMA,
@@ -30,9 +31,9 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
     square_a, square_b = mean_a * mean_a + std_a * std_a, mean_b * mean_b + std_b * std_b
     std = math.sqrt(max(terms * (square_a * square_b - mean_a * mean_a * mean_b * mean_b), 0.0))
     low, high = mean - SIGMA * std, mean + SIGMA * std
-    flags = 0
+    flags = a.flags & b.flags & INTEGER
     if a.flags & b.flags & POSITIVE or (a.flags & POSITIVE and b.low >= 0.0) or (b.flags & POSITIVE and a.low >= 0.0):
-        flags = POSITIVE
+        flags |= POSITIVE
         low = low_of_sum(mean, std, terms, terms * max(a.low, 0.0) * max(b.low, 0.0))
     if is_same:  # with itself: the sum of squares is among the results
         high = max(high, sum_of_squares(a, terms).high)
@@ -55,7 +56,7 @@ def _plus(y: Moments, bias: Moments) -> Moments:
     mean = y.mean + bias.mean
     high = mean + math.hypot(y.high - y.mean, bias.high - bias.mean)
     low = mean - math.hypot(y.mean - y.low, bias.mean - bias.low)
-    return moments(mean, math.hypot(y.std, bias.std), low, high, y.flags & bias.flags & POSITIVE)
+    return moments(mean, math.hypot(y.std, bias.std), low, high, y.flags & bias.flags & (INTEGER | POSITIVE))
 
 
 def _contract_demands(

@@ -24,6 +24,8 @@ RARE = 256  # comes as near to zero as its low end says only where a guard again
 SIGMA = 4.0
 # The same when asked how near to zero they come.
 SINGULAR_SIGMA = 6.0
+# Standard deviation of what rounding to whole numbers takes off.
+STEP_SPREAD = 12.0**-0.5
 # A sum of many numbers of one sign stays within this factor of its mean.
 _CONCENTRATED = 100.0
 # Numbers past this are not believed: the model works in FP32.

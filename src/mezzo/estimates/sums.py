@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from itertools import product
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Node
+from mezzo.core.graph import Kind, Node
+from mezzo.dtypes import integer_span
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, tolerated
 from mezzo.estimates.likeness import apart
 from mezzo.estimates.moments import (
@@ -44,6 +45,8 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     first, second = node.inputs
     if first is None or second is None:
         return _sum(a, b)
+    if (a.flags | b.flags) & LOST:
+        return _beside_unknown(site, first, second)
     one, other = site.kept[first], site.kept[second]
     if one == other and site.pairs_up(first, second):
         return scaled(a, 2.0)
@@ -59,6 +62,16 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     total = _sum(a, b)
     left = cancelled(site, first, second, 1.0, total) if a.std and b.std else None
     return total if left is None or not site.pairs_up(first, second) else left
+
+
+def _beside_unknown(site: Site, first: int, second: int) -> Moments:
+    """A sum of which one term is unknown: an integer constant is a bias, which makes no size of its own."""
+    for unknown, other in ((first, second), (second, first)):
+        dtype = site.graph.values[unknown].dtype
+        is_integer = dtype is not None and integer_span(dtype) is not None
+        if is_integer and site.producer(unknown).kind is Kind.SOURCE and site.held[unknown].flags & LOST:
+            return site.held[other]
+    return UNKNOWN
 
 
 def _rest(site: Site, first: int, second: int) -> Moments | None:
