@@ -245,7 +245,7 @@ class Backward:
             near = max(x.low, 0.0)
             if near >= low.smallest_normal or vanishing <= relative * near:
                 return None
-            if crosses_zero(x) and vanishing <= relative * size:
+            if vanishing <= absolute or (crosses_zero(x) and vanishing <= relative * size):
                 return None
         return rounding + vanishing
 
