@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node
 from mezzo.dtypes import FLOATING
+from mezzo.estimates.chains import note_scaled, shared
 from mezzo.estimates.laws import Demand, Law, Laws, passed, share, tolerated
 from mezzo.estimates.moments import (
     BELIEVABLE,
@@ -48,10 +49,11 @@ def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return square(a)
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
-    if not b.std:
-        return _by_constant(a, b.mean)
-    if not a.std:
-        return _by_constant(b, a.mean)
+    if not b.std or not a.std:
+        data, factor, total = (a, b.mean, node.inputs[0]) if not b.std else (b, a.mean, node.inputs[1])
+        if site.chains and total is not None and node.outputs[0] is not None:
+            note_scaled(site, total, node.outputs[0])
+        return _by_constant(data, factor)
     mean = a.mean * b.mean
     size_a, size_b = rms(a), rms(b)
     size = size_a * size_b
@@ -84,6 +86,8 @@ def _product_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     a, b = xs
+    if site.chains:
+        demand = shared(site, node, demand)
     if site.is_same(node):
         return (_square_demand(a, demand),) * 2
     return (
@@ -167,7 +171,7 @@ def _size_that_counts(x: Moments, power: float = 1.0) -> float:
         return nearest_zero(x)
     if x.low <= 0.0 or x.std < _NARROW * x.mean:
         return typical
-    return min(typical, rms(sampled(lambda t: t**-power, x)) ** (-1.0 / power))
+    return min(typical, math.pow(rms(sampled(lambda t: math.pow(t, -power), x)), -1.0 / power))
 
 
 def reciprocal(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

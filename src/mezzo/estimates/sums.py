@@ -7,6 +7,7 @@ from itertools import product
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Kind, Node
 from mezzo.dtypes import integer_span
+from mezzo.estimates.chains import note_sum, shared
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, tolerated
 from mezzo.estimates.likeness import apart
 from mezzo.estimates.moments import (
@@ -63,6 +64,8 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if node.outputs[0] is not None:
         site.sums.add(node.outputs[0])
     total = _sum(a, b)
+    if node.outputs[0] is not None:
+        note_sum(site, (first, second), total, node.outputs[0])
     left = cancelled(site, first, second, 1.0, total) if a.std and b.std else None
     return total if left is None or not site.pairs_up(first, second) else left
 
@@ -209,6 +212,8 @@ def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
 
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    if site.chains:
+        demand = shared(site, node, demand)
     error = absolute_of(demand, y)
     times = site.times(node)
     if times is not None:
