@@ -3,6 +3,7 @@
     python benchmarks/spellings.py                                   # both formats, every policy but aggressive and off
     python benchmarks/spellings.py --policy balanced --to fp16 --class norms --failures
     python benchmarks/spellings.py --set heldout --policy balanced conservative
+    python benchmarks/spellings.py --set heldout3 --policy balanced --failures
     python benchmarks/spellings.py --measure-naive                   # which cases hurt; kept in tests/spellings
 
 The cases are those of tests/spellings. A case hurts in a format if making everything low is wrong; it is right if
@@ -33,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from spellings.cases import Case
 from spellings.catalogue import FORMATS, Kind, cases, hurting, record
 from spellings.controls import HEAVY
+from spellings.heldout3_harmless import HARMLESS
 from spellings.judging import Answers, heavy_in_fp32, judge, naively_converted, reference
 
 import mezzo
@@ -125,7 +127,7 @@ def print_controls(rows: Sequence[Row], console: Console) -> None:
 
 def print_failures(rows: Iterable[Row], console: Console) -> None:
     for row in rows:
-        if row.is_right is False or (row.heavy_high and row.klass == Kind.CONTROLS.value):
+        if row.is_right is False or (row.heavy_high and row.klass in (Kind.CONTROLS.value, HARMLESS)):
             why = row.why or f"keeps {row.heavy_high} of {row.heavy} heavy operators in FP32"
             console.print(escape(f"{row.to} {row.policy}: {row.case}: {why} [{row.spelling}]"))
 
@@ -178,6 +180,8 @@ def main() -> int:
         print_controls(rows, console)
     else:
         print_table(rows, kind, console)
+        if harmless := [row for row in rows if row.klass == HARMLESS and (row.case, row.to) not in hurting(kind)]:
+            print_controls(harmless, console)
     if options.failures:
         print_failures(rows, console)
     nobody = sum(row.is_right is None for row in rows)

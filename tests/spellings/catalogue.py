@@ -4,7 +4,19 @@ import enum
 from functools import cache
 from pathlib import Path
 
-from spellings import cancellation, controls, deep, epsilons, heldout, heldout2, integers, norms, state, weights
+from spellings import (
+    cancellation,
+    controls,
+    deep,
+    epsilons,
+    heldout,
+    heldout2,
+    heldout3,
+    integers,
+    norms,
+    state,
+    weights,
+)
 from spellings.cases import Case, cases_of
 
 FORMATS = ("fp16", "bf16")
@@ -19,6 +31,7 @@ class Kind(enum.Enum):
     CONTROLS = "controls"
     HELDOUT = "heldout"  # for a last count only
     HELDOUT2 = "heldout2"  # a second one, by other hands
+    HELDOUT3 = "heldout3"  # a third one, with harmless look-alikes
 
 
 def cases(kind: Kind = Kind.SPELLINGS) -> list[Case]:
@@ -32,6 +45,8 @@ def cases(kind: Kind = Kind.SPELLINGS) -> list[Case]:
             return cases_of(heldout.IDIOMS)
         case Kind.HELDOUT2:
             return cases_of(heldout2.IDIOMS)
+        case Kind.HELDOUT3:
+            return cases_of(heldout3.IDIOMS)
 
 
 @cache

@@ -137,7 +137,9 @@ class ConstantFacts(NamedTuple):
 
     `values` is the full content of a constant of at most 8 elements, else None. `mean`, `rms`, `minimum` and `maximum`
     are of all finite numbers, zeros included; `rms` is None where the front end has not measured them. `faint`: the
-    magnitude that a quarter of the numbers, zeros apart, stay below, where it is far below `rms`; else None.
+    magnitude that a quarter of the numbers, zeros apart, stay below, where it is far below `rms`; else None. All are
+    whole numbers if `is_whole`. `level_gain`: by what a small kernel multiplies a level signal, root mean square of the
+    sums over all axes but the first; None where it has fewer than three.
     """
 
     elements: int
@@ -152,6 +154,8 @@ class ConstantFacts(NamedTuple):
     minimum: float = 0.0
     maximum: float = 0.0
     faint: float | None = None
+    is_whole: bool = False
+    level_gain: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

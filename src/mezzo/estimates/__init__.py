@@ -61,14 +61,14 @@ def estimate(
 ) -> Estimates:
     """Estimate every value of a graph. `given` are ends of inputs by name, in place of what is assumed.
 
-    An input that is divided by much may be of that scale, or of unit scale and made small: what either would find is
-    found.
+    An input that is divided by much may be of that scale, or of unit scale and made small; one that a little is taken
+    off may have that offset, or none: what either would find is found.
 
     `limited` are constants that will be stored within bounds, by value id: of those past the range on the positive side
     the caller takes it on himself what becomes, so nothing follows from them.
     """
     first = _walk(graph, rows, low, given, limited)
-    doubtful = {a.name: (-_UNIT_END, _UNIT_END) for a in first.assumptions if a.is_rescaled}
+    doubtful = {a.name: (-_UNIT_END, _UNIT_END) for a in first.assumptions if a.is_doubtful}
     if not doubtful:
         return first
     return _united(first, _walk(graph, rows, low, {**given, **doubtful}, limited))

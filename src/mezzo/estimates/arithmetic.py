@@ -5,6 +5,8 @@ from collections.abc import Sequence
 
 from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node
+from mezzo.dtypes import FLOATING
+from mezzo.estimates.chains import note_scaled, shared
 from mezzo.estimates.laws import Demand, Law, Laws, passed, share, tolerated
 from mezzo.estimates.moments import (
     BELIEVABLE,
@@ -14,6 +16,7 @@ from mezzo.estimates.moments import (
     MASKED,
     POSITIVE,
     RARE,
+    STEP_SPREAD,
     TOUCHING,
     UNIT,
     UNKNOWN,
@@ -34,6 +37,8 @@ from mezzo.estimates.site import Site
 _COUNT = UNIT | INTEGER
 # Where a guard is met the numerator mostly vanishes too; quotients are judged by divisors this small beside their size.
 _RARELY = 1e-3
+# Numbers spread less than this beside their mean are all of one size.
+_NARROW = 0.5
 # Exponents spread so widely say little by their mean.
 _BROAD = 8.0
 
@@ -44,10 +49,11 @@ def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return square(a)
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
-    if not b.std:
-        return _by_constant(a, b.mean)
-    if not a.std:
-        return _by_constant(b, a.mean)
+    if not b.std or not a.std:
+        data, factor, total = (a, b.mean, node.inputs[0]) if not b.std else (b, a.mean, node.inputs[1])
+        if site.chains and total is not None and node.outputs[0] is not None:
+            note_scaled(site, total, node.outputs[0])
+        return _by_constant(data, factor)
     mean = a.mean * b.mean
     size_a, size_b = rms(a), rms(b)
     size = size_a * size_b
@@ -80,6 +86,8 @@ def _product_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
     a, b = xs
+    if site.chains:
+        demand = shared(site, node, demand)
     if site.is_same(node):
         return (_square_demand(a, demand),) * 2
     return (
@@ -101,13 +109,27 @@ def divide(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if site.are_same(first, second):
         return exactly(1.0)
     if not b.std:
-        return scaled(a, 1.0 / b.mean) if b.mean else UNKNOWN
+        return _over_constant(site, node, a, b.mean) if b.mean else UNKNOWN
     by = site.reduced.get(site.origin[second])
     if by is not None and by[1] == site.origin[first] and by[0] is Transfer.SUM and a.flags & POSITIVE:
         mean = a.mean / b.mean if b.mean else 0.0
         spread = mean * a.std / a.mean if a.mean else 0.0
         return moments(mean, min(spread, math.sqrt(mean * max(1.0 - mean, 0.0))), 0.0, 1.0, POSITIVE | UNIT | HARD)
     return _quotient(a, b)
+
+
+def _over_constant(site: Site, node: Node, x: Moments, divisor: float) -> Moments:
+    result = node.outputs[0]
+    dtype = None if result is None else site.graph.values[result].dtype
+    y = scaled(x, 1.0 / divisor)
+    return y if dtype is None or dtype in FLOATING or divisor == 1.0 else _cut_off(y)
+
+
+def _cut_off(x: Moments) -> Moments:
+    """What integer division leaves: whole numbers, towards zero."""
+    drift = -0.5 if x.low >= 0.0 else 0.0
+    low, high = float(math.trunc(x.low)), float(math.trunc(x.high))
+    return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
 
 
 def _quotient(a: Moments, b: Moments) -> Moments:
@@ -138,12 +160,18 @@ def _quotient_demands(
     return Demand(demand.absolute * size, demand.relative), Demand(relative * size, relative)
 
 
-def _size_that_counts(x: Moments) -> float:
-    """By what size of a divisor, a root's or a logarithm's operand an error counts: its usual one, or its smallest
-    where it may vanish.
+def _size_that_counts(x: Moments, power: float = 1.0) -> float:
+    """By what size of a divisor, a root's or a logarithm's operand an error counts, where the slope falls with this
+    power of it: its usual one, a smaller one where its numbers are spread, its smallest where it may vanish.
     """
     typical = max(abs(x.mean), 0.5 * rms(x))
-    return nearest_zero(x) if is_singular(x) and not x.flags & RARE else typical
+    if x.flags & RARE:
+        return typical
+    if is_singular(x):
+        return nearest_zero(x)
+    if x.low <= 0.0 or x.std < _NARROW * x.mean:
+        return typical
+    return min(typical, math.pow(rms(sampled(lambda t: math.pow(t, -power), x)), -1.0 / power))
 
 
 def reciprocal(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -222,7 +250,7 @@ def _root_demand(x: Moments, exponent: float, demand: Demand) -> Demand:
     if exponent >= 1.0:
         slope = rms(sampled(lambda t: min(abs(t) ** (exponent - 1.0), BELIEVABLE), x))
         return Demand(demand.absolute / (steepness * slope or 1.0), relative)
-    near = _size_that_counts(x)
+    near = _size_that_counts(x, 1.0 - exponent)
     if not near:
         return Demand(0.0, relative)
     change = min(max(near ** (1.0 - exponent), 1e-30), 1e30)

@@ -20,6 +20,8 @@ from mezzo.estimates.sizes import Sizes
 _ROUNDING = 0.25
 # Outputs of nets that fade away are worth at least this much.
 _LEAST_WORTH = 1e-6
+# What vanishes is no matter where so many times as much is tolerated, whatever share of each number is asked for.
+_SURELY = 8.0
 
 
 # So few trips are no reason to fear that steps are lost beside what they add up to.
@@ -245,7 +247,7 @@ class Backward:
             near = max(x.low, 0.0)
             if near >= low.smallest_normal or vanishing <= relative * near:
                 return None
-            if crosses_zero(x) and vanishing <= relative * size:
+            if _SURELY * vanishing <= absolute or (crosses_zero(x) and vanishing <= relative * size):
                 return None
         return rounding + vanishing
 

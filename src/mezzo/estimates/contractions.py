@@ -7,6 +7,8 @@ from mezzo.core.facts import Transfer
 from mezzo.core.graph import Node
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, share, tolerated
 from mezzo.estimates.moments import (
+    CENTRED,
+    INTEGER,
     LOST,
     POSITIVE,
     SIGMA,
@@ -16,6 +18,7 @@ from mezzo.estimates.moments import (
     moments,
     rms,
     scaled,
+    shifted,
 )
 from mezzo.estimates.reductions import sum_of_squares, summed
 from mezzo.estimates.site import OPEN_LENGTH, Site
@@ -30,9 +33,9 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
     square_a, square_b = mean_a * mean_a + std_a * std_a, mean_b * mean_b + std_b * std_b
     std = math.sqrt(max(terms * (square_a * square_b - mean_a * mean_a * mean_b * mean_b), 0.0))
     low, high = mean - SIGMA * std, mean + SIGMA * std
-    flags = 0
+    flags = a.flags & b.flags & INTEGER
     if a.flags & b.flags & POSITIVE or (a.flags & POSITIVE and b.low >= 0.0) or (b.flags & POSITIVE and a.low >= 0.0):
-        flags = POSITIVE
+        flags |= POSITIVE
         low = low_of_sum(mean, std, terms, terms * max(a.low, 0.0) * max(b.low, 0.0))
     if is_same:  # with itself: the sum of squares is among the results
         high = max(high, sum_of_squares(a, terms).high)
@@ -41,7 +44,12 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
 
 def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.contracted(node)
-    y = _products(xs[0], xs[1], terms, is_same=site.is_moved(node))
+    a, b = xs[0], xs[1]
+    if a.flags & CENTRED and b.mean and "Conv" not in node.op and not node.attributes.get("transA"):
+        b = shifted(b, -b.mean)  # what all weights have in common meets numbers that sum to zero
+    y = _products(a, b, terms, is_same=site.is_moved(node))
+    if a.mean and "Conv" in node.op:
+        y = _filtered(site, node, a, b, y, terms)
     if node.attributes and node.op != "MatMul":
         alpha = node.attributes.get("alpha")
         if isinstance(alpha, float) and alpha != 1.0 and not y.flags & LOST:
@@ -51,11 +59,23 @@ def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return y
 
 
+def _filtered(site: Site, node: Node, x: Moments, kernel: Moments, y: Moments, terms: float) -> Moments:
+    """What a kernel leaves of a level signal: nothing, if its weights sum to zero."""
+    facts = site.constant(node.inputs[1])
+    if facts is None or facts.level_gain is None or "Transpose" in node.op or y.flags & (LOST | POSITIVE):
+        return y
+    level = max(facts.level_gain**2 - (terms * kernel.mean) ** 2, 0.0)
+    std = math.sqrt(terms * x.std**2 * (kernel.mean**2 + kernel.std**2) + x.mean**2 * level)
+    if std >= y.std:
+        return y
+    return moments(y.mean, std, y.mean - SIGMA * std, y.mean + SIGMA * std, y.flags)
+
+
 def _plus(y: Moments, bias: Moments) -> Moments:
     mean = y.mean + bias.mean
     high = mean + math.hypot(y.high - y.mean, bias.high - bias.mean)
     low = mean - math.hypot(y.mean - y.low, bias.mean - bias.low)
-    return moments(mean, math.hypot(y.std, bias.std), low, high, y.flags & bias.flags & POSITIVE)
+    return moments(mean, math.hypot(y.std, bias.std), low, high, y.flags & bias.flags & (INTEGER | POSITIVE))
 
 
 def _contract_demands(

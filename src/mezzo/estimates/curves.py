@@ -12,6 +12,8 @@ from mezzo.estimates.moments import (
     LOST,
     MASKED,
     POSITIVE,
+    RARE,
+    STEP_SPREAD,
     TOUCHING,
     UNIT,
     UNKNOWN,
@@ -54,8 +56,6 @@ def _hard_sigmoid(t: float) -> float:
     return min(max(0.2 * t + 0.5, 0.0), 1.0)
 
 
-# Standard deviation of what rounding to whole numbers takes off.
-_STEP_SPREAD = 12.0**-0.5
 # Past this the functions that saturate are within 1e-4 of their bounds.
 _SATURATED = 9.0
 
@@ -206,8 +206,11 @@ def _bound(site: Site, node: Node, operand: int, attribute: str) -> float | None
 def _between(x: Moments, least: float | None, most: float | None) -> Moments:
     low = x.low if least is None else max(x.low, least)
     high = x.high if most is None else min(x.high, most)
+    rare = 0
     if least is not None and 0.0 < least < 1e-3 and x.low <= max(least, 0.0) + (1e-2 if x.flags & UNIT else 0.0):
         low = least  # a guard: whoever set it expects that it is met
+        if x.flags & INTEGER:  # by no count but zero, where nothing was counted
+            rare = RARE
     if most is not None and 0.0 < 1.0 - most < 1e-3 and x.flags & UNIT:
         high = most
     if low > high:
@@ -221,6 +224,7 @@ def _between(x: Moments, least: float | None, most: float | None) -> Moments:
         flags |= POSITIVE
         if most is not None and most <= 1.0:
             flags |= UNIT
+    flags |= rare
     if (low == least or x.flags & HARD) and (high == most or x.flags & HARD):
         flags |= HARD
     if low == x.low and high == x.high:
@@ -245,7 +249,7 @@ def _extreme(xs: Sequence[Moments], *, is_largest: bool) -> Moments:
         return Moments(number, 0.0, number, number, POSITIVE if number >= 0.0 else 0)
     result = others[0]
     for x in others[1:]:
-        result = _join(result, x)
+        result = _join(result, x, 1.0 if is_largest else -1.0)
     for number in fixed:
         if result.flags & LOST:
             return UNKNOWN
@@ -253,13 +257,20 @@ def _extreme(xs: Sequence[Moments], *, is_largest: bool) -> Moments:
     return result
 
 
-def _join(a: Moments, b: Moments) -> Moments:
+def _join(a: Moments, b: Moments, sign: float) -> Moments:
+    """The larger of two numbers, or with a sign of -1 the smaller one, by Clark (1961), who takes them for normal."""
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
     flags = a.flags & b.flags & (INTEGER | POSITIVE | UNIT)
-    size = max(rms(a), rms(b))
-    mean = (a.mean + b.mean) / 2
-    return moments(mean, math.sqrt(max(size * size - mean * mean, 0.0)), min(a.low, b.low), max(a.high, b.high), flags)
+    one, other, width = sign * a.mean, sign * b.mean, math.hypot(a.std, b.std)
+    above = (one - other) / width
+    share = 0.5 * (1.0 + math.erf(above * math.sqrt(0.5)))
+    density = width * math.exp(-0.5 * above * above) / math.sqrt(2.0 * math.pi)
+    mean = one * share + other * (1.0 - share) + density
+    square = (one * one + a.std**2) * share + (other * other + b.std**2) * (1.0 - share) + (one + other) * density
+    outer = max if sign > 0.0 else min
+    std = math.sqrt(max(square - mean * mean, 0.0))
+    return moments(sign * mean, std, outer(a.low, b.low), outer(a.high, b.high), flags)
 
 
 def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -271,7 +282,7 @@ def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     # What is cut off is anything between 0 and 1.
     cut, drift = _STEPS.get(node.op, (round, 0.0))
     low, high = float(cut(x.low)), float(cut(x.high))
-    return moments(x.mean + drift, math.hypot(x.std, _STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
+    return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
 
 
 # How a step cuts numbers off, and by how much it moves them on the whole.

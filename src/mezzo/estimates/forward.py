@@ -264,7 +264,7 @@ def of_constant(facts: ConstantFacts) -> Moments:
     flags = 0
     if facts.minimum >= 0.0 and not facts.has_infinity:
         flags |= POSITIVE
-    if facts.values is not None and all(v == v and abs(v) < 1e15 and v == int(v) for v in facts.values):
+    if facts.is_whole and facts.largest < 1e15:
         flags |= INTEGER
     std = math.sqrt(max(facts.rms**2 - facts.mean**2, 0.0))
     if facts.minimum == facts.maximum:

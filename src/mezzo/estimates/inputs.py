@@ -20,6 +20,8 @@ LARGEST_POSITION = 1e4
 _MASKING = 1e3
 # A model that takes off an offset this many times the spread says that its input has one.
 _OFFSET = 3.0
+# What is taken off nearly unscaled may be a bias: that of an exponential or a sigmoid.
+_LARGEST_BIAS, _LARGEST_GAIN = 32.0, 4.0
 _LONGEST_PROLOGUE = 8
 # Dividing by so much turns pixels and samples of sound into unit scale; by less it is a gain like any other.
 _CONVERTED = 50.0, 1e5
@@ -28,12 +30,14 @@ _FARTHEST_ANGLE = 12
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """What an input is taken to hold, and why. `is_rescaled`: because of a factor alone, which may make it small."""
+    """What an input is taken to hold, and why. `is_doubtful`: it may as well be of unit scale, since what says so is a
+    factor alone, which may make it small, or a term alone, which may be a bias.
+    """
 
     name: str
     held: Moments
     because: str
-    is_rescaled: bool = False
+    is_doubtful: bool = False
 
 
 def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> Assumption:
@@ -57,7 +61,20 @@ def assume(site: Site, node: Node, given: Mapping[str, tuple[float, float]]) -> 
         return _float_input(site, name, value)
     if _reads_as_mask(site, value):
         return Assumption(name, _truth(), "reads as a mask of 0 and 1")
-    return Assumption(name, _whole_numbers(span), "whole numbers" if span[1] > LARGEST_INTEGER else f"all of {dtype}")
+    if span[1] <= LARGEST_INTEGER:
+        return Assumption(name, _whole_numbers(span), f"all of {dtype}")
+    return _past_ids(site, name, value) or Assumption(name, _whole_numbers(span), "whole numbers")
+
+
+def _past_ids(site: Site, name: str, value: int) -> Assumption | None:
+    """Whole numbers that a model's first operators make unit scale of, where they lie past ids and lengths: time
+    stamps, coordinates in millionths.
+    """
+    offset, scale, why = _prologue(site, value)
+    if not why or abs(offset) + SIGMA * scale <= LARGEST_INTEGER:
+        return None
+    reach = SIGMA * scale
+    return Assumption(name, moments(offset, scale, offset - reach, offset + reach, INTEGER), why)
 
 
 def _whole_numbers(span: tuple[int, int]) -> Moments:
@@ -93,7 +110,8 @@ def _float_input(site: Site, name: str, value: int) -> Assumption:
         return Assumption(name, held, "positive numbers of unit scale")
     reach = SIGMA * scale
     held = moments(offset, scale, offset - reach, offset + reach)
-    return Assumption(name, held, why or "unit scale", bool(why) and abs(offset) <= _OFFSET * scale)
+    is_bias = 1.0 / _LARGEST_GAIN <= scale <= _LARGEST_GAIN and abs(offset) <= _LARGEST_BIAS * scale
+    return Assumption(name, held, why or "unit scale", bool(why) and (is_bias or abs(offset) <= _OFFSET * scale))
 
 
 def _readers(site: Site, value: int) -> Iterator[tuple[Node, int]]:

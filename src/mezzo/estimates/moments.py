@@ -17,6 +17,7 @@ POSITIVE = 32  # never below 0, by its mathematics
 UNIT = 64  # within 0 and 1, by its mathematics, and may reach both
 TOUCHING = 128  # many of its numbers are zero
 HARD = 512  # its ends are bounds, by its mathematics
+CENTRED = 1024  # sums to zero along its last axis
 RARE = 256  # comes as near to zero as its low end says only where a guard against zero is met
 
 # min and max take six times as long as a comparison, which counts below and in the laws that most operators have.
@@ -24,6 +25,8 @@ RARE = 256  # comes as near to zero as its low end says only where a guard again
 SIGMA = 4.0
 # The same when asked how near to zero they come.
 SINGULAR_SIGMA = 6.0
+# Standard deviation of what rounding to whole numbers takes off.
+STEP_SPREAD = 12.0**-0.5
 # A sum of many numbers of one sign stays within this factor of its mean.
 _CONCENTRATED = 100.0
 # Numbers past this are not believed: the model works in FP32.
@@ -117,7 +120,7 @@ def scaled(x: Moments, factor: float) -> Moments:
     mean, std, low, high, kinds = x
     one, other = low * factor, high * factor
     low, high = other if other < one else one, other if other > one else one
-    flags = kinds & (MASKED | LOST | HARD)
+    flags = kinds & (MASKED | LOST | HARD | CENTRED)
     if factor >= 0.0:
         flags |= kinds & (POSITIVE | TOUCHING)
     elif kinds & HARD and low >= 0.0:

@@ -8,10 +8,12 @@ from mezzo.core.graph import Node, Role
 from mezzo.dtypes import FLOATING
 from mezzo.estimates.laws import Demand, Law, Laws, eased, nothing, passed
 from mezzo.estimates.moments import (
+    HARD,
     INTEGER,
     LOST,
     MASKED,
     POSITIVE,
+    UNIT,
     UNKNOWN,
     Moments,
     exactly,
@@ -161,6 +163,8 @@ def random(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         ends = stated.get("low", 0.0), stated.get("high", 1.0)
         low, high = (end if isinstance(end, float) else math.nan for end in ends)
         return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, POSITIVE if low >= 0.0 else 0)
+    if node.op == "Bernoulli":
+        return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
     scale = node.attributes.get("scale", 1.0) if node.attributes else 1.0
     middle = node.attributes.get("mean", 0.0) if node.attributes else 0.0
     if not isinstance(scale, float) or not isinstance(middle, float):

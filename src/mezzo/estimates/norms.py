@@ -116,7 +116,11 @@ def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if x.flags & LOST:
         return standardized(site, node, xs[:3])
     middle = (x.mean - mean.mean) * slope + bias.mean
-    std = math.hypot(max(x.std**2 - mean.std**2, 0.25 * x.std**2) ** 0.5 * slope, bias.std)
+    # What channels' means do not explain of the spread is theirs; the gathered variance says so where little is left.
+    least = 0.25 * x.std**2
+    if site.constant(node.inputs[4]) is not None:
+        least = min(least, max(xs[4].mean, 0.0))
+    std = math.hypot(max(x.std**2 - mean.std**2, least) ** 0.5 * slope, bias.std)
     reach = SIGMA * std + max(bias.high - bias.mean, 0.0)
     return moments(middle, std, middle - reach, middle + reach)
 

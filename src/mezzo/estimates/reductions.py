@@ -143,6 +143,8 @@ def product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x, terms = xs[0], site.terms(node)
     if x.flags & LOST:
         return x
+    if x.low > 0.0:
+        return _product_of_positive(x, terms)
     try:
         high = max(largest(x), 1e-30) ** terms
     except OverflowError:
@@ -152,10 +154,22 @@ def product(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return UNKNOWN if high == math.inf else moments(0.0, size, low, high, x.flags & (POSITIVE | UNIT | INTEGER))
 
 
+def _product_of_positive(x: Moments, terms: float) -> Moments:
+    """Logarithms add up: of many numbers near one the product is near one, and what it lacks is what they lack."""
+    logs = summed(sampled(math.log, x), terms)
+    y = sampled(lambda t: math.exp(min(max(t, -_DEEPEST_LOG), _DEEPEST_LOG)), logs, POSITIVE)
+    return flagged(y, POSITIVE | x.flags & UNIT)
+
+
+# exp of this is as large, and of its negative as small, as FP32 holds.
+_DEEPEST_LOG = 87.0
+
+
 def _product_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    relative = demand.relative / math.sqrt(site.terms(node))
+    size = rms(y)
+    relative = max(demand.relative, demand.absolute / size if size else 0.0) / math.sqrt(site.terms(node))
     return (Demand(relative * rms(xs[0]), relative),)
 
 

@@ -55,6 +55,8 @@ class Site:
     trips: dict[int, int] = field(default_factory=dict)  # by loop: how often it runs, where that is known
     scanned: dict[int, Axis] = field(default_factory=dict)  # by tie that hands slices into a body or out of it
     sums: set[int] = field(default_factory=set)
+    chains: dict[int, float] = field(default_factory=dict)  # see mezzo.estimates.chains
+    continued: set[int] = field(default_factory=set)  # links of chains that another link follows
     transfers: Sequence[Transfer | None] = field(init=False)
     made_by: Sequence[Transfer | None] = field(init=False)
     _terms: dict[int, float] = field(default_factory=dict)  # by node: how many numbers it sums up for one

@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from itertools import product
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Node
+from mezzo.core.graph import Kind, Node
+from mezzo.dtypes import integer_span
+from mezzo.estimates.chains import note_sum, shared
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, tolerated
 from mezzo.estimates.likeness import apart
 from mezzo.estimates.moments import (
+    CENTRED,
     INTEGER,
     LOST,
     MASKED,
@@ -32,6 +35,8 @@ from mezzo.estimates.tangents import cancelled, is_complement
 
 # A constant this small beside a value that may vanish is there for the case that it does.
 _GUARD = 1e-3
+# By less than this the distance of neighbours may be off.
+_NEIGHBOURS = 0.25
 
 
 def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -44,6 +49,8 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     first, second = node.inputs
     if first is None or second is None:
         return _sum(a, b)
+    if (a.flags | b.flags) & LOST:
+        return _beside_unknown(site, first, second)
     one, other = site.kept[first], site.kept[second]
     if one == other and site.pairs_up(first, second):
         return scaled(a, 2.0)
@@ -57,8 +64,20 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if node.outputs[0] is not None:
         site.sums.add(node.outputs[0])
     total = _sum(a, b)
+    if node.outputs[0] is not None:
+        note_sum(site, (first, second), total, node.outputs[0])
     left = cancelled(site, first, second, 1.0, total) if a.std and b.std else None
     return total if left is None or not site.pairs_up(first, second) else left
+
+
+def _beside_unknown(site: Site, first: int, second: int) -> Moments:
+    """A sum of which one term is unknown: an integer constant is a bias, which makes no size of its own."""
+    for unknown, other in ((first, second), (second, first)):
+        dtype = site.graph.values[unknown].dtype
+        is_integer = dtype is not None and integer_span(dtype) is not None
+        if is_integer and site.producer(unknown).kind is Kind.SOURCE and site.held[unknown].flags & LOST:
+            return site.held[other]
+    return UNKNOWN
 
 
 def _rest(site: Site, first: int, second: int) -> Moments | None:
@@ -148,14 +167,17 @@ def _less(site: Site, first: int, second: int) -> Moments:
     a, b = site.held[first], site.held[second]
     if (a.flags | b.flags) & LOST:
         return UNKNOWN
-    if site.are_same(first, second) or (site.kept[first] == site.kept[second] and a.flags & INTEGER):
-        return exactly(0.0)  # of positions less positions, too, what is next to zero counts: the distance of neighbours
+    if site.are_same(first, second):
+        return exactly(0.0)
+    if site.kept[first] == site.kept[second] and a.flags & INTEGER:  # positions from one another
+        reach = a.high - a.low
+        return moments(0.0, math.sqrt(2.0) * a.std, -reach, reach, INTEGER)
     by = site.reduced.get(site.origin[second])
     if by is not None and by[1] == site.origin[first]:
         if by[0] is Transfer.EXTREME:
             return moments(a.mean - b.mean, a.std, a.low - a.high, a.high - b.mean if b.mean < a.mean else 0.0)
         if by[0] is Transfer.MEAN:
-            return moments(0.0, a.std, a.low - a.mean, a.high - a.mean)
+            return moments(0.0, a.std, a.low - a.mean, a.high - a.mean, CENTRED if _is_of_rows(site, second) else 0)
     negated = site.producer(site.kept[second])
     blended = _blend(site, first, *negated.inputs) if site.transfer(negated) is Transfer.NEGATE else None
     if blended is not None:
@@ -170,19 +192,28 @@ def _less(site: Site, first: int, second: int) -> Moments:
     return _difference(site, first, second, y) if a.std and b.std else y
 
 
+def _is_of_rows(site: Site, mean: int) -> bool:
+    """Whether a mean is over the last axis."""
+    node = site.producer(site.origin[mean])
+    shape, axes = site.shape(node.inputs[0]), site.reduced_axes(node)
+    return axes == (-1,) or (shape is not None and axes == (len(shape) - 1,))
+
+
 def _difference(site: Site, first: int, second: int, y: Moments) -> Moments:
     """What two values leave of one another; `y` takes them for independent."""
     left = cancelled(site, first, second, -1.0, y)
-    size = apart(site, first, second) if left is None else None
+    size = apart(site, first, second)
     if (size is None and left is None) or not site.pairs_up(first, second):
         return y
-    if size is None:
+    if size is None or (left is not None and left.std <= size):
         return left or y
     mean = min(max(y.mean, -size), size)
     return moments(mean, size, max(y.low, mean - SIGMA * size), min(y.high, mean + SIGMA * size), y.flags)
 
 
 def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
+    if site.chains:
+        demand = shared(site, node, demand)
     error = absolute_of(demand, y)
     times = site.times(node)
     if times is not None:
@@ -195,8 +226,12 @@ def _sum_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dema
 def _difference_demands(
     site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
 ) -> Sequence[Demand | None]:
-    """What is left of a difference may be small beside its operands, so no share of theirs will do."""
+    """What is left of a difference may be small beside its operands, so no share of theirs will do. Of positions from
+    one another those of neighbours have to be right.
+    """
     error = absolute_of(demand, y)
+    if y.flags & INTEGER and site.kept[node.inputs[0] or 0] == site.kept[node.inputs[1] or 0]:
+        error = min(error, _NEIGHBOURS)
     return [tolerated(x, error) for x in xs]
 
 

@@ -125,5 +125,5 @@ def _factor(transfer: Transfer, at: float, fixed: float, *, is_second: bool) -> 
 
 _FOLLOWING = frozenset(
     {Transfer.ADD, Transfer.SUBTRACT, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.NEGATE, Transfer.POWER,
-     Transfer.ABSOLUTE, Transfer.KEEP, Transfer.STEP}
+     Transfer.ABSOLUTE, Transfer.KEEP, Transfer.STEP, Transfer.CAST}
 )  # fmt: skip

@@ -28,10 +28,27 @@ def facts(tensor: onnx.TensorProto, blobs: Blobs) -> ConstantFacts:
     if tensor.data_type == onnx.TensorProto.FLOAT and tensor.data_location != EXTERNAL:
         few = _few_floats(tensor)
         if few is not None:
-            return measure_few(few)
+            return _with_level_gain(measure_few(few), tensor, few)
     dtype = element_dtype(tensor, blobs.where(tensor))
     assert dtype in FLOATING, f"{blobs.where(tensor)}: {dtype} has no magnitudes"
-    return measure(blobs.chunks(tensor), dtype)
+    measured = measure(blobs.chunks(tensor), dtype)
+    if len(tensor.dims) < _LEAST_RANK or not 0 < measured.elements <= _SMALL_KERNEL:
+        return measured
+    return _with_level_gain(measured, tensor, np.concatenate([chunk.ravel() for chunk in blobs.chunks(tensor)]))
+
+
+# Kernels of fewer axes are matrices; larger ones are no filters that somebody wrote down.
+_LEAST_RANK, _SMALL_KERNEL = 3, 1024
+
+
+def _with_level_gain(
+    measured: ConstantFacts, tensor: onnx.TensorProto, values: Sequence[float] | Array
+) -> ConstantFacts:
+    """The same facts with what a kernel makes of a level signal."""
+    if len(tensor.dims) < _LEAST_RANK or measured.has_infinity or measured.has_nan:
+        return measured
+    sums = np.asarray(values, np.float64).reshape(tensor.dims[0], -1).sum(axis=1)
+    return measured._replace(level_gain=float(np.sqrt(np.mean(sums * sums))))
 
 
 def _few_floats(tensor: onnx.TensorProto) -> Sequence[float] | None:
@@ -60,8 +77,9 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
         size = math.sqrt(sum([value * value for value in values]) / count)
         low, high = min(values), max(values)
         return ConstantFacts(
-            count, max(magnitudes), least, False, False, low < 0.0, kept, sum(values) / count, size, low, high
-        )
+            count, max(magnitudes), least, False, False, low < 0.0, kept, sum(values) / count, size, low,
+            high, None, are_whole(values),
+        )  # fmt: skip
     largest = 0.0
     smallest = math.inf
     has_infinity = has_nan = has_negative = False
@@ -82,8 +100,12 @@ def measure_few(values: Sequence[float]) -> ConstantFacts:
     mean, size = sum(finite) / len(finite), math.sqrt(sum(value * value for value in finite) / len(finite))
     return ConstantFacts(
         count, largest, smallest if largest else 0.0, has_infinity, has_nan, has_negative, kept, mean, size,
-        min(finite), max(finite),
+        min(finite), max(finite), None, are_whole(values),
     )  # fmt: skip
+
+
+def are_whole(values: Sequence[float]) -> bool:
+    return all(map(float.is_integer, values))
 
 
 def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
@@ -128,7 +150,7 @@ def measure(chunks: Iterable[Array], dtype: DType) -> ConstantFacts:
     values = tuple(kept) if elements <= _KEPT_ELEMENTS else None
     return ConstantFacts(
         elements, large, small, has_infinity, has_nan, has_negative, values, *sums.mean_and_rms(), sums.minimum,
-        sums.maximum, sums.faint(large),
+        sums.maximum, sums.faint(large), sums.is_whole,
     )  # fmt: skip
 
 
@@ -141,16 +163,19 @@ _STANDS_OUT = 12.0
 class Sums:
     """Sums, squares and signed extremes of the finite numbers of a payload that comes in pieces."""
 
-    __slots__ = ("count", "maximum", "minimum", "samples", "square", "total")
+    __slots__ = ("count", "is_whole", "maximum", "minimum", "samples", "square", "total")
 
     def __init__(self) -> None:
         self.count, self.total, self.square, self.minimum, self.maximum = 0, 0.0, 0.0, 0.0, 0.0
+        self.is_whole = True
         self.samples: list[Array] = []
 
     def add(self, chunk: Array) -> None:
         """Add a piece. In FP32 where that neither overflows nor vanishes; squares of 1e-20 and 1e20 need FP64."""
         numbers = chunk if chunk.dtype == np.float32 else chunk.astype(np.float32)
         low, high = float(numbers.min()), float(numbers.max())
+        if self.is_whole:  # one number tells of nearly all constants
+            self.is_whole = low.is_integer() and high.is_integer() and bool((numbers == np.rint(numbers)).all())
         if not math.isfinite(low) or not math.isfinite(high):
             numbers = numbers[np.isfinite(numbers)]
             if not numbers.size:
