@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.progress import Progress
@@ -23,6 +23,7 @@ def draw(*sizes: int, is_plain: bool = True) -> str:
     return text.getvalue().rstrip("\n")
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no reason to fail
 @given(st.lists(st.integers(0, 10**15), min_size=1, max_size=3))
 def test_bar_is_full_and_shows_the_least_share(sizes):
     drawn = draw(*sizes)
