@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.core.facts import HEAVY, Cost
 from mezzo.core.graph import Graph, Kind, Role, Use
+from mezzo.core.kernels import FREE_CONVERSION, NO_GAIN, Kernels
 from mezzo.core.levels import Line
 from mezzo.core.policy import GRANTED, Category
 from mezzo.core.target import Costs
@@ -98,7 +99,7 @@ class Problem:
     cannot be cast. `caps`: uses that read nothing outside the levels given, both ends included, whatever their node
     runs at. `hands_on_base`: nodes that hand on their result at the base though they run beside it: through a cast,
     which other nodes that run as they do need not read. `measured` takes the place of what categories, worths and
-    `prices` say of gains and casts.
+    `prices` say of gains and casts. `kernels`: what the target runs as one kernel; None where nothing is known of it.
     """
 
     graph: Graph
@@ -110,6 +111,7 @@ class Problem:
     links: tuple[tuple[int, int, int], ...] = ()
     caps: Mapping[Use, tuple[int, int]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
+    kernels: Kernels | None = None
 
     def side(self, level: int) -> Side:
         """What is wanted and possible at a level beside the base."""
@@ -227,12 +229,45 @@ class Problem:
         np.add.at(made, columns.value_producer[made_by], columns.value_elements[made_by])
         return read, made
 
+    def _elements_in_memory(self, level: int) -> "tuple[Ints, Ints]":
+        """The same without what moves as ever whatever the node runs in: what stays inside its kernel, and what its
+        kernel converts by itself. Of what computes most, elements stand for the work, and all count.
+        """
+        import numpy as np
+
+        from mezzo.core.columns import GROUP
+
+        read, made = self.elements_moved
+        if self.kernels is None:
+            return read, made
+        columns, kernels = self.graph.columns, self.kernels
+        threshold = level - 1 if level > self.line.base else level  # the one next to it, towards the base
+        is_light = np.array([cost not in HEAVY for cost in self.costs_of], bool)
+        read, made, hidden = read.copy(), made.copy(), kernels.hidden[level]
+        stays = (columns.use_role == GROUP) & (hidden[columns.use_value] | kernels.reads_free[threshold])
+        stays &= is_light[columns.use_node]
+        np.subtract.at(read, columns.use_node[stays], columns.value_elements[columns.use_value[stays]])
+        stays = (columns.value_role == GROUP) & (hidden | kernels.writes_free[threshold])
+        stays &= is_light[columns.value_producer]
+        np.subtract.at(made, columns.value_producer[stays], columns.value_elements[stays])
+        return read, made
+
+    @cached_property
+    def computes_base(self) -> "Bools":
+        """By level and node: whether its kernel computes at the base whatever the node runs in."""
+        import numpy as np
+
+        if self.kernels is None:
+            return np.zeros((len(self.line.levels), len(self.graph.nodes)), bool)
+        return self.kernels.computes_base & ~self.is_absent
+
     def _gains_at(self, level: int) -> "Ints":
         import numpy as np
 
         columns, side = self.graph.columns, self.side(level)
         read, made = self.elements_moved
-        moved = (read + made) * self.line.narrower(level) // 8 * columns.node_repeats
+        read_out, made_out = self._elements_in_memory(level)
+        moved = (read_out + made_out) * self.line.narrower(level) // 8 * columns.node_repeats
         counts = columns.is_kind(Kind.OP) & np.array(
             [c is not None and c is not Category.CLEAR for c in side.categories], bool
         )
@@ -241,10 +276,12 @@ class Problem:
         # Much smaller or larger than what it reads (Slice, Expand): cast where it is small.
         is_moving = np.array([cost is Cost.MOVEMENT for cost in self.costs_of], bool)
         resizes = np.maximum(read, made) > 2 * np.minimum(read, made)
-        is_allowed &= ~(resizes & is_moving & (worths < GRANTED))
+        is_allowed &= ~(resizes & is_moving & (worths < GRANTED)) & ~self.computes_base[level]
         factors = np.where([cost in HEAVY for cost in self.costs_of], self.prices.linear_factor, 1)
         wanted = worths * self.prices.cast_launch * columns.node_repeats + moved * factors
-        return np.where(counts, np.where(is_allowed, wanted, moved), 0)
+        gains = np.where(counts, np.where(is_allowed, wanted, moved), 0)
+        found: Ints = gains - NO_GAIN * self.computes_base[level]
+        return found
 
     @cached_property
     def cast_prices(self) -> "Ints":
@@ -256,6 +293,37 @@ class Problem:
         columns = self.graph.columns
         bits = np.array([[self.line.conversion_bits(threshold)] for threshold in self.line.thresholds], np.int64)
         found: Ints = (self.prices.cast_launch + bits * columns.value_elements // 8) * columns.value_repeats
+        return found
+
+    @cached_property
+    def shared_prices(self) -> "Ints":
+        """By threshold and value: what one conversion costs, once for all uses of `are_shared`."""
+        import numpy as np
+
+        if self.kernels is None:
+            return self.cast_prices
+        return np.where(self.kernels.writes_free, np.minimum(self.cast_prices, FREE_CONVERSION), self.cast_prices)
+
+    @cached_property
+    def are_shared(self) -> "Bools":
+        """By threshold and use: whether the use wants a conversion that others share, and not one of its kernel's."""
+        import numpy as np
+
+        shape = len(self.line.thresholds), len(self.graph.columns.use_value)
+        return np.ones(shape, bool) if self.kernels is None else ~self.kernels.reads_free
+
+    @cached_property
+    def use_prices(self) -> "Ints | None":
+        """By threshold and use: what a conversion there costs beside what is shared. None where it nowhere does.
+
+        A kernel that is taken apart is one more to launch, and what it kept inside is written and read: a cast's price.
+        """
+        import numpy as np
+
+        if self.kernels is None:
+            return None
+        apart = self.cast_prices[:, self.graph.columns.use_value]
+        found: Ints = np.where(self.kernels.takes_apart, apart, np.where(self.are_shared, 0, FREE_CONVERSION))
         return found
 
     @cached_property

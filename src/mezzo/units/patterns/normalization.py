@@ -1,10 +1,11 @@
 """Norms: written out in small operators, as one operator, and with the residual sum before them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mezzo.core.facts import Function
 from mezzo.core.graph import Node
+from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Constraint, Inside, Kernel, Pattern
 from mezzo.units.view import View
@@ -12,8 +13,15 @@ from mezzo.units.view import View
 _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _EXTENDED = "optimized graphs at level EXTENDED ({})"
-# The statistics are summed in FP32 whatever the data is.
-_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32)
+_BF16 = frozenset({DType.BFLOAT16})
+# The statistics are summed in FP32 whatever the data is, and a norm written out is found in one type alone.
+_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
+# OpenVINO's CPU converts what an operator of ONNX's reads to FP32 by itself, and what it makes back: the Casts of a
+# file take those places. A norm written out reads and writes what it is given.
+_OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
+_MVN_ASKS = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
+# RMS reads BF16 by way of a conversion of its own.
+_RMS_ASKS = replace(_MVN_ASKS, reads_free=_BF16)
 _RANK_OF_SKIP = 3  # batch, rows, channels
 
 
@@ -193,9 +201,21 @@ def _adds_rows(view: View, node: Node) -> bool:
     return is_known and all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
 
 
-def _kernel(target: str, order: int, match: Match, source: str, since: str, *, least: int = 2) -> Kernel:
+def _kernel(
+    target: str,
+    order: int,
+    match: Match,
+    source: str,
+    since: str,
+    *,
+    asks: Constraint | None = None,
+    least: int = 2,
+) -> Kernel:
+    """One target's row. Where nothing is said, ONNX Runtime's: its CPU has no low kernels, and CUDA's sum in FP32."""
+    if asks is None:
+        asks = Constraint(inside=Inside.FLOAT32) if target == "onnxruntime-cpu" else _IN_FLOAT32
     return Kernel(
-        target=target, order=order, make=shape(match), source=source, since=since, constraint=_IN_FLOAT32, least=least
+        target=target, order=order, make=shape(match), source=source, since=since, constraint=asks, least=least
     )
 
 
@@ -225,6 +245,7 @@ PATTERNS = (
                 _written_out(is_centred=True, needs_scale=False, by_division=False),
                 _MVN.format("MVN"),
                 _OPENVINO,
+                asks=_MVN_ASKS,
             ),
         ),
     ),
@@ -240,17 +261,23 @@ PATTERNS = (
                 _written_out(is_centred=False, needs_scale=True, by_division=False),
                 _MVN.format("RMS"),
                 _OPENVINO,
+                asks=_RMS_ASKS,
             ),
         ),
     ),
     Pattern(
         name="norm",
         summary="a norm in one operator, which sums in FP32 inside",
-        kernels=tuple(
-            _kernel(target, 46, _operator("LayerNormalization", "RMSNormalization"), source, since, least=1)
-            for target, source, since in (
-                ("openvino-cpu", "runtime graphs: MVN and RMS, in FP32 inside a BF16 graph too", _OPENVINO),
-            )
+        kernels=(
+            _kernel(
+                "openvino-cpu",
+                46,
+                _operator("GroupNormalization", "LayerNormalization", "RMSNormalization"),
+                "runtime graphs: MVN, RMS and GroupNormalization in FP32 inside a BF16 graph too",
+                _OPENVINO,
+                asks=_OPERATOR,
+                least=1,
+            ),
         ),
     ),
 )
