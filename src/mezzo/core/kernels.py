@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mezzo.core.columns import Bools
+    from mezzo.core.columns import Bools, Columns, Ints
 
 # A conversion that a kernel makes as it reads or writes costs nothing. It has the least price there is, so that no
 # plan makes one for nothing.
@@ -30,3 +30,37 @@ class Kernels:
     takes_apart: "Bools"
     computes_base: "Bools"
     hidden: "Bools"
+
+    def shared_prices(self, cast_prices: "Ints") -> "Ints":
+        """What one conversion costs that its users share, by threshold and value."""
+        import numpy as np
+
+        found: Ints = np.where(self.writes_free, np.minimum(cast_prices, FREE_CONVERSION), cast_prices)
+        return found
+
+    def use_prices(self, cast_prices: "Ints") -> "Ints":
+        """What a conversion costs beside that, by threshold and use, given what a cast of each use's value does.
+
+        A kernel that is taken apart is one more to launch, and what it kept inside is written and read: a cast's price.
+        """
+        import numpy as np
+
+        found: Ints = np.where(self.takes_apart, cast_prices, np.where(self.reads_free, FREE_CONVERSION, 0))
+        return found
+
+    def elements_staying(self, columns: "Columns", level: int, threshold: int) -> "tuple[Ints, Ints]":
+        """Elements that each node reads in its group, and that it makes in it, which move alike whatever it runs in:
+        those that stay inside its kernel, and those that its kernel converts by itself.
+        """
+        import numpy as np
+
+        from mezzo.core.columns import GROUP
+
+        hidden, size = self.hidden[level], len(columns.node_kind)
+        stays = (columns.use_role == GROUP) & (hidden[columns.use_value] | self.reads_free[threshold])
+        read = np.zeros(size, np.int64)
+        np.add.at(read, columns.use_node[stays], columns.value_elements[columns.use_value[stays]])
+        stays = (columns.value_role == GROUP) & (hidden | self.writes_free[threshold])
+        made = np.zeros(size, np.int64)
+        np.add.at(made, columns.value_producer[stays], columns.value_elements[stays])
+        return read, made

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.core.facts import HEAVY, Cost
 from mezzo.core.graph import Graph, Kind, Role, Use
-from mezzo.core.kernels import FREE_CONVERSION, NO_GAIN, Kernels
+from mezzo.core.kernels import NO_GAIN, Kernels
 from mezzo.core.levels import Line
 from mezzo.core.policy import GRANTED, Category
 from mezzo.core.target import Costs
@@ -230,27 +230,18 @@ class Problem:
         return read, made
 
     def _elements_in_memory(self, level: int) -> "tuple[Ints, Ints]":
-        """The same without what moves as ever whatever the node runs in: what stays inside its kernel, and what its
-        kernel converts by itself. Of what computes most, elements stand for the work, and all count.
+        """The same without what moves as ever whatever the node runs in. Of what computes most, elements stand for the
+        work, and all count.
         """
         import numpy as np
 
-        from mezzo.core.columns import GROUP
-
-        read, made = self.elements_moved
         if self.kernels is None:
-            return read, made
-        columns, kernels = self.graph.columns, self.kernels
+            return self.elements_moved
         threshold = level - 1 if level > self.line.base else level  # the one next to it, towards the base
         is_light = np.array([cost not in HEAVY for cost in self.costs_of], bool)
-        read, made, hidden = read.copy(), made.copy(), kernels.hidden[level]
-        stays = (columns.use_role == GROUP) & (hidden[columns.use_value] | kernels.reads_free[threshold])
-        stays &= is_light[columns.use_node]
-        np.subtract.at(read, columns.use_node[stays], columns.value_elements[columns.use_value[stays]])
-        stays = (columns.value_role == GROUP) & (hidden | kernels.writes_free[threshold])
-        stays &= is_light[columns.value_producer]
-        np.subtract.at(made, columns.value_producer[stays], columns.value_elements[stays])
-        return read, made
+        read, made = self.elements_moved
+        stays_read, stays_made = self.kernels.elements_staying(self.graph.columns, level, threshold)
+        return read - stays_read * is_light, made - stays_made * is_light
 
     @cached_property
     def computes_base(self) -> "Bools":
@@ -276,7 +267,9 @@ class Problem:
         # Much smaller or larger than what it reads (Slice, Expand): cast where it is small.
         is_moving = np.array([cost is Cost.MOVEMENT for cost in self.costs_of], bool)
         resizes = np.maximum(read, made) > 2 * np.minimum(read, made)
-        is_allowed &= ~(resizes & is_moving & (worths < GRANTED)) & ~self.computes_base[level]
+        is_allowed &= ~(resizes & is_moving & (worths < GRANTED))
+        # What computes at the base all the same is not worth casts, unless somebody asked for that very node.
+        is_allowed &= ~(self.computes_base[level] & (worths <= GRANTED))
         factors = np.where([cost in HEAVY for cost in self.costs_of], self.prices.linear_factor, 1)
         wanted = worths * self.prices.cast_launch * columns.node_repeats + moved * factors
         gains = np.where(counts, np.where(is_allowed, wanted, moved), 0)
@@ -298,11 +291,7 @@ class Problem:
     @cached_property
     def shared_prices(self) -> "Ints":
         """By threshold and value: what one conversion costs, once for all uses of `are_shared`."""
-        import numpy as np
-
-        if self.kernels is None:
-            return self.cast_prices
-        return np.where(self.kernels.writes_free, np.minimum(self.cast_prices, FREE_CONVERSION), self.cast_prices)
+        return self.cast_prices if self.kernels is None else self.kernels.shared_prices(self.cast_prices)
 
     @cached_property
     def are_shared(self) -> "Bools":
@@ -314,17 +303,10 @@ class Problem:
 
     @cached_property
     def use_prices(self) -> "Ints | None":
-        """By threshold and use: what a conversion there costs beside what is shared. None where it nowhere does.
-
-        A kernel that is taken apart is one more to launch, and what it kept inside is written and read: a cast's price.
-        """
-        import numpy as np
-
+        """By threshold and use: what a conversion there costs beside what is shared. None where it nowhere does."""
         if self.kernels is None:
             return None
-        apart = self.cast_prices[:, self.graph.columns.use_value]
-        found: Ints = np.where(self.kernels.takes_apart, apart, np.where(self.are_shared, 0, FREE_CONVERSION))
-        return found
+        return self.kernels.use_prices(self.cast_prices[:, self.graph.columns.use_value])
 
     @cached_property
     def is_planned(self) -> "Bools":

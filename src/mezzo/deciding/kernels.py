@@ -47,7 +47,7 @@ def free_reason(problem: Problem, split: Partition | None, node: Node, level: in
     base = problem.line.base_dtype
     others = [problem.graph.nodes[other].name for other in unit.nodes if other != node.id]
     with_them = f"inside one kernel with {_some(others)}, which" if others else "its kernel"
-    text = f"in {base} at no cost on {split.target}: {with_them} computes in {base} whatever it reads"
+    text = f"at no cost on {split.target}: {with_them} computes in {base} whatever it reads"
     return Reason(FREE_RULE, f"{text} ({unit.source}; {unit.since})")
 
 
