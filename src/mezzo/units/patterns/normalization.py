@@ -1,7 +1,7 @@
 """Norms: written out in small operators, as one operator, and with the residual sum before them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mezzo.core.facts import Function
 from mezzo.core.graph import Node
@@ -20,8 +20,6 @@ _IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=
 # file take those places. A norm written out reads and writes what it is given.
 _OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
 _MVN_ASKS = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
-# RMS reads BF16 by way of a conversion of its own.
-_RMS_ASKS = replace(_MVN_ASKS, reads_free=_BF16)
 _RANK_OF_SKIP = 3  # batch, rows, channels
 
 
@@ -261,7 +259,7 @@ PATTERNS = (
                 _written_out(is_centred=False, needs_scale=True, by_division=False),
                 _MVN.format("RMS"),
                 _OPENVINO,
-                asks=_RMS_ASKS,
+                asks=_MVN_ASKS,
             ),
         ),
     ),
