@@ -3,6 +3,9 @@
     pip install onnx onnxruntime openvino
     python benchmarks/bf16_hint_models.py --cache out/bf16-hint       # with a Python that has torch and transformers
     python benchmarks/bf16_hint.py --cache out/bf16-hint
+    python benchmarks/bf16_hint.py --cache out/architectures --every
+
+`--every` takes every model of a folder, with the inputs stored beside it, and sums up errors and kernels.
 
 Each model four times in one process: in FP32 (hint f32), with the runtime's own BF16 hint, and typed by mezzo in mode
 ACCURACY, planned without what is known of the target's kernels ("before") and with it ("after"). Errors are relative
@@ -37,6 +40,8 @@ _TARGET = "openvino-cpu"
 _BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16"})
 _REST_S = 0.02
 _FREE = "free-in-kernel"
+_CLOSE = 0.02  # errors within this share of each other are the same
+_ANY = 1e-5  # what errs by less is not rounded to BF16 anywhere that counts
 _APART = frozenset({"Const", "Constant", "Input", "Output", "Result"})
 
 Feeds = Mapping[str, np.ndarray]
@@ -95,7 +100,8 @@ def measure(path: Path, rounds: int, *, emulates: bool) -> Row:
     model = onnx.load(path)
     wanted = {port.name for port in model.graph.input}
     with np.load(path.with_suffix(".npz")) as stored:
-        feeds = {name: stored[name] for name in stored.files if name in wanted}
+        inputs = {name.removeprefix("in:"): name for name in stored.files if not name.startswith("out:")}
+        feeds = {name: stored[key] for name, key in inputs.items() if name in wanted}
     # The same target under a name that no pattern knows: what plans were before they knew kernels.
     without = replace(discovery.target(_TARGET), name=f"{_TARGET} without units")
     before, after = (mezzo.convert(model, to="bf16", target=target) for target in (without, _TARGET))
@@ -160,8 +166,43 @@ def show(console: Console, rows: Sequence[Row], features: Sequence[str]) -> None
         )
 
 
+def sum_up(console: Console, rows: Sequence[Row]) -> None:
+    """Print how errors and kernels of many models differ from before, and from the hint's."""
+    totals = {name: sum(row.kernels[name] for row in rows) for name in ("hint", "before", "after")}
+    spelled = ", ".join(f"{name} {total}" for name, total in totals.items())
+    console.print(f"{len(rows)} models; kernels in all: {spelled}")
+    for word, sign in (("smaller", -1), ("larger", 1)):
+        errors = sum(
+            sign * (row.errors["after"] - row.errors["before"]) > _CLOSE * row.errors["before"] for row in rows
+        )
+        kernels = [row.model for row in rows if sign * (row.kernels["after"] - row.kernels["before"]) > 0]
+        named = f" ({', '.join(kernels)})" if sign > 0 and kernels else ""
+        console.print(f"{word} than before: errors of {errors}, kernels of {len(kernels)}{named}", markup=False)
+    for name in ("before", "after"):
+        within = sum(row.errors[name] <= (1 + _CLOSE) * row.errors["hint"] for row in rows)
+        console.print(f"error no larger than the hint's {name}: {within}")
+    ratios = [math.log(row.errors["after"] / row.errors["before"]) for row in rows if min(row.errors.values()) > _ANY]
+    console.print(
+        f"geometric mean of errors after over before, {len(ratios)} models: {math.exp(statistics.fmean(ratios)):.2f}"
+    )
+
+
 def _speed(row: Row, name: str) -> float:
     return row.times_ms["hint"] / row.times_ms[name]
+
+
+def _try(path: Path) -> Row | None:
+    """A model's row without times; None where OpenVINO refuses it or its answer is no number."""
+    try:
+        row = measure(path, 0, emulates=False)
+    except Exception as error:  # noqa: BLE001  any of the runtime's own
+        print(f"{path.name}: {str(error)[:100]}", file=sys.stderr)
+        return None
+    if not all(math.isfinite(error) for error in row.errors.values()):
+        print(f"{path.name}: an answer is no number", file=sys.stderr)
+        return None
+    print(json.dumps(asdict(row)), file=sys.stderr, flush=True)
+    return row
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -171,11 +212,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=30, help="timed calls of each form")
     parser.add_argument("--no-emulation", action="store_true", help="leave out the errors in true BF16")
     parser.add_argument("--json", type=Path, help="write every figure here")
+    parser.add_argument("--every", action="store_true", help="every model of the folder, summed up; no emulation")
     given = parser.parse_args(arguments)
     environment: dict[str, Any] = describe_environment("mezzo")
     features = environment["cpu_features"]
     rounds = given.rounds if _BF16_FEATURES.intersection(features) else 0
     rows = []
+    if given.every:
+        for path in sorted(given.cache.glob("*.onnx")):
+            row = _try(path)
+            rows += [] if row is None else [row]
+        sum_up(Console(width=120), rows)
+        return 0
     for name in given.only or MODELS:
         path = given.cache / f"{name}.onnx"
         if not path.exists():

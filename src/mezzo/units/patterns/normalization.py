@@ -20,6 +20,7 @@ _IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=
 # file take those places. A norm written out reads and writes what it is given.
 _OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
 _MVN_ASKS = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
+_BOUNDS = frozenset({"Add", "Clip", "Max"})
 _RANK_OF_SKIP = 3  # batch, rows, channels
 
 
@@ -159,6 +160,25 @@ def _operator(*ops: str) -> Match:
     return match
 
 
+def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """A value divided by its own L2 norm, which is bounded from below: norm, bound, maybe Expand, quotient."""
+    if view.function(seed) is not Function.DIVIDE or not view.is_float(seed):
+        return None
+    nodes, last = [seed], view.maker(seed, 1)
+    if last is not None and view.op(last) == "Expand":
+        nodes.append(last)
+        last = view.maker(last, 0)
+    if last is not None and view.op(last) in _BOUNDS:
+        nodes.append(last)
+        last = next((made for made in (view.maker(last, 0), view.maker(last, 1)) if made is not None), None)
+    if last is None or view.op(last) != "ReduceL2" or not view.same(last.inputs[0], seed.inputs[0]):
+        return None
+    nodes.append(last)
+    inner = nodes[1:]
+    is_whole = all(free(node.id) and view.sole_reader(node) is not None for node in inner)
+    return nodes if is_whole else None
+
+
 def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     """A LayerNormalization, in one operator or written out, and the sum of two activations that it normalizes.
 
@@ -262,6 +282,11 @@ PATTERNS = (
                 asks=_MVN_ASKS,
             ),
         ),
+    ),
+    Pattern(
+        name="l2-norm",
+        summary="a value divided by its L2 norm",
+        kernels=(_kernel("openvino-cpu", 12, _by_l2, _MVN.format("NormalizeL2"), _OPENVINO, asks=_MVN_ASKS),),
     ),
     Pattern(
         name="norm",
