@@ -1,10 +1,11 @@
 """What a target runs as one kernel, as columns of a problem: where a conversion is free, and where dear."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from mezzo.core.columns import Bools, Columns, Ints
+import numpy as np
+
+from mezzo.core.columns import GROUP, Bools, Columns, Ints
 
 # A conversion that a kernel makes as it reads or writes costs nothing. It has the least price there is, so that no
 # plan makes one for nothing.
@@ -25,37 +26,31 @@ class Kernels:
     `hidden`: by level and value, nobody outside the kernel that makes it reads it: it never reaches memory.
     """
 
-    reads_free: "Bools"
-    writes_free: "Bools"
-    takes_apart: "Bools"
-    computes_base: "Bools"
-    hidden: "Bools"
+    reads_free: Bools
+    writes_free: Bools
+    takes_apart: Bools
+    computes_base: Bools
+    hidden: Bools
 
-    def shared_prices(self, cast_prices: "Ints") -> "Ints":
+    def shared_prices(self, cast_prices: Ints) -> Ints:
         """What one conversion costs that its users share, by threshold and value."""
-        import numpy as np
-
         found: Ints = np.where(self.writes_free, np.minimum(cast_prices, FREE_CONVERSION), cast_prices)
         return found
 
-    def use_prices(self, cast_prices: "Ints") -> "Ints":
+    def use_prices(self, cast_prices: Ints) -> Ints:
         """What a conversion costs beside that, by threshold and use, given what a cast of each use's value does.
 
         A kernel that is taken apart is one more to launch, and what it kept inside is written and read: a cast's price.
         """
-        import numpy as np
-
         found: Ints = np.where(self.takes_apart, cast_prices, np.where(self.reads_free, FREE_CONVERSION, 0))
         return found
 
-    def elements_staying(self, columns: "Columns", level: int, threshold: int) -> "tuple[Ints, Ints]":
+    def elements_staying(
+        self, columns: Columns, level: int, threshold: int, counts: Sequence[bool]
+    ) -> tuple[Ints, Ints]:
         """Elements that each node reads in its group, and that it makes in it, which move alike whatever it runs in:
-        those that stay inside its kernel, and those that its kernel converts by itself.
+        those that stay inside its kernel, and those that its kernel converts by itself. `counts`: of which nodes.
         """
-        import numpy as np
-
-        from mezzo.core.columns import GROUP
-
         hidden, size = self.hidden[level], len(columns.node_kind)
         stays = (columns.use_role == GROUP) & (hidden[columns.use_value] | self.reads_free[threshold])
         read = np.zeros(size, np.int64)
@@ -63,4 +58,9 @@ class Kernels:
         stays = (columns.value_role == GROUP) & (hidden | self.writes_free[threshold])
         made = np.zeros(size, np.int64)
         np.add.at(made, columns.value_producer[stays], columns.value_elements[stays])
-        return read, made
+        return read * np.array(counts), made * np.array(counts)
+
+    def losses(self, level: int) -> Ints:
+        """What each node loses by running at a level for nothing."""
+        found: Ints = NO_GAIN * self.computes_base[level]
+        return found

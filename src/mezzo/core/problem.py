@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from mezzo.core.facts import HEAVY, Cost
 from mezzo.core.graph import Graph, Kind, Role, Use
-from mezzo.core.kernels import NO_GAIN, Kernels
 from mezzo.core.levels import Line
 from mezzo.core.policy import GRANTED, Category
 from mezzo.core.target import Costs
 
 if TYPE_CHECKING:
     from mezzo.core.columns import Bools, Ints
+    from mezzo.core.kernels import Kernels
 
 
 class Choice(enum.Enum):
@@ -111,7 +111,7 @@ class Problem:
     links: tuple[tuple[int, int, int], ...] = ()
     caps: Mapping[Use, tuple[int, int]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
-    kernels: Kernels | None = None
+    kernels: "Kernels | None" = None
 
     def side(self, level: int) -> Side:
         """What is wanted and possible at a level beside the base."""
@@ -233,24 +233,18 @@ class Problem:
         """The same without what moves as ever whatever the node runs in. Of what computes most, elements stand for the
         work, and all count.
         """
-        import numpy as np
-
         if self.kernels is None:
             return self.elements_moved
         threshold = level - 1 if level > self.line.base else level  # the one next to it, towards the base
-        is_light = np.array([cost not in HEAVY for cost in self.costs_of], bool)
+        is_light = [cost not in HEAVY for cost in self.costs_of]
         read, made = self.elements_moved
-        stays_read, stays_made = self.kernels.elements_staying(self.graph.columns, level, threshold)
-        return read - stays_read * is_light, made - stays_made * is_light
+        stays_read, stays_made = self.kernels.elements_staying(self.graph.columns, level, threshold, is_light)
+        return read - stays_read, made - stays_made
 
     @cached_property
     def computes_base(self) -> "Bools":
         """By level and node: whether its kernel computes at the base whatever the node runs in."""
-        import numpy as np
-
-        if self.kernels is None:
-            return np.zeros((len(self.line.levels), len(self.graph.nodes)), bool)
-        return self.kernels.computes_base & ~self.is_absent
+        return self.allowed & False if self.kernels is None else self.kernels.computes_base & ~self.is_absent
 
     def _gains_at(self, level: int) -> "Ints":
         import numpy as np
@@ -273,8 +267,7 @@ class Problem:
         factors = np.where([cost in HEAVY for cost in self.costs_of], self.prices.linear_factor, 1)
         wanted = worths * self.prices.cast_launch * columns.node_repeats + moved * factors
         gains = np.where(counts, np.where(is_allowed, wanted, moved), 0)
-        found: Ints = gains - NO_GAIN * self.computes_base[level]
-        return found
+        return gains if self.kernels is None else gains - self.kernels.losses(level) * ~self.is_absent
 
     @cached_property
     def cast_prices(self) -> "Ints":

@@ -27,7 +27,7 @@ from mezzo.structure.masks import mask_limits
 from mezzo.units.unit import Partition
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """Everything decided before a strategy runs: verdicts per side and node id, bounds of constants by value id, and
     what the user should hear. `split`: the target's units, where it has rows that bear on the plan.
@@ -105,7 +105,13 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     problem = with_units(problem, split)
     limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
     notes = dict.fromkeys(note for side in found for note in side.notes)
-    return Judged(problem, tuple(side.verdicts for side in found), limits, tuple(notes), split)
+    return Judged(
+        problem=problem,
+        sides=tuple(side.verdicts for side in found),
+        limits=limits,
+        notes=tuple(notes),
+        split=split,
+    )
 
 
 class _Side(NamedTuple):
