@@ -55,7 +55,7 @@ _LATE = {
     "cli": (113, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "converting": (4, "results are named by all verbs; the front end and pictures are loaded when one is there"),
     "core": (
-        20,
+        23,
         "problems and graphs are named everywhere; arrays, and with them numpy, are loaded when one is planned",
     ),
     "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),

@@ -12,6 +12,7 @@ from problems import graph_of, shuffled, with_unique_names
 from random_models import random_model
 
 from mezzo.core.graph import Graph, Kind, Node, Role, Scope, Signature, Value
+from mezzo.core.levels import line_of
 from mezzo.dtypes import HIGH, DType
 from mezzo.ops import op_facts
 from mezzo.units import every_pattern, kernels_of
@@ -19,7 +20,7 @@ from mezzo.units.order import level_nodes, rank_nodes
 from mezzo.units.partition import partition
 from mezzo.units.selector import Free, Make
 from mezzo.units.unit import Constraint, Inside, Kernel, Partition
-from mezzo.units.uses import NO_UNIT, constraints, number_nodes, splits, uses_inside, values_inside
+from mezzo.units.uses import NO_UNIT, kernels_of_units, number_nodes, uses_inside, values_inside
 from mezzo.units.view import View
 
 _TARGETS = sorted({kernel.target for pattern in every_pattern() for kernel in pattern.kernels})
@@ -245,7 +246,8 @@ def test_what_a_filter_cuts_off_is_left_for_other_seeds() -> None:
 
 def test_uses_and_values_inside_a_unit_are_told() -> None:
     graph = _graph_of({"a": (), "b": ("a",), "c": ("a", "b")})
-    tight = kernel(_joining("a", "b", "c"))
+    formats = frozenset({DType.FLOAT16})
+    tight = kernel(_joining("a", "b", "c"), constraint=Constraint(formats=formats))
     split = partition(View(graph, (None,) * len(graph.nodes)), [("p", tight)], "toy")
     columns = graph.columns
     inside = {
@@ -260,11 +262,12 @@ def test_uses_and_values_inside_a_unit_are_told() -> None:
         value.name for value, is_in in zip(graph.values, values_inside(graph, split).tolist(), strict=True) if is_in
     }
     assert hidden == {"a", "b"}
-    assert constraints(split) == {1: Constraint()}
-    assert splits(graph, split).sum() == 3
-    loose = kernel(_joining("a", "b", "c"), constraint=Constraint(Inside.FLOAT32))
+    line = line_of(HIGH, DType.FLOAT16)
+    assert kernels_of_units(graph, split, line).takes_apart.sum() == 3
+    loose = kernel(_joining("a", "b", "c"), constraint=Constraint(inside=Inside.FLOAT32, formats=formats))
     split = partition(View(graph, (None,) * len(graph.nodes)), [("p", loose)], "toy")
-    assert splits(graph, split).sum() == 0
+    mixed = kernels_of_units(graph, split, line)
+    assert (mixed.takes_apart.sum(), mixed.reads_free.sum()) == (0, 3)
 
 
 def test_ranks_put_makers_before_readers_and_levels_grow_along_uses() -> None:

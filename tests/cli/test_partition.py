@@ -231,3 +231,39 @@ def test_explain_names_the_kernel(run, chain):
 def test_explain_says_where_a_plan_takes_a_kernel_apart(run, chain):
     out = " ".join(run("explain", "chain.onnx", "conv", "--exclude", "relu").out.split())
     assert "; relu in another precision takes it apart." in out
+
+
+SUM = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[2,2] x) => (float[2,2] y)
+<float[2,2] w = {1, 2, 3, 4}>
+{
+   [mm] h = MatMul(x, w)
+   [relu] r = Relu(x)
+   [sum] s = Add(r, h)
+   [mm2] y = MatMul(s, w)
+}"""
+
+
+def test_explain_says_what_costs_nothing_in_fp32(run, chain):
+    onnx.save(onnx.parser.parse_model(SUM), "sum.onnx")
+    options = ("--to", "bf16", "--target", "openvino-cpu")
+    out = " ".join(run("explain", "sum.onnx", "sum", *options).out.split())
+    assert (
+        "sum (Add) runs in f32: at no cost on openvino-cpu: inside one kernel with 'relu', which computes in f32 "
+        "whatever it reads (runtime graphs: a Subgraph of Cast, operators and Cast, in FP32; OpenVINO" in out
+    )
+    assert "Rule free-in-kernel: allow, the policy wants it in bf16." in out
+    document = json.loads(run("explain", "sum.onnx", "sum", *options, "--json").out)
+    assert document["chain"][0]["rule"] == "free-in-kernel"
+    unit = document["unit"]
+    assert (unit["inside"], unit["formats"], unit["is_linked"]) == ("fp32", ["bf16"], False)
+    assert (unit["reads_free"], unit["writes_free"]) == (["bf16"], ["bf16"])
+    assert "runs in bf16" in run("explain", "sum.onnx", "sum", *options, "--include", "sum").out
+
+
+def test_target_file_knows_the_kernels_of_its_base(run, chain):
+    onnx.save(onnx.parser.parse_model(SUM), "sum.onnx")
+    (chain / "box.toml").write_text('base = "openvino-cpu"\n')
+    out = run("explain", "sum.onnx", "sum", "--to", "bf16", "--target", "box.toml").out
+    assert "Rule free-in-kernel" in out
+    assert "free-in-kernel" not in run("explain", "sum.onnx", "sum", "--to", "bf16", "--target", "onnx").out

@@ -14,6 +14,7 @@ from mezzo.core.target import Costs
 
 if TYPE_CHECKING:
     from mezzo.core.columns import Bools, Ints
+    from mezzo.core.kernels import Kernels
 
 
 class Choice(enum.Enum):
@@ -98,7 +99,7 @@ class Problem:
     cannot be cast. `caps`: uses that read nothing outside the levels given, both ends included, whatever their node
     runs at. `hands_on_base`: nodes that hand on their result at the base though they run beside it: through a cast,
     which other nodes that run as they do need not read. `measured` takes the place of what categories, worths and
-    `prices` say of gains and casts.
+    `prices` say of gains and casts. `kernels`: what the target runs as one kernel; None where nothing is known of it.
     """
 
     graph: Graph
@@ -110,6 +111,7 @@ class Problem:
     links: tuple[tuple[int, int, int], ...] = ()
     caps: Mapping[Use, tuple[int, int]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
+    kernels: "Kernels | None" = None
 
     def side(self, level: int) -> Side:
         """What is wanted and possible at a level beside the base."""
@@ -227,12 +229,30 @@ class Problem:
         np.add.at(made, columns.value_producer[made_by], columns.value_elements[made_by])
         return read, made
 
+    def _elements_in_memory(self, level: int) -> "tuple[Ints, Ints]":
+        """The same without what moves as ever whatever the node runs in. Of what computes most, elements stand for the
+        work, and all count.
+        """
+        if self.kernels is None:
+            return self.elements_moved
+        threshold = level - 1 if level > self.line.base else level  # the one next to it, towards the base
+        is_light = [cost not in HEAVY for cost in self.costs_of]
+        read, made = self.elements_moved
+        stays_read, stays_made = self.kernels.elements_staying(self.graph.columns, level, threshold, is_light)
+        return read - stays_read, made - stays_made
+
+    @cached_property
+    def computes_base(self) -> "Bools":
+        """By level and node: whether its kernel computes at the base whatever the node runs in."""
+        return self.allowed & False if self.kernels is None else self.kernels.computes_base & ~self.is_absent
+
     def _gains_at(self, level: int) -> "Ints":
         import numpy as np
 
         columns, side = self.graph.columns, self.side(level)
         read, made = self.elements_moved
-        moved = (read + made) * self.line.narrower(level) // 8 * columns.node_repeats
+        read_out, made_out = self._elements_in_memory(level)
+        moved = (read_out + made_out) * self.line.narrower(level) // 8 * columns.node_repeats
         counts = columns.is_kind(Kind.OP) & np.array(
             [c is not None and c is not Category.CLEAR for c in side.categories], bool
         )
@@ -242,9 +262,12 @@ class Problem:
         is_moving = np.array([cost is Cost.MOVEMENT for cost in self.costs_of], bool)
         resizes = np.maximum(read, made) > 2 * np.minimum(read, made)
         is_allowed &= ~(resizes & is_moving & (worths < GRANTED))
+        # What computes at the base all the same is not worth casts, unless somebody asked for that very node.
+        is_allowed &= ~(self.computes_base[level] & (worths <= GRANTED))
         factors = np.where([cost in HEAVY for cost in self.costs_of], self.prices.linear_factor, 1)
         wanted = worths * self.prices.cast_launch * columns.node_repeats + moved * factors
-        return np.where(counts, np.where(is_allowed, wanted, moved), 0)
+        gains = np.where(counts, np.where(is_allowed, wanted, moved), 0)
+        return gains if self.kernels is None else gains - self.kernels.losses(level) * ~self.is_absent
 
     @cached_property
     def cast_prices(self) -> "Ints":
@@ -257,6 +280,26 @@ class Problem:
         bits = np.array([[self.line.conversion_bits(threshold)] for threshold in self.line.thresholds], np.int64)
         found: Ints = (self.prices.cast_launch + bits * columns.value_elements // 8) * columns.value_repeats
         return found
+
+    @cached_property
+    def shared_prices(self) -> "Ints":
+        """By threshold and value: what one conversion costs, once for all uses of `are_shared`."""
+        return self.cast_prices if self.kernels is None else self.kernels.shared_prices(self.cast_prices)
+
+    @cached_property
+    def are_shared(self) -> "Bools":
+        """By threshold and use: whether the use wants a conversion that others share, and not one of its kernel's."""
+        import numpy as np
+
+        shape = len(self.line.thresholds), len(self.graph.columns.use_value)
+        return np.ones(shape, bool) if self.kernels is None else ~self.kernels.reads_free
+
+    @cached_property
+    def use_prices(self) -> "Ints | None":
+        """By threshold and use: what a conversion there costs beside what is shared. None where it nowhere does."""
+        if self.kernels is None:
+            return None
+        return self.kernels.use_prices(self.cast_prices[:, self.graph.columns.use_value])
 
     @cached_property
     def is_planned(self) -> "Bools":

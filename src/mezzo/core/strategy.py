@@ -68,5 +68,22 @@ def cost(problem: Problem, levels: Sequence[int]) -> int:
         penalties = problem.side(level).penalties
         if penalties is not None:
             paid += sum(penalties[node] for node in np.flatnonzero(counts & (at == level)).tolist())
-    prices = problem.cast_prices
-    return int(paid + sum(int(prices[threshold, value]) for value, threshold, _ in conversions(problem, levels)))
+    return int(paid) + conversion_cost(problem, levels)
+
+
+def conversion_cost(problem: Problem, levels: Sequence[int]) -> int:
+    """What the conversions of an assignment cost: one for all who share it, and what single uses pay beside it."""
+    import numpy as np
+
+    from mezzo.core.columns import ANY
+
+    columns, use_prices, found = problem.graph.columns, problem.use_prices, 0
+    made, wanted = problem.made_at(levels), problem.wanted_at(levels)
+    counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY)
+    for threshold in problem.line.thresholds:
+        differs = counts & ((made[columns.use_value] > threshold) != (wanted > threshold))
+        values = np.unique(columns.use_value[differs & problem.are_shared[threshold]])
+        found += sum(problem.shared_prices[threshold, values].tolist())
+        if use_prices is not None:
+            found += sum(use_prices[threshold, differs].tolist())
+    return found

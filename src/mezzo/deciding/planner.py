@@ -15,6 +15,7 @@ from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.selectors import Tier
 from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_regions
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
+from mezzo.deciding.kernels import split_for, with_units
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
 from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing
 from mezzo.deciding.wishes import Wishes
@@ -23,18 +24,20 @@ from mezzo.errors import InputError
 from mezzo.plugins.discovery import op_facts
 from mezzo.structure import View
 from mezzo.structure.masks import mask_limits
+from mezzo.units.unit import Partition
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """Everything decided before a strategy runs: verdicts per side and node id, bounds of constants by value id, and
-    what the user should hear.
+    what the user should hear. `split`: the target's units, where it has rows that bear on the plan.
     """
 
     problem: Problem
     sides: tuple[tuple[Verdict, ...], ...]
     limits: Mapping[int, float]
     notes: tuple[str, ...] = ()
+    split: Partition | None = None
 
     def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
         """What was said of running at a level; of the only one beside the base where none is named."""
@@ -98,9 +101,17 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     )
     if wishes.io or wishes.fixed_regions:
         check_links(problem, [side.verdicts for side in found], wishes.io)
+    split = split_for(graph, rows, wishes.target, line)
+    problem = with_units(problem, split)
     limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
     notes = dict.fromkeys(note for side in found for note in side.notes)
-    return Judged(problem, tuple(side.verdicts for side in found), limits, tuple(notes))
+    return Judged(
+        problem=problem,
+        sides=tuple(side.verdicts for side in found),
+        limits=limits,
+        notes=tuple(notes),
+        split=split,
+    )
 
 
 class _Side(NamedTuple):

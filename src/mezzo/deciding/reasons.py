@@ -8,6 +8,7 @@ from mezzo.core.plans import Reason
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice
 from mezzo.deciding.choosing import refusal_of
+from mezzo.deciding.kernels import free_reason
 from mezzo.deciding.planner import Judged
 from mezzo.deciding.wishes import ErrorPrice, Wishes
 from mezzo.dtypes import DType
@@ -71,7 +72,9 @@ def _reason_at_base(judged: Judged, node: Node, level: int, wishes: Wishes) -> R
     if node.kind in (Kind.INPUT, Kind.OUTPUT, Kind.CAST):
         return Reason(verdict.rule, verdict.because)
     price = _decisive_price(judged, node, level, wishes)
-    return None if price is None else Reason("error-budget", price.because)
+    if price is not None:
+        return Reason("error-budget", price.because)
+    return free_reason(judged.problem, judged.split, node, level)
 
 
 def _with_lift(reason: Reason, verdict: Verdict) -> Reason:

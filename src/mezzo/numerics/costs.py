@@ -10,7 +10,7 @@ from mezzo.core.columns import Ints
 from mezzo.core.facts import HEAVY
 from mezzo.core.graph import Kind
 from mezzo.core.problem import Choice, MeasuredCosts, Problem
-from mezzo.core.strategy import conversions
+from mezzo.core.strategy import conversion_cost
 from mezzo.dtypes import size_bits
 from mezzo.numerics.measures import BYTES_MOVED, CostTable, NodeCost
 
@@ -169,10 +169,8 @@ def without_gains(costs: MeasuredCosts) -> MeasuredCosts:
 def predict_ns(problem: Problem, levels: Sequence[int], high_ns: float) -> float:
     """Time of an assignment by the problem's measured costs, given the time with every node at the base."""
     assert problem.measured is not None, "only measured costs are times"
-    gains, prices = problem.gains, problem.cast_prices
-    saved = sum(gains[np.array(levels, np.int64), np.arange(len(levels))].tolist())
-    casts = sum(int(prices[threshold, value]) for value, threshold, _ in conversions(problem, levels))
-    return float(high_ns - saved + casts)
+    saved = sum(problem.gains[np.array(levels, np.int64), np.arange(len(levels))].tolist())
+    return float(high_ns - saved + conversion_cost(problem, levels))
 
 
 def cost_table(source: str, nodes: Sequence[NodeCost]) -> CostTable:
@@ -193,6 +191,7 @@ def table_costs(problem: Problem, source: str) -> tuple[MeasuredCosts, CostTable
     line = problem.line
     saved = [Fraction(line.narrower(level), size_bits(line.base_dtype)) for level in range(len(line.levels))]
     gains = np.array([np.where(counts, weights * share.numerator // share.denominator, 0) for share in saved], np.int64)
+    gains[problem.computes_base] = 0
     least = weights - gains[list(line.others)].max(axis=0)
     nodes = tuple(
         NodeCost(problem.graph.nodes[number].name, float(weights[number]), float(least[number]))

@@ -151,7 +151,7 @@ class _Network:
             return found
         # All that is paid without penalties is less than `enough`. So a penalty that large is never worth paying, and
         # how much larger it is does not matter; it may be past what an array holds.
-        enough = int((gains.max(axis=0) - gains.min(axis=0)).sum() + problem.cast_prices.sum()) + 1
+        enough = int((gains.max(axis=0) - gains.min(axis=0)).sum() + self._most_conversions()) + 1
         paid: dict[tuple[int, int], int] = {}
         for level in problem.line.others:
             for node, penalty in enumerate(problem.side(level).penalties or ()):
@@ -165,6 +165,12 @@ class _Network:
             np.concatenate([found[1], edges[:, 1]]),
             np.concatenate([found[2], more]),
         )
+
+    def _most_conversions(self) -> int:
+        """What all conversions cost that there can be."""
+        problem = self.problem
+        single = 0 if problem.use_prices is None else int(problem.use_prices.sum())
+        return int(problem.shared_prices.sum()) + single
 
     def _most_through(self, tails: "Integers", heads: "Integers", balance: "Integers") -> "Integers":
         """What can flow through edges of levels at most, and one unit more: so they are no bound, and take no room.
@@ -207,12 +213,18 @@ class _Network:
             least, most = problem.bounds
             reader = np.where(least > threshold, _SOURCE, np.where(most <= threshold, _SINK, reader))
         counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (reader != made[columns.use_value])
+        if problem.use_prices is not None:
+            single = counts & (problem.use_prices[threshold] > 0)
+            readers, makers = reader[single], made[columns.use_value[single]]
+            self._add(readers, makers, problem.use_prices[threshold][single])
+            self._add(makers, readers, problem.use_prices[threshold][single])
+        counts &= problem.are_shared[threshold]
         # One entry per value and reading vertex: many uses by one vertex are one cast.
         values, readers = np.divmod(np.unique(columns.use_value[counts] * self.size + reader[counts]), self.size)
         if not len(values):
             return
         alone = np.bincount(values)[values] == 1
-        prices, makers = problem.cast_prices[threshold], made[values]
+        prices, makers = problem.shared_prices[threshold], made[values]
         self._add(readers[alone], makers[alone], prices[values][alone])
         self._add(makers[alone], readers[alone], prices[values][alone])
         self._add_gates(values[~alone], readers[~alone], made, prices)

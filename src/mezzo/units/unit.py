@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from mezzo.dtypes import DType
 from mezzo.units.selector import Make
 
 
@@ -15,12 +16,24 @@ class Inside(enum.Enum):
     FLOAT32 = "fp32"  # the kernel computes in FP32 whatever its ports hold: its nodes may as well be kept in FP32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """What a kernel asks of types. `output_is_free`: it can hand on another float type than it reads, at no price."""
+    """What a kernel asks of types, in the formats that it names; of any other it says nothing, and prices are as ever.
+
+    `formats`: those in which its nodes become this kernel. `is_linked`: they do only where all have one type, so they
+    agree. `reads_free`, `writes_free`: those that it turns into FP32, and FP32 into, as it reads and as it writes.
+    """
 
     inside: Inside = Inside.ONE_TYPE
-    output_is_free: bool = False
+    formats: frozenset[DType] = frozenset()
+    is_linked: bool = False
+    reads_free: frozenset[DType] = frozenset()
+    writes_free: frozenset[DType] = frozenset()
+
+    @property
+    def named(self) -> frozenset[DType]:
+        """Every format that it says anything of."""
+        return self.formats | self.reads_free | self.writes_free
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

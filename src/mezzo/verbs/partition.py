@@ -44,8 +44,9 @@ class FusedUnit:
 
     `results` are the first results of its nodes; `inputs` the values it reads from outside, constants apart; `outputs`
     those that something outside reads. `inside`: "one type", where a conversion between its nodes takes the kernel
-    apart, or "fp32", where it computes in FP32 whatever it reads. `output_is_free`: it hands on another float type at
-    no price. `source` and `since` say who tells so, and of which version.
+    apart, or "fp32", where it computes in FP32 whatever it reads: this is said of `formats`, and nothing of others.
+    `is_linked`: it is found in one type alone. `reads_free` and `writes_free` are formats that it converts by itself as
+    it reads and as it writes. `source` and `since` say who tells so, and of which version.
     """
 
     number: int
@@ -55,7 +56,10 @@ class FusedUnit:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     inside: str
-    output_is_free: bool
+    is_linked: bool
+    formats: tuple[DType, ...]
+    reads_free: tuple[DType, ...]
+    writes_free: tuple[DType, ...]
     source: str
     since: str
 
@@ -180,7 +184,9 @@ def name_partition(graph: Graph, split: "Partition", target: str | None = None) 
             number=unit.number, pattern=unit.pattern, nodes=named(unit.nodes),
             results=values([graph.nodes[node].outputs[0] for node in unit.nodes if graph.nodes[node].outputs]),
             inputs=values(unit.inputs), outputs=values(unit.outputs),
-            inside=unit.constraint.inside.value, output_is_free=unit.constraint.output_is_free,
+            inside=unit.constraint.inside.value, is_linked=unit.constraint.is_linked,
+            formats=_in_order(unit.constraint.formats), reads_free=_in_order(unit.constraint.reads_free),
+            writes_free=_in_order(unit.constraint.writes_free),
             source=unit.source, since=unit.since,
         )
         for unit in split.units
@@ -189,6 +195,10 @@ def name_partition(graph: Graph, split: "Partition", target: str | None = None) 
         target=target or split.target, fuses_as=split.target if kernels_of(split.target) else None, units=units,
         alone=named(split.alone), folded=named(split.folded),
     )  # fmt: skip
+
+
+def _in_order(formats: frozenset[DType]) -> tuple[DType, ...]:
+    return tuple(dtype for dtype in DType if dtype in formats)
 
 
 def _find_part(graph: Graph, split: "Partition", part: str) -> tuple[int, ...]:

@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 
 from mezzo.core.graph import Node
+from mezzo.dtypes import HALF_FORMATS
 from mezzo.units.composites import composites_at
 from mezzo.units.selector import Free, Match, shape
-from mezzo.units.unit import Kernel, Pattern
+from mezzo.units.unit import Constraint, Kernel, Pattern
 from mezzo.units.view import View
 
 _SINCE = "ONNX Runtime 1.31.1"
 _TARGETS = ("onnxruntime-cpu", "onnxruntime-cuda")
 _EXTENDED = "optimized graphs at level EXTENDED ({})"
+_HALVES = Constraint(formats=HALF_FORMATS)
 _DOCUMENT = "documentation, Graph Optimizations ({})"
 
 
@@ -67,8 +69,8 @@ def _adds_channels(view: View, node: Node) -> bool:
 def _kernels(order: int, match: Match, name: str, fusion: str) -> tuple[Kernel, ...]:
     sources = (_EXTENDED.format(name), _DOCUMENT.format(fusion))
     return tuple(
-        Kernel(target=target, order=order, make=shape(match), source=source, since=_SINCE)
-        for target, source in zip(_TARGETS, sources, strict=True)
+        Kernel(target=target, order=order, make=shape(match), source=source, since=_SINCE, constraint=constraint)
+        for target, source, constraint in zip(_TARGETS, sources, (Constraint(), _HALVES), strict=True)
     )
 
 
@@ -89,6 +91,7 @@ PATTERNS = (
                 make=shape(_composite("gelu-erf", "gelu-tanh")),
                 source="documentation, Layer Fusion Catalog (GELU)",
                 since="TensorRT 10.15",
+                constraint=_HALVES,
             ),
         ),
     ),

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from mezzo.core.facts import Function
 from mezzo.core.graph import Node
+from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units.selector import Free, shape
-from mezzo.units.unit import Kernel, Pattern
+from mezzo.units.unit import Constraint, Kernel, Pattern
 from mezzo.units.view import View
 
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
@@ -106,6 +107,7 @@ PATTERNS = (
                 make=shape(_with_transposes),
                 source="runtime graphs: one Subgraph from Transpose and MatMul over Softmax to MatMul and Transpose",
                 since="OpenVINO 2026.4.1",
+                constraint=Constraint(formats=frozenset({DType.BFLOAT16})),
             ),
             Kernel(
                 target="tensorrt",
@@ -113,6 +115,7 @@ PATTERNS = (
                 make=shape(_attention),
                 source="documentation, Fused Attention",
                 since="TensorRT 10.15",
+                constraint=Constraint(formats=HALF_FORMATS),
             ),
         ),
     ),
@@ -126,6 +129,7 @@ PATTERNS = (
                 make=shape(_masked_softmax),
                 source="kernel BiasSoftmax in docs/OperatorKernels.md",
                 since="ONNX Runtime 1.31.1",
+                constraint=Constraint(formats=HALF_FORMATS),
             ),
         ),
     ),

@@ -1,6 +1,7 @@
 """Convolutions with what follows them: BatchNormalization or scale and shift, activation, residual sum, activation."""
 
 from mezzo.core.graph import Node
+from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units import activations
 from mezzo.units.chains import (
     Stage,
@@ -17,7 +18,10 @@ _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _TENSORRT = "TensorRT 10.15"
 _BLOCK = 8  # channels that ONNX Runtime's blocked kernels take at once, at least
-_FREE_OUTPUT = Constraint(output_is_free=True)
+# A Cast between its nodes takes the kernel apart. It writes floats where it computes in INT8, but a Cast to FP32 behind
+# a BF16 kernel is one of its own.
+_BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
+_HALVES = Constraint(formats=HALF_FORMATS)
 
 
 def _is_conv(view: View, node: Node) -> bool:
@@ -79,6 +83,7 @@ PATTERNS = (
                 ),
                 source="documentation, Graph Optimizations (Conv Activation, Add, Mul, BatchNorm fusion)",
                 since=_ORT,
+                constraint=_HALVES,
             ),
             Kernel(
                 target="openvino-cpu",
@@ -89,7 +94,7 @@ PATTERNS = (
                 ),
                 source="runtime graphs: Convolution with original layers Conv, Add, Relu",
                 since=_OPENVINO,
-                constraint=_FREE_OUTPUT,
+                constraint=_BF16,
             ),
             Kernel(
                 target="tensorrt",
@@ -101,6 +106,7 @@ PATTERNS = (
                 ),
                 source="documentation, Layer Fusion Catalog (Convolution and activation, scale, element-wise sum)",
                 since=_TENSORRT,
+                constraint=_HALVES,
             ),
         ),
     ),

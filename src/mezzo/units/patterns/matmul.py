@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from mezzo.core.facts import Function
 from mezzo.core.graph import Node
+from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units import activations
 from mezzo.units.chains import (
     Stage,
@@ -19,7 +20,9 @@ from mezzo.units.view import View
 _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _TENSORRT = "TensorRT 10.15"
-_FREE_OUTPUT = Constraint(output_is_free=True)
+# As of a convolution: a Cast inside takes the kernel apart, one to FP32 behind it is a kernel of its own in BF16.
+_BF16 = Constraint(formats=frozenset({DType.BFLOAT16}), writes_free=frozenset({DType.INT8, DType.UINT8}))
+_HALVES = Constraint(formats=HALF_FORMATS)
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _ROUNDS = 2  # scales that are taken in, one behind the other
 
@@ -149,6 +152,7 @@ PATTERNS = (
                 make=shape(_gemm),
                 source="documentation, Graph Optimizations (MatMul Add fusion)",
                 since=_ORT,
+                constraint=_HALVES,
             ),
             Kernel(
                 target="openvino-cpu",
@@ -159,7 +163,7 @@ PATTERNS = (
                 ),
                 source="runtime graphs: FullyConnected with original layers MatMul, Gelu",
                 since=_OPENVINO,
-                constraint=_FREE_OUTPUT,
+                constraint=_BF16,
             ),
             Kernel(
                 target="tensorrt",
@@ -167,6 +171,7 @@ PATTERNS = (
                 make=chain((_BIAS, Stage(activations=_TENSORRT_ACTIVATIONS)), seeds=_is_product),
                 source="documentation, Layer Fusion Catalog (PointWise fusion into matrix products)",
                 since=_TENSORRT,
+                constraint=_HALVES,
             ),
         ),
     ),
@@ -187,13 +192,10 @@ PATTERNS = (
         name="matmul-scale",
         summary="a matrix product with one number that scales it, and transposed operands",
         kernels=tuple(
-            Kernel(target=target, order=60, make=shape(_scaled), source=source, since=_ORT)
-            for target, source in (
-                ("onnxruntime-cpu", _FUSED_MATMUL),
-                (
-                    "onnxruntime-cuda",
-                    "kernel FusedMatMul in docs/OperatorKernels.md",
-                ),
+            Kernel(target=target, order=60, make=shape(_scaled), source=source, since=_ORT, constraint=constraint)
+            for target, source, constraint in (
+                ("onnxruntime-cpu", _FUSED_MATMUL, Constraint()),
+                ("onnxruntime-cuda", "kernel FusedMatMul in docs/OperatorKernels.md", _HALVES),
             )
         ),
     ),

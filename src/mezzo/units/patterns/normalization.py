@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from mezzo.core.facts import Function
 from mezzo.core.graph import Node
+from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Constraint, Inside, Kernel, Pattern
 from mezzo.units.view import View
@@ -12,8 +13,14 @@ from mezzo.units.view import View
 _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _EXTENDED = "optimized graphs at level EXTENDED ({})"
-# The statistics are summed in FP32 whatever the data is.
-_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32)
+_BF16 = frozenset({DType.BFLOAT16})
+# The statistics are summed in FP32 whatever the data is, and a norm written out is found in one type alone.
+_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
+# OpenVINO's CPU converts what an operator of ONNX's reads to FP32 by itself, and what it makes back: the Casts of a
+# file take those places. A norm written out reads and writes what it is given.
+_OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
+_MVN_ASKS = Constraint(inside=Inside.FLOAT32, formats=_BF16, is_linked=True)
+_BOUNDS = frozenset({"Add", "Clip", "Max"})
 _RANK_OF_SKIP = 3  # batch, rows, channels
 
 
@@ -153,6 +160,25 @@ def _operator(*ops: str) -> Match:
     return match
 
 
+def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    """A value divided by its own L2 norm, which is bounded from below: norm, bound, maybe Expand, quotient."""
+    if view.function(seed) is not Function.DIVIDE or not view.is_float(seed):
+        return None
+    nodes, last = [seed], view.maker(seed, 1)
+    if last is not None and view.op(last) == "Expand":
+        nodes.append(last)
+        last = view.maker(last, 0)
+    if last is not None and view.op(last) in _BOUNDS:
+        nodes.append(last)
+        last = next((made for made in (view.maker(last, 0), view.maker(last, 1)) if made is not None), None)
+    if last is None or view.op(last) != "ReduceL2" or not view.same(last.inputs[0], seed.inputs[0]):
+        return None
+    nodes.append(last)
+    inner = nodes[1:]
+    is_whole = all(free(node.id) and view.sole_reader(node) is not None for node in inner)
+    return nodes if is_whole else None
+
+
 def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     """A LayerNormalization, in one operator or written out, and the sum of two activations that it normalizes.
 
@@ -193,9 +219,21 @@ def _adds_rows(view: View, node: Node) -> bool:
     return is_known and all(a is None or b is None or a == b for a, b in zip(left, right, strict=True))
 
 
-def _kernel(target: str, order: int, match: Match, source: str, since: str, *, least: int = 2) -> Kernel:
+def _kernel(
+    target: str,
+    order: int,
+    match: Match,
+    source: str,
+    since: str,
+    *,
+    asks: Constraint | None = None,
+    least: int = 2,
+) -> Kernel:
+    """One target's row. Where nothing is said, ONNX Runtime's: its CPU has no low kernels, and CUDA's sum in FP32."""
+    if asks is None:
+        asks = Constraint(inside=Inside.FLOAT32) if target == "onnxruntime-cpu" else _IN_FLOAT32
     return Kernel(
-        target=target, order=order, make=shape(match), source=source, since=since, constraint=_IN_FLOAT32, least=least
+        target=target, order=order, make=shape(match), source=source, since=since, constraint=asks, least=least
     )
 
 
@@ -225,6 +263,7 @@ PATTERNS = (
                 _written_out(is_centred=True, needs_scale=False, by_division=False),
                 _MVN.format("MVN"),
                 _OPENVINO,
+                asks=_MVN_ASKS,
             ),
         ),
     ),
@@ -240,17 +279,28 @@ PATTERNS = (
                 _written_out(is_centred=False, needs_scale=True, by_division=False),
                 _MVN.format("RMS"),
                 _OPENVINO,
+                asks=_MVN_ASKS,
             ),
         ),
     ),
     Pattern(
+        name="l2-norm",
+        summary="a value divided by its L2 norm",
+        kernels=(_kernel("openvino-cpu", 12, _by_l2, _MVN.format("NormalizeL2"), _OPENVINO, asks=_MVN_ASKS),),
+    ),
+    Pattern(
         name="norm",
         summary="a norm in one operator, which sums in FP32 inside",
-        kernels=tuple(
-            _kernel(target, 46, _operator("LayerNormalization", "RMSNormalization"), source, since, least=1)
-            for target, source, since in (
-                ("openvino-cpu", "runtime graphs: MVN and RMS, in FP32 inside a BF16 graph too", _OPENVINO),
-            )
+        kernels=(
+            _kernel(
+                "openvino-cpu",
+                46,
+                _operator("GroupNormalization", "LayerNormalization", "RMSNormalization"),
+                "runtime graphs: MVN, RMS and GroupNormalization in FP32 inside a BF16 graph too",
+                _OPENVINO,
+                asks=_OPERATOR,
+                least=1,
+            ),
         ),
     ),
 )

@@ -1,0 +1,256 @@
+"""Laws of plans that know what a target runs as one kernel: exact, never dearer, silent of formats not named."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from random_problems import describe, legal_assignments, random_problem
+
+from mezzo.core.columns import ANY, Bools
+from mezzo.core.graph import Kind, Node
+from mezzo.core.kernels import FREE_CONVERSION, NO_GAIN, Kernels
+from mezzo.core.problem import Problem
+from mezzo.core.strategy import conversion_cost, cost
+from mezzo.deciding.check import check
+from mezzo.deciding.kernels import split_for, with_units
+from mezzo.deciding.lower import lower
+from mezzo.dtypes import DType
+from mezzo.plugins.discovery import strategies, target, targets
+from mezzo.units import every_pattern
+from mezzo.units.partition import partition
+from mezzo.units.selector import tree
+from mezzo.units.unit import Constraint, Inside, Kernel, Partition
+from mezzo.units.uses import kernels_of_units, links_of_units
+from mezzo.units.view import View
+
+MINCUT = strategies()["mincut"]
+COUNTS = pytest.mark.parametrize("count", [2, 3, 4])
+
+
+def random_constraint(rng: random.Random, formats: Sequence[DType]) -> Constraint:
+    """What a kernel may ask, in some of the formats."""
+
+    def some() -> frozenset[DType]:
+        return frozenset(dtype for dtype in formats if rng.random() < 0.6)
+
+    return Constraint(
+        inside=rng.choice([*Inside]),
+        formats=some(),
+        is_linked=rng.random() < 0.4,
+        reads_free=some(),
+        writes_free=some(),
+    )
+
+
+def random_split(seed: int, problem: Problem) -> Partition:
+    """Units of random operators that are neighbours, each with a constraint of its own."""
+    rng, graph = random.Random(seed), problem.graph
+    kernels = []
+    for order in range(3):
+        taken = frozenset(node.id for node in graph.nodes if rng.random() < 0.5)
+
+        def joins(view: View, node: Node, taken: frozenset[int] = taken) -> bool:
+            return node.id in taken and node.kind is Kind.OP
+
+        asks = random_constraint(rng, problem.line.beside)
+        make = tree(joins)
+        row = Kernel(target="toy", order=order, make=make, source="", since="", constraint=asks, starts_at_end=True)
+        kernels.append((f"p{order}", replace(row, least=rng.choice([1, 2]))))
+    return partition(View(graph, (None,) * len(graph.nodes)), kernels, "toy")
+
+
+def with_random_units(seed: int, count: int, size: int) -> Problem:
+    problem = random_problem(seed, count, size)
+    return with_units(problem, random_split(seed, problem))
+
+
+@COUNTS
+@pytest.mark.parametrize("part", range(3))
+def test_mincut_with_units_costs_what_brute_force_finds(count: int, part: int) -> None:
+    """Free conversions, kernels taken apart, links of units; with caps, shared conversions, penalties."""
+    size = {2: 10, 3: 8, 4: 7}[count]
+    for seed in range(1000 + 40 * part, 1040 + 40 * part):
+        problem = with_random_units(seed, count, size)
+        least = min((cost(problem, levels) for levels in legal_assignments(problem)), default=None)
+        if least is not None:
+            found = MINCUT.assign(problem)
+            assert cost(problem, found) == least, (seed, describe(problem, found))
+            assert check(problem, found, lower(problem, found)) == []
+
+
+def test_problems_with_units_are_of_every_kind() -> None:
+    """What the laws are checked on: each column says something somewhere, and links of units are among them."""
+    pairs = [(random_problem(seed, 3, 9), with_random_units(seed, 3, 9)) for seed in range(60)]
+    for column in ("reads_free", "writes_free", "takes_apart", "computes_base", "hidden"):
+        said = [getattr(problem.kernels, column).any() for _, problem in pairs]
+        assert any(said) and not all(said), column
+    assert any(len(known.links) > len(plain.links) for plain, known in pairs)
+
+
+@COUNTS
+def test_plan_that_knows_units_is_never_dearer_than_one_that_does_not(count: int) -> None:
+    """By the price that knows them, of every plan that keeps together what a kernel needs in one type."""
+    compared = 0
+    for seed in range(2000, 2120):
+        plain = random_problem(seed, count, 12)
+        known = with_units(plain, random_split(seed, plain))
+        unaware, aware = MINCUT.assign(plain), MINCUT.assign(known)
+        if keeps_links(known, unaware) and keeps_links(known, aware):
+            assert cost(known, aware) <= cost(known, unaware), seed
+            compared += 1
+    assert compared > 50
+
+
+def keeps_links(problem: Problem, levels: Sequence[int]) -> bool:
+    at, present = np.array(levels), ~problem.is_absent
+    return all(
+        bool(((at > threshold) == (at > threshold)[np.array(roots)])[present].all())
+        for threshold, roots in enumerate(problem.linked)
+    )
+
+
+@COUNTS
+def test_units_that_name_no_level_change_no_plan(count: int) -> None:
+    """Fail closed: of a format that no constraint names nothing is said, whatever else is said of the kernel."""
+    for seed in range(40):
+        plain = random_problem(seed, count, 12)
+        stranger = frozenset({DType.FLOAT8E5M2, DType.INT4})
+        asks = Constraint(
+            inside=Inside.FLOAT32, formats=stranger, is_linked=True, reads_free=stranger, writes_free=stranger
+        )
+        split = random_split(seed, plain)
+        split = replace(split, units=tuple(replace(unit, constraint=asks) for unit in split.units))
+        known = with_units(plain, split)
+        assert known.links == plain.links
+        assert not any(column.any() for column in columns_of(known))
+        levels = MINCUT.assign(plain)
+        assert MINCUT.assign(known) == levels
+        assert cost(known, levels) == cost(plain, levels)
+
+
+def columns_of(problem: Problem) -> list[Bools]:
+    kernels = problem.kernels
+    assert kernels is not None
+    return [
+        kernels.reads_free, kernels.writes_free, kernels.takes_apart, kernels.computes_base, kernels.hidden
+    ]  # fmt: skip
+
+
+def test_threshold_without_the_base_is_told_nothing() -> None:
+    for seed in range(40):
+        problem = with_random_units(seed, 4, 12)
+        assert problem.kernels is not None
+        far = [t for t in problem.line.thresholds if problem.line.base not in (t, t + 1)]
+        for column in (problem.kernels.reads_free, problem.kernels.writes_free, problem.kernels.takes_apart):
+            assert not column[far].any()
+        assert not problem.kernels.computes_base[problem.line.base].any()
+
+
+@COUNTS
+def test_conversions_cost_what_their_kernels_say(count: int) -> None:
+    """Counted use by use, as the rules say it in words."""
+    for seed in range(60):
+        problem = with_random_units(seed, count, 12)
+        levels = MINCUT.assign(problem)
+        assert conversion_cost(problem, levels) == _spelled_cost(problem, levels), seed
+
+
+def _spelled_cost(problem: Problem, levels: Sequence[int]) -> int:
+    kernels, columns = problem.kernels, problem.graph.columns
+    assert kernels is not None
+    made, wanted, paid = problem.made_at(levels), problem.wanted_at(levels), 0
+    for threshold in problem.line.thresholds:
+        shared: dict[int, int] = {}
+        for use, value in enumerate(columns.use_value.tolist()):
+            crosses = (made[value] > threshold) != (wanted[use] > threshold)
+            if not crosses or not problem.is_planned[value] or columns.use_role[use] == ANY:
+                continue
+            price = int(problem.cast_prices[threshold, value])
+            is_free = bool(kernels.reads_free[threshold, use])
+            if kernels.takes_apart[threshold, use]:
+                paid += price
+            elif is_free:
+                paid += FREE_CONVERSION
+            if not is_free:
+                shared[value] = min(price, FREE_CONVERSION) if kernels.writes_free[threshold, value] else price
+        paid += sum(shared.values())
+    return paid
+
+
+def chain_of(problem: Problem, constraint: Constraint) -> Kernels:
+    """All operators of a problem as one unit."""
+    split = partition(
+        View(problem.graph, (None,) * len(problem.graph.nodes)),
+        [("p", Kernel(target="toy", order=0, make=tree(_is_operator), source="", since="", constraint=constraint,
+                      starts_at_end=True))],
+        "toy",
+    )  # fmt: skip
+    return kernels_of_units(problem.graph, split, problem.line)
+
+
+def _is_operator(view: View, node: Node) -> bool:
+    return node.kind is Kind.OP
+
+
+def test_operator_that_computes_at_the_base_gains_only_what_it_moves() -> None:
+    """Its wish to run low counts for nothing, and what it converts by itself or keeps inside is no traffic."""
+    for seed in range(40):
+        plain = random_problem(seed, 2, 12, is_measured=False)
+        (low,) = plain.line.beside
+        level = plain.line.others[0]
+        every = frozenset({low})
+        asks = Constraint(inside=Inside.FLOAT32, formats=every, reads_free=every, writes_free=every)
+        known = replace(plain, kernels=chain_of(plain, asks))
+        inside = known.computes_base[level]
+        assert (known.gains[level][inside] <= plain.gains[level][inside]).all()
+        columns, scopes = plain.graph.columns, [value.scope for value in plain.graph.values]
+        at_home = inside.copy()  # what it reads from another scope it does not convert
+        for node, value in zip(columns.use_node.tolist(), columns.use_value.tolist(), strict=True):
+            at_home[node] &= plain.graph.nodes[node].scope == scopes[value]
+        assert (known.gains[level][at_home] == -NO_GAIN).all()
+        assert (known.gains[level][~inside] == plain.gains[level][~inside]).all()
+
+
+def test_unit_with_a_node_that_has_to_leave_the_base_links_nobody() -> None:
+    problem = random_problem(3, 2, 10)
+    (low,) = problem.line.beside
+    asks = Constraint(inside=Inside.FLOAT32, formats=frozenset({low}), is_linked=True)
+    split = random_split(3, problem)
+    split = replace(split, units=tuple(replace(unit, constraint=asks) for unit in split.units))
+    unit = max(split.units, key=lambda unit: len(unit.nodes))
+    assert len(unit.nodes) > 1
+    everybody = np.ones(len(problem.graph.nodes), bool)
+    linked = {node for link in links_of_units(split, problem.line, everybody) for node in link[1:]}
+    assert set(unit.nodes) <= linked
+    everybody[unit.nodes[-1]] = False
+    linked = {node for link in links_of_units(split, problem.line, everybody) for node in link[1:]}
+    assert not linked & set(unit.nodes)
+
+
+@pytest.mark.parametrize("name", sorted(targets()))
+def test_target_without_rows_for_a_format_has_no_units_in_its_plans(name: str) -> None:
+    """Who names no format of the line is not even asked how it splits the graph."""
+    problem = random_problem(0, 2, 6)
+    graph, rows = problem.graph, (None,) * len(problem.graph.nodes)
+    named = {
+        dtype
+        for pattern in every_pattern()
+        for kernel in pattern.kernels
+        if kernel.target == name
+        for dtype in kernel.constraint.named
+    }
+    split = split_for(graph, rows, target(name), problem.line)
+    assert (split is not None) == bool(named & set(problem.line.beside))
+
+
+def test_every_row_that_says_something_names_a_format() -> None:
+    """A row that computes in FP32 or is linked says so of some format, or of none at all: ONNX Runtime's CPU."""
+    for pattern in every_pattern():
+        for kernel in pattern.kernels:
+            asks = kernel.constraint
+            if kernel.target == "onnxruntime-cpu":
+                assert not asks.named, pattern.name
+            elif asks.inside is Inside.FLOAT32 or asks.is_linked:
+                assert asks.formats, pattern.name
