@@ -9,22 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.results import Converted, Progress, open_source, store_of
-from mezzo.core.facts import Risk
 from mezzo.core.frontend import Model
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of, tells_options
 from mezzo.core.request import Request, one_format
 from mezzo.deciding.options import read_options
-from mezzo.errors import ContractError, InputError, MezzoError, ModelError
+from mezzo.errors import InputError, MezzoError, ModelError
+from mezzo.folders.checking import check_places, check_ties, why_low
 from mezzo.folders.configs import find_config, update_config
 from mezzo.folders.data import find_data
-from mezzo.folders.deciding import fit_requests, in_file, split_ties
+from mezzo.folders.deciding import fit_requests, in_file
 from mezzo.folders.listing import Listing, list_folder
 from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_data, name_result
 from mezzo.folders.staging import FolderStaging
-from mezzo.folders.ties import Ports, TypedTie, dtypes_in, find_ties
+from mezzo.folders.ties import TypedTie
 from mezzo.places import check_destination
-from mezzo.plugins.discovery import op_facts
 from mezzo.verbs.convert import convert_opened
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class _Folder:
     """A folder on its way: what is in it, what is converted, and where that goes."""
 
     def __init__(self, source: Path, destination: Path, layout: Placing, to: str, trust: bool) -> None:
-        _check_places(source, destination)
+        check_places(source, destination)
         self.source, self.destination, self.layout, self.to = source, destination, layout, to
         self.listing: Listing = list_folder(source, trust=trust)
         self.is_in_place = destination.is_dir() and source.samefile(destination)
@@ -143,7 +142,7 @@ class _Folder:
                 skipped.append((name, f"is low already by its name, {suffix!r}"))
                 continue
             self._data_of[name] = self._external_files(model)
-            because = f"is low already by its name, {suffix!r}" if suffix is not None else _why_low(model)
+            because = f"is low already by its name, {suffix!r}" if suffix is not None else why_low(model)
             if because is None:
                 models.append(name)
             else:
@@ -238,7 +237,7 @@ class _Folder:
                 if staging.staged(name_data(result)).exists():
                     staging.place(name_data(result))
                 files.append(ConvertedFile(name, result, converted))
-            ties = _check_ties(before, after)
+            ties = check_ties(before, after)
             copied = () if self.is_in_place else self._copy(staging)
             notes = self._tell_config(staging, [file.result for file in files], ties)
             # Originals that were replaced, and external data of a former result that this one has not.
@@ -327,49 +326,6 @@ def _convert_one(
     from mezzo.search.protecting import convert_on_data
 
     return convert_on_data(model, path, request, data, labels=labels, batch_size=batch_size)
-
-
-def _check_places(source: Path, destination: Path) -> None:
-    if not source.is_dir():
-        raise InputError(f"{os.fspath(source)!r} is no folder; name a folder of models, or use 'mezzo convert' for one")
-    if destination.exists() and not destination.is_dir():
-        raise InputError(f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder")
-    if not destination.exists() and not destination.absolute().parent.is_dir():
-        raise InputError(f"{os.fspath(destination)!r} cannot be made: there is no folder above it; make that first")
-    if not destination.exists():
-        check_destination(destination)
-    inner, outer = os.path.realpath(destination), os.path.realpath(source)
-    if inner != outer and os.path.commonpath([inner, outer]) == outer:
-        raise InputError(
-            f"{os.fspath(destination)!r} lies in the folder that is converted; name one beside it, or the same one"
-        )
-
-
-def _why_low(model: Model) -> str | None:
-    """Why a model is not converted: it is low or quantized already; None where it is to be."""
-    own = model.frontend.dialect
-    for dialect, op in sorted(model.operators(), key=lambda known: (known[0] != own, known)):
-        row = op_facts(dialect).get(op)
-        if row is not None and Risk.QUANTIZED in row.risks:
-            return f"is quantized: it has a node of {op}"
-    low = model.low_weights()
-    return None if low is None else f"is low already: most of its weights are {low}"
-
-
-def _check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
-    """The ties of the results with their types. Raises ContractError: one has lost what it had before."""
-    ties = find_ties(before)
-    for tie, dtypes in split_ties(ties, before, after):
-        members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
-        spelled = " and ".join(sorted(map(str, dtypes)))
-        raise ContractError(f"{members} would have {spelled}, and one feeds the other; leave out --io")
-    floats = [(tie, dtypes_in(tie, after)) for tie in ties]
-    return tuple(
-        TypedTie(tie, dtype)
-        for tie, dtypes in floats
-        for dtype in dtypes
-        if len(dtypes) == 1 and dtype.value in ("f32", "f16", "bf16") and tie.outputs and tie.inputs
-    )
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import onnx
 from mezzo.core.graph import ConstantFacts, Graph, Kind, Node, Scope, Signature, Use, Value
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
-from mezzo.frontends.onnx import control, interface, sources
+from mezzo.frontends.onnx import control, interface, loops, sources
 from mezzo.frontends.onnx.attributes import NONE, NodeAttributes, dtype_of
 from mezzo.frontends.onnx.expansion import MOST_DEPTH
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, FactsOf, Frame, pseudo_signature
@@ -353,9 +353,9 @@ _READERS: dict[str, Callable[[Reader, Frame, onnx.NodeProto], None]] = {
     "Cast": sources.read_cast,
     "Constant": sources.read_constant,
     "If": control.read_if,
-    "Loop": control.read_loop,
-    "Scan": control.read_scan,
-    "SequenceMap": control.read_sequence_map,
+    "Loop": loops.read_loop,
+    "Scan": loops.read_scan,
+    "SequenceMap": loops.read_sequence_map,
 }
 
 
