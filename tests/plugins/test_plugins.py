@@ -27,7 +27,7 @@ NPU = """
 TABLE = """
     from mezzo.core.target import Target
 
-    TARGET = Target("{}", "made in Python")
+    TARGET = Target(name="{}", summary="made in Python")
 """
 _KINDS = {"policy": discovery.policies, "target": discovery.targets, "strategy": discovery.strategies}
 
@@ -145,7 +145,7 @@ BROKEN = {
     "another name": ("acme:TARGET", {"__init__.py": TABLE.format("other")}, "it calls itself 'other'"),
     "wrong inside": (
         "acme:TARGET",
-        {"__init__.py": "from mezzo.core.target import Target\nTARGET = Target('npu', 's', refusals=3)"},
+        {"__init__.py": "from mezzo.core.target import Target\nTARGET = Target(name='npu', summary='s', refusals=3)"},
         "TypeError",
     ),
     "no file": ("acme:npu.toml", {"__init__.py": ""}, "FileNotFoundError"),
