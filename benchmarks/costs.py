@@ -23,7 +23,8 @@ from mezzo.converting.conversion import convert_model, judge_model
 from mezzo.core.profiles import Effort
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options
-from mezzo.frontends.onnx.model import OnnxModel, open_model
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.profile.nodes import time_model
 from mezzo.numerics.costs import predict_ns
 from mezzo.search import costs as measuring

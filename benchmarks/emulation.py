@@ -39,11 +39,11 @@ from rich.table import Table
 from suites import operators
 
 from mezzo.core.facts import Cost
-from mezzo.core.graph import Kind, Role, Signature
+from mezzo.core.nodes import Kind, Role, Signature
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import MezzoError
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.run import JUDGING, Engine, Session
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.ops import op_facts

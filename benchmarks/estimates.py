@@ -24,13 +24,13 @@ from suites import operators
 
 from mezzo.converting.conversion import judge_model
 from mezzo.core.facts import HEAVY
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
 from mezzo.deciding.planner import Judged, rows_of
 from mezzo.dtypes import FORMATS, LOW_DTYPES
 from mezzo.estimates import estimate
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.structure import structure_rules
 from mezzo.structure.estimated import ESTIMATED
 

@@ -29,7 +29,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.frontends.onnx.instruments import Instruments
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.numerics.ranges import Accumulator
 from mezzo.verbs.ranges import ranges
 

@@ -42,13 +42,13 @@ from rich.table import Table
 
 import mezzo
 from mezzo.converting.conversion import judge_model
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.problem import Problem
 from mezzo.core.request import Request
 from mezzo.core.strategy import cost
 from mezzo.deciding.options import read_options
 from mezzo.dtypes import DType
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.frontends.onnx.switch import Emulator
 

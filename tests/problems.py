@@ -11,8 +11,9 @@ import onnx
 from hypothesis import strategies as st
 from random_models import random_model
 
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
 from mezzo.core.levels import line_of
+from mezzo.core.nodes import Kind
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Problem
 from mezzo.core.target import Costs

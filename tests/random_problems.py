@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import toy_dialect
 
-from mezzo.core.graph import Graph, Kind, Node, Role, Scope, Signature, Use, Value
+from mezzo.core.graph import Graph
 from mezzo.core.levels import Line, uniform
+from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Use, Value
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side
 from mezzo.core.target import Costs

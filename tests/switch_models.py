@@ -8,10 +8,12 @@ import onnx
 from onnx import parser
 
 import mezzo
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
-from mezzo.frontends.onnx.model import OnnxModel, Reading, open_model
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.opening import open_model
+from mezzo.frontends.onnx.reading import Reading
 from mezzo.frontends.onnx.run import JUDGING, emulated_session
 from mezzo.frontends.onnx.switch import Emulator
 

@@ -9,8 +9,8 @@ import pytest
 from random_problems import describe, legal_assignments, random_problem
 
 from mezzo.core.columns import ANY, Bools
-from mezzo.core.graph import Kind, Node
 from mezzo.core.kernels import FREE_CONVERSION, NO_GAIN, Kernels
+from mezzo.core.nodes import Kind, Node
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import conversion_cost, cost
 from mezzo.deciding.check import check

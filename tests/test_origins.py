@@ -9,7 +9,7 @@ from random_models import random_model
 
 import mezzo
 from mezzo.dtypes import DType
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _NOTED = {

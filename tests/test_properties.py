@@ -19,7 +19,7 @@ from problems import (
     with_unique_names,
 )
 
-from mezzo.core.graph import Kind, Role
+from mezzo.core.nodes import Kind, Role
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Problem

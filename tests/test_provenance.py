@@ -20,7 +20,7 @@ from mezzo.converting.recalling import read_record
 from mezzo.converting.results import decided_nodes
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.files.provenance import MAX_BYTES, read_text, to_text
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.run import Engine, native_session
 from mezzo.verbs.convert import tell_origin
 

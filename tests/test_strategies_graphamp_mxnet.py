@@ -11,7 +11,7 @@ from pairs import side_of, split_of, with_fields
 from problems import Case, cases, perturbed
 
 from mezzo.core.coloring import makers, makes_low, readers
-from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Problem
 from mezzo.plugins.discovery import strategies

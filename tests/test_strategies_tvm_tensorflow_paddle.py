@@ -7,7 +7,7 @@ import pytest
 from pairs import side_of, with_fields
 from problems import Case, perturbed
 
-from mezzo.core.graph import Kind, Role
+from mezzo.core.nodes import Kind, Role
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Problem
 from mezzo.plugins.discovery import strategies

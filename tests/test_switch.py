@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_models import random_feeds, random_model
 from switch_models import differing, is_same, open_and_read, operators, read
 
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError

@@ -10,8 +10,9 @@ from toy_dialect import BF16, F16, FP4, FP8, LINES, POLICY, TARGET
 
 import mezzo.deciding.planner
 import mezzo.dtypes
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
 from mezzo.core.levels import Line
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import AddCast, AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category, rule
 from mezzo.core.problem import Choice

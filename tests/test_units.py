@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from problems import graph_of, shuffled, with_unique_names
 from random_models import random_model
 
-from mezzo.core.graph import Graph, Kind, Node, Role, Scope, Signature, Value
+from mezzo.core.graph import Graph
 from mezzo.core.levels import line_of
+from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value
 from mezzo.dtypes import HIGH, DType
 from mezzo.ops import op_facts
 from mezzo.units import every_pattern, kernels_of

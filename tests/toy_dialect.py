@@ -7,8 +7,9 @@ It knows two formats more than mezzo converts to, FP8 and a four-bit one, and wh
 """
 
 from mezzo.core.facts import Cost, Function, Risk, facts
-from mezzo.core.graph import ConstantFacts, Graph, Kind, Node, Role, Scope, Signature, Value
+from mezzo.core.graph import ConstantFacts, Graph
 from mezzo.core.levels import Line, line_of, uniform
+from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value
 from mezzo.core.policy import Category, Policy, rule
 from mezzo.core.target import Refusal, Target
 from mezzo.dtypes import HIGH, DType, Format

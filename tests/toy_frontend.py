@@ -24,9 +24,10 @@ import numpy.typing as npt
 import toy_dialect
 
 from mezzo.core.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record, Words
-from mezzo.core.frontend import Reading as AnyReading
-from mezzo.core.graph import Graph, Signature
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Signature
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype
+from mezzo.core.reading import Reading as AnyReading
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError, ModelError
 from mezzo.places import write_file

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from toy_frontend import NUMPY, Array, Reading, ToyModel, ToyProgram, digest_of, round_to
 
-from mezzo.core.frontend import Reading as AnyReading
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
 from mezzo.core.lab import Answers, Feeds, Layers, Reached, Run, Running
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
+from mezzo.core.reading import Reading as AnyReading
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 

@@ -7,7 +7,8 @@ import pytest
 import toy_dialect
 from pairs import pair_problem, side_of, with_fields
 
-from mezzo.core.graph import Graph, Kind, Role, Use
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.core.problem import Choice, Problem
 from mezzo.deciding.check import check

@@ -8,7 +8,8 @@ import toy_dialect
 from pairs import F16_LINE
 
 from mezzo.core.columns import ANY, FIXED, GROUP
-from mezzo.core.graph import Graph, Kind, Node, Role, Scope, Use
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node, Role, Scope, Use
 from mezzo.dtypes import HIGH, DType
 
 F16 = DType.FLOAT16

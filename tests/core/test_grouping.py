@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import toy_dialect
 
-from mezzo.core.graph import Graph, Kind, Scope
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Scope
 from mezzo.views.grouping import Group, find_repeats, group_nodes
 
 

@@ -8,7 +8,8 @@ import toy_dialect
 from pairs import BF16_LINE, F16_LINE, pair_costs, side_of
 from toy_wishes import TEXT, changed, choices, notes_of, told, why, wishes
 
-from mezzo.core.graph import Graph, Kind, Use
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Use
 from mezzo.core.plans import Reason
 from mezzo.core.policy import GRANTED, Category, NamedFinding, Policy, Verdict, rule
 from mezzo.core.problem import Choice

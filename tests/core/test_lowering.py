@@ -6,7 +6,8 @@ from dataclasses import replace
 import toy_dialect
 from pairs import pair_problem
 
-from mezzo.core.graph import Graph, Kind, Role, Use
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.core.problem import Choice
 from mezzo.deciding.lower import lower

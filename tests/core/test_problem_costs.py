@@ -7,7 +7,8 @@ import toy_dialect
 from pairs import pair_costs, pair_problem, side_of, with_fields
 
 from mezzo.core.facts import Cost
-from mezzo.core.graph import Graph, Kind, Role, Scope
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Role, Scope
 from mezzo.core.policy import GRANTED, Category
 from mezzo.core.problem import Choice, Problem
 from mezzo.core.strategy import casts_of, cost

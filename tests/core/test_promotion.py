@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 import toy_dialect
 
-from mezzo.core.graph import Graph, Kind, Role
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Role
 from mezzo.core.policy import GRANTED, Category, Verdict
 from mezzo.core.problem import Choice
 from mezzo.deciding.planner import rows_of

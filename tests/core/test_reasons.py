@@ -6,7 +6,7 @@ import pytest
 import toy_dialect
 from toy_wishes import TEXT, changed, notes_of, told, why, wishes
 
-from mezzo.core.graph import Kind, Role
+from mezzo.core.nodes import Kind, Role
 from mezzo.core.plans import Reason
 from mezzo.core.policy import Category, Missing, Policy, Rule, rule
 from mezzo.core.selectors import ByAttribute, ByName, ByRegion

@@ -10,7 +10,8 @@ import pytest
 import mezzo
 from mezzo.core.plans import Plan
 from mezzo.frontends.onnx.checking import Standing
-from mezzo.frontends.onnx.model import OnnxModel, open_model, suspects
+from mezzo.frontends.onnx.model import OnnxModel, suspects
+from mezzo.frontends.onnx.opening import open_model
 
 TEXT = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,2] x) => (float[N,2] y) <float[2,2] u = {1,2,3,4}, float[2,2] v = {1,2,3,4}, float[2,2] w = {1,2,3,4}> {

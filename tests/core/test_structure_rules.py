@@ -7,7 +7,7 @@ import pytest
 import toy_dialect
 
 from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
-from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Finding
 from mezzo.dtypes import FORMATS, DType
 from mezzo.structure import View, structure_rules

@@ -8,7 +8,7 @@ import pytest
 import toy_dialect
 
 from mezzo.core.facts import Cost, Function, Risk
-from mezzo.core.graph import Kind, Role, Signature
+from mezzo.core.nodes import Kind, Role, Signature
 from mezzo.core.policy import Category, Missing
 from mezzo.core.problem import Choice
 

@@ -22,7 +22,7 @@ from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType, Format
 from mezzo.estimates import Estimates, estimate
 from mezzo.estimates.moments import Moments
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 
 Array = npt.NDArray[np.float64]
 ROWS, COLUMNS = 512, 64

@@ -12,7 +12,7 @@ from mezzo.dtypes import FORMATS, DType, Format
 from mezzo.estimates import Estimates, estimate
 from mezzo.estimates.backward import Coarse
 from mezzo.estimates.moments import Moments
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 
 _CONSTANTS = (
     "int64[1] last = {-1}, int64 axis = {1}, float one = {1}, float two = {2}, float half = {0.5}, float zero = {0}, "

@@ -10,7 +10,7 @@ from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.estimates import estimate
 from mezzo.estimates.moments import HARD, INTEGER, LOST, MASKED, POSITIVE, RARE, TOUCHING, UNIT
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 
 _BYTES = 48.0  # spread of eight-bit numbers that hold data
 _WHOLE = INTEGER | POSITIVE

@@ -9,7 +9,7 @@ from mezzo.dtypes import FORMATS, DType
 from mezzo.estimates import estimate
 from mezzo.estimates.inputs import Assumption
 from mezzo.estimates.moments import INTEGER, POSITIVE, TOUCHING, UNIT
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 
 _CONSTANTS = (
     "int64[1] last = {-1}, float one = {1}, float two = {2}, float zero = {0}, float lots = {10000}, "

@@ -13,7 +13,7 @@ from mezzo.estimates.inputs import LARGEST_INTEGER
 from mezzo.estimates.loops import OPEN_TRIPS, find_loops
 from mezzo.estimates.moments import UNKNOWN
 from mezzo.estimates.site import Site
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.run import native_session
 
 _HEAD = (

@@ -4,12 +4,12 @@ import onnx
 import onnx.parser
 import pytest
 
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.policy import Category, Evidence, Finding, Lifting, Verdict
 from mezzo.deciding.findings import lift_rules
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.plugins.discovery import policy
 from mezzo.structure import View
 from mezzo.structure.estimated import RULES, coarse, notes_of, overflows

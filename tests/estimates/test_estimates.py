@@ -18,7 +18,7 @@ from mezzo.dtypes import FORMATS, DType
 from mezzo.estimates import LAWS, Estimates, estimate
 from mezzo.estimates.backward import rounded
 from mezzo.estimates.moments import LOST, rms
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.run import native_session
 from mezzo.ops import dialects, op_facts
 

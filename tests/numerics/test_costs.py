@@ -8,14 +8,15 @@ import onnx.parser
 import pytest
 
 from mezzo.converting.conversion import judge_model
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.problem import Problem
 from mezzo.core.profiles import CastTime, Effort, NodeTimes
 from mezzo.core.request import Request
 from mezzo.core.strategy import casts_of
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.model import OnnxModel, open_model
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.profile import nodes
 from mezzo.numerics.costs import (
     CastLine,

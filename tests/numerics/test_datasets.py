@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from mezzo.errors import InputError
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.judging.data import open_model_data
 from mezzo.numerics import npz
 from mezzo.numerics.datasets import open_data

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 from random_problems import can_be_kept, legal_assignments, random_problem
 
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import cost
 from mezzo.numerics.frontier import trace

@@ -7,7 +7,7 @@ import toy_dialect
 from pairs import pair_costs, pair_problem, with_fields
 
 from mezzo.core.facts import Cost
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Problem
 from mezzo.core.target import Costs

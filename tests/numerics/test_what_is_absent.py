@@ -8,7 +8,7 @@ import pytest
 
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.numerics import measures
 from mezzo.numerics.frontier import Candidate, trace
 from mezzo.numerics.measures import FormatRange, ValueRange

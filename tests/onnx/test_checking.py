@@ -10,7 +10,7 @@ import mezzo
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx import checking
 from mezzo.frontends.onnx.files import from_proto
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
 _ONE = "g (float[2,4] x) => (float[2,4] y)"

@@ -9,13 +9,13 @@ import pytest
 from onnx import parser
 
 import mezzo
-from mezzo.core.graph import Kind
 from mezzo.core.levels import uniform
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ContractError, InputError
 from mezzo.files import planfile
-from mezzo.frontends.onnx.model import open_model
+from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.run import JUDGING, Engine, check_fp8_survives, emulated_session, native_session
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.verbs.emulate import emulate

@@ -244,7 +244,7 @@ def test_an_unknown_operator_is_refused_in_one_line() -> None:
 
 def test_what_comes_out_does_not_grow_with_the_tensors() -> None:
     model = parse('<ir_version: 8, opset_import: ["": 17]> g (float[N] x) => (float[N] y) { y = Exp(x) }')
-    from mezzo.frontends.onnx.model import open_model
+    from mezzo.frontends.onnx.opening import open_model
 
     x = np.zeros(1_000_000, np.float32)
     measured = instruments.Instruments(open_model(model), {"x": x})

@@ -17,7 +17,7 @@ from svg import CUT, GREY, HIGH, INK, LOW, Drawing
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import open_source
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.problem import Choice, Problem
 from mezzo.core.request import Request
 from mezzo.core.strategy import casts_of, cost

@@ -126,7 +126,7 @@ def names_in(path: Path) -> Names:
 
 def _read_model(path: Path) -> Names:
     from mezzo.converting.results import open_source
-    from mezzo.core.graph import Kind, port_of
+    from mezzo.core.nodes import Kind, port_of
     from mezzo.dtypes import DType
 
     graph = open_source(path, trust=False, progress=None).read(DType.FLOAT16).graph

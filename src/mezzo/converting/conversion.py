@@ -12,11 +12,13 @@ from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.recalling import asks_for_more, spell_record
 from mezzo.converting.replaying import replay
 from mezzo.converting.version_steps import assign, settle
-from mezzo.core.frontend import Artifact, Fault, Model, Reading
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.frontend import Fault, Model
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Side
+from mezzo.core.reading import Artifact, Reading
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, judge

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mezzo.core.frontend import Reading
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan
 from mezzo.core.problem import Problem
+from mezzo.core.reading import Reading
 from mezzo.deciding.planner import rows_of
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import FORMATS

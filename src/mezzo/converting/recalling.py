@@ -4,11 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 
-from mezzo.core.frontend import Model, Reading
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.frontend import Model
+from mezzo.core.graph import Graph
 from mezzo.core.levels import line_of, uniform
+from mezzo.core.nodes import Kind, Node
 from mezzo.core.option import Scope
 from mezzo.core.plans import Plan, PlannedNode, Reason
+from mezzo.core.reading import Reading
 from mezzo.core.request import Request, options_about, settings_of, usual_settings
 from mezzo.deciding.options import Options, chosen_target
 from mezzo.deciding.reasons import follow

@@ -7,11 +7,12 @@ import numpy as np
 
 from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.recalling import spell_replay
-from mezzo.core.frontend import Model, Reading
-from mezzo.core.graph import Kind
+from mezzo.core.frontend import Model
 from mezzo.core.levels import uniform
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.problem import Choice, Problem, Side
+from mezzo.core.reading import Reading
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options, check_pair

@@ -7,12 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.core.frontend import Artifact, Model, Store
+from mezzo.core.frontend import Model, Store
 from mezzo.core.frontend import Progress as Progress
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.keywords import planning_request_of
 from mezzo.core.lab import Lab
 from mezzo.core.plans import AddCast, Plan, PlannedNode
+from mezzo.core.reading import Artifact
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mezzo.core.frontend import Model, Reading
-from mezzo.core.graph import Kind
+from mezzo.core.frontend import Model
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Edit
+from mezzo.core.reading import Reading
 from mezzo.core.strategy import Strategy
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 import numpy as np
 
 from mezzo.core.columns import Bools, Ints
-from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.problem import Choice, Problem, Split
 from mezzo.core.strategy import Strategy
 

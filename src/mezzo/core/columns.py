@@ -2,7 +2,7 @@
 it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Use, Value
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
-    from mezzo.core.graph import Graph, Kind, Role, Signature, Use
     from mezzo.core.levels import Line
 
 Ints = npt.NDArray[np.int64]
@@ -32,7 +32,7 @@ class Columns:
     A model has few signatures: `signatures` lists them, `node_signature` says which one a node has.
     """
 
-    signatures: "tuple[Signature, ...]"
+    signatures: tuple[Signature, ...]
 
     use_value: Ints
     use_node: Ints
@@ -49,10 +49,8 @@ class Columns:
     node_signature: Ints
     node_repeats: Ints
 
-    def is_kind(self, *kinds: "Kind") -> Bools:
+    def is_kind(self, *kinds: Kind) -> Bools:
         """Which nodes are of any of these kinds."""
-        from mezzo.core.graph import Kind
-
         codes = list(Kind)
         found: Bools = np.isin(self.node_kind, [codes.index(kind) for kind in kinds])
         return found
@@ -91,18 +89,15 @@ class UsesByValue:
         counts = np.bincount(columns.use_value, minlength=len(columns.value_producer))
         self._ends: list[int] = np.cumsum(counts).tolist()
 
-    def __getitem__(self, value: int) -> "tuple[Use, ...]":
-        from mezzo.core.graph import Use
-
+    def __getitem__(self, value: int) -> tuple[Use, ...]:
         part = slice(self._ends[value - 1] if value else 0, self._ends[value])
         return tuple(map(Use, self._nodes[part], self._operands[part]))
 
 
-def columns_of(graph: "Graph") -> Columns:
-    """Build the arrays."""
-    from mezzo.core.graph import Kind
-
-    nodes, values = graph.nodes, graph.values
+def columns_of(
+    nodes: Sequence[Node], values: Sequence[Value], scopes: Sequence[Scope], aliased: Set[Use], widened: Set[Use]
+) -> Columns:
+    """Build the arrays of a graph of these."""
     kinds = {kind: code for code, kind in enumerate(Kind)}
     signatures = [*{id(node.signature): node.signature for node in nodes}.values()]
     codes = {id(signature): code for code, signature in enumerate(signatures)}
@@ -115,19 +110,19 @@ def columns_of(graph: "Graph") -> Columns:
     )
     value_role = np.full(len(values), FIXED)
     value_role[made_value] = made_role
-    repeats = np.array([scope.repeats for scope in graph.scopes], np.int64)
-    widened, aliased = np.zeros(len(use_node), bool), np.zeros(len(use_node), bool)
-    if graph.aliased:
+    repeats = np.array([scope.repeats for scope in scopes], np.int64)
+    is_widened, is_aliased = np.zeros(len(use_node), bool), np.zeros(len(use_node), bool)
+    if aliased:
         for at, use in enumerate(zip(use_node.tolist(), use_operand.tolist(), strict=True)):
-            widened[at], aliased[at] = use in graph.widened, use in graph.aliased
+            is_widened[at], is_aliased[at] = use in widened, use in aliased
     return Columns(
         signatures=tuple(signatures),
         use_value=use_value,
         use_node=use_node,
         use_operand=use_operand,
         use_role=use_role,
-        use_widened=widened,
-        use_aliased=aliased,
+        use_widened=is_widened,
+        use_aliased=is_aliased,
         value_producer=np.array([v.producer for v in values], np.int64),
         value_role=value_role,
         value_dtype=np.array([_UNKNOWN if v.dtype is None else _DTYPES[v.dtype] for v in values], np.int64),
@@ -140,11 +135,9 @@ def columns_of(graph: "Graph") -> Columns:
 
 
 def _ports(
-    operands: "Sequence[tuple[int | None, ...]]", signature: Ints, roles: "Sequence[tuple[Role, ...]]"
+    operands: Sequence[tuple[int | None, ...]], signature: Ints, roles: Sequence[tuple[Role, ...]]
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Node, port, value and role of every port that holds a value, given values per node and roles per signature."""
-    from mezzo.core.graph import Role
-
     codes = {Role.GROUP: GROUP, Role.FIXED: FIXED, Role.ANY: ANY}
     counts = np.array([len(ports) for ports in operands], np.int64)
     node = np.repeat(np.arange(len(operands)), counts)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from mezzo.core.facts import OpFacts
+from mezzo.core.reading import Artifact, Reading
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from mezzo.core.lab import Lab
     from mezzo.core.plans import Edit
 
-# A model as its front end holds it, such as an onnx.ModelProto: nobody else looks into it.
-Artifact = Any
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 
 
@@ -61,23 +60,6 @@ class Frontend(ABC):
             InputError: it cannot be read.
             ModelError: it is damaged, or has no sound structure.
         """
-
-
-class Reading(Protocol):
-    """A graph that was read of a model, good for one application, as read for the dtype `low`.
-
-    Names in it last: the same model gives the same ones, at another version too where the node is there. `dialect` is
-    that of its operators, `version` the one of it that it was read at; None where the model states none.
-    """
-
-    @property
-    def graph(self) -> "Graph": ...
-    @property
-    def low(self) -> DType: ...
-    @property
-    def dialect(self) -> str: ...
-    @property
-    def version(self) -> int | None: ...
 
 
 class Standing(Protocol):

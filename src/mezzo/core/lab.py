@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mezzo.core.frontend import Artifact, Reading
+from mezzo.core.reading import Artifact, Reading
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:

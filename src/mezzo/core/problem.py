@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mezzo.core.facts import HEAVY, Cost
-from mezzo.core.graph import Graph, Kind, Role, Use
+from mezzo.core.graph import Graph
 from mezzo.core.levels import Line
+from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.policy import GRANTED, Category
 from mezzo.core.target import Costs
 

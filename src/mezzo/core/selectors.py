@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
 
-from mezzo.core.graph import ConstantFacts, Graph, Node
+from mezzo.core.graph import ConstantFacts, Graph
+from mezzo.core.nodes import Node
 
 
 class Tier(enum.IntEnum):

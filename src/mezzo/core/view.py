@@ -6,7 +6,8 @@ from functools import cached_property
 from typing import Self, TypeVar, cast
 
 from mezzo.core.facts import Function, OpFacts
-from mezzo.core.graph import Graph, Node
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Node
 
 Found = TypeVar("Found")
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mezzo.core.columns import ANY, Ints
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 from mezzo.core.facts import Function
-from mezzo.core.graph import Graph, Kind, Node, Signature, Use, port_of
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node, Signature, Use, port_of
 from mezzo.core.option import asked_so
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice, Problem

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import assert_never
 
-from mezzo.core.graph import Graph, Kind, Signature, port_of
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Signature, port_of
 from mezzo.core.policy import Category, Evidence, Finding, Lift, Lifting, NamedFinding, Policy, Verdict
 from mezzo.dtypes import DType
 from mezzo.errors import InputError

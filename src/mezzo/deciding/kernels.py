@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mezzo.core.facts import OpFacts
-from mezzo.core.graph import Graph, Node
+from mezzo.core.graph import Graph
 from mezzo.core.levels import Line
+from mezzo.core.nodes import Node
 from mezzo.core.plans import Reason
 from mezzo.core.problem import Problem
 from mezzo.core.target import Target

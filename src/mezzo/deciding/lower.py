@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mezzo.core.columns import ANY
-from mezzo.core.graph import Kind, Node, Role, Use
 from mezzo.core.levels import between
+from mezzo.core.nodes import Kind, Node, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mezzo.core.facts import Cost, OpFacts
-from mezzo.core.graph import Graph, Kind, Node, Signature
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node, Signature
 from mezzo.core.option import asked_so
 from mezzo.core.policy import GRANTED, Category, Policy, Verdict
 from mezzo.core.problem import Choice, Problem, Side

@@ -8,7 +8,8 @@ from scipy.sparse.csgraph import connected_components
 
 from mezzo.core.columns import FIXED, GROUP, Bools, Ints
 from mezzo.core.facts import Cost, OpFacts
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.core.policy import GRANTED, Category, Verdict
 from mezzo.core.problem import Choice
 from mezzo.dtypes import HIGH, DType

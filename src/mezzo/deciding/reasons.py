@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.graph import Graph
 from mezzo.core.levels import Line
+from mezzo.core.nodes import Kind, Node
 from mezzo.core.plans import Reason
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from mezzo.core.graph import Graph, Node
+from mezzo.core.graph import Graph
 from mezzo.core.levels import Precision
+from mezzo.core.nodes import Node
 from mezzo.core.plans import Plan, PlannedNode, Reason
 from mezzo.core.policy import Category, Policy
 from mezzo.core.request import usual_settings

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence, Set
 
 import numpy as np
 
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.core.policy import Missing, Policy, Verdict
 from mezzo.core.policy_function import ask
 from mezzo.core.selectors import ByRegion, Site, Tier

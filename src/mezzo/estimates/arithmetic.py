@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.dtypes import FLOATING
 from mezzo.estimates.chains import note_scaled, shared
 from mezzo.estimates.laws import Demand, Law, Laws, passed, share, tolerated

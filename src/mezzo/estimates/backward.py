@@ -7,7 +7,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.dtypes import HIGH, Format
 from mezzo.estimates.laws import FINEST, Demand, Law, absolute_of
 from mezzo.estimates.loops import Loops

@@ -6,7 +6,7 @@ seen are lost beside what they add up to.
 
 from collections.abc import Sequence
 
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.estimates.laws import Demand
 from mezzo.estimates.moments import LOST, Moments
 from mezzo.estimates.site import Site

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, share, tolerated
 from mezzo.estimates.moments import (
     CENTRED,

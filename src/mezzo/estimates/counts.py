@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.dtypes import DType
 from mezzo.estimates.moments import INTEGER, POSITIVE, Moments, moments
 from mezzo.estimates.site import Entries, Site

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.estimates.laws import LEAST_SHARE, Demand, Law, Laws, eased, passed, tolerated
 from mezzo.estimates.moments import (
     HARD,

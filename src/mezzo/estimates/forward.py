@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import ConstantFacts, Kind, Node
+from mezzo.core.graph import ConstantFacts
+from mezzo.core.nodes import Kind, Node
 from mezzo.dtypes import integer_span
 from mezzo.estimates.counts import COUNTING, note_entries, of_integers
 from mezzo.estimates.inputs import Assumption, assume

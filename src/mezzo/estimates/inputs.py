@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Kind, Node
+from mezzo.core.nodes import Kind, Node
 from mezzo.dtypes import DType, integer_span
 from mezzo.estimates.moments import HARD, INTEGER, POSITIVE, SIGMA, TOUCHING, UNIT, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Site

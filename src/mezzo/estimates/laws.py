@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.estimates.moments import Moments, rms, share_between
 from mezzo.estimates.site import Site
 

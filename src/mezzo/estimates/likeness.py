@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Kind, Node
+from mezzo.core.nodes import Kind, Node
 from mezzo.estimates.moments import LOST, Moments, rms
 from mezzo.estimates.site import Site
 from mezzo.estimates.tangents import distance

@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass, field
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node
 from mezzo.dtypes import FLOATING, DType
 from mezzo.estimates.moments import BELIEVABLE, INTEGER, LOST, POSITIVE, SIGMA, UNKNOWN, Moments, moments
 from mezzo.estimates.site import Axis, Site

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Node, Role
+from mezzo.core.nodes import Node, Role
 from mezzo.dtypes import FLOATING
 from mezzo.estimates.laws import Demand, Law, Laws, eased, nothing, passed
 from mezzo.estimates.moments import (

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.estimates.laws import Demand, Law, Laws, tolerated
 from mezzo.estimates.moments import LOST, POSITIVE, SIGMA, UNIT, UNKNOWN, Moments, largest, moments, rms
 from mezzo.estimates.site import OPEN_LENGTH, Site

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Kind, Node
+from mezzo.core.nodes import Kind, Node
 from mezzo.dtypes import FLOATING
 from mezzo.estimates.site import Site
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Kind, Node
+from mezzo.core.nodes import Kind, Node
 from mezzo.estimates.site import Shape, Site
 
 Rule = Callable[[Site, Node, Sequence[Shape | None]], Shape | None]

@@ -8,7 +8,8 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from mezzo.core.facts import OpFacts, Transfer
-from mezzo.core.graph import ConstantFacts, Graph, Node
+from mezzo.core.graph import ConstantFacts, Graph
+from mezzo.core.nodes import Node
 from mezzo.estimates.moments import LOST, MASKED, UNKNOWN, Moments
 
 # Open dimensions count as this long where numbers are summed along them.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from mezzo.core.facts import Transfer
-from mezzo.core.graph import Kind, Node
+from mezzo.core.nodes import Kind, Node
 from mezzo.dtypes import integer_span
 from mezzo.estimates.chains import note_sum, shared
 from mezzo.estimates.laws import Demand, Law, Laws, absolute_of, tolerated

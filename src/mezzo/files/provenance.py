@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.graph import Graph
 from mezzo.core.levels import Precision, uniform
+from mezzo.core.nodes import Kind, Node
 from mezzo.core.policy import Category
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 

@@ -7,7 +7,8 @@ from typing import Any
 from mezzo.converting.conversion import convert_model
 from mezzo.converting.recalling import recall
 from mezzo.core.frontend import Model
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.core.option import NAMING_NODES, Form, about, spell_option
 from mezzo.core.request import IO, Request, one_format
 from mezzo.deciding.options import read_options

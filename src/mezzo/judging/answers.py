@@ -6,9 +6,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from mezzo.converting.results import Progress, lab_of
-from mezzo.core.frontend import Artifact, Model
+from mezzo.core.frontend import Model
 from mezzo.core.lab import Answers, Layers, Pair, Running, Sessions
 from mezzo.core.plans import Accumulation
+from mezzo.core.reading import Artifact
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError
 from mezzo.judging.standards import Standards, lowest_of

@@ -8,7 +8,7 @@ import numpy as np
 
 from mezzo.core.columns import Ints
 from mezzo.core.facts import HEAVY
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.problem import Choice, MeasuredCosts, Problem
 from mezzo.core.strategy import conversion_cost
 from mezzo.dtypes import size_bits

@@ -8,7 +8,8 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from mezzo.core.facts import OpFacts, Risk
-from mezzo.core.graph import Graph, Kind, Node, Role
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Evidence
 from mezzo.dtypes import Format
 from mezzo.numerics.measures import ValueRange

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import Strategy, cost
 from mezzo.numerics.frontier import Candidate

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mezzo.core.facts import Function, OpFacts, Risk
-from mezzo.core.graph import Graph, Kind, Node, Role
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Lifting, NamedFinding
 from mezzo.dtypes import Format
 from mezzo.numerics.measures import ValueRange

@@ -4,7 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node
 
 # How far around a node is looked: as far as from a projection to the product that tells a query from a value.
 _ROUNDS = 4

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
-from mezzo.core.graph import Graph, Kind, name_port
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, name_port
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, rows_of
 from mezzo.dtypes import FORMATS, HIGH, DType

@@ -6,11 +6,12 @@ from typing import Any
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
-from mezzo.core.frontend import Artifact, Model
-from mezzo.core.graph import Kind, port_of
+from mezzo.core.frontend import Model
 from mezzo.core.lab import Profiler
+from mezzo.core.nodes import Kind, port_of
 from mezzo.core.problem import MeasuredCosts, Problem
 from mezzo.core.profiles import Effort, NodeTimes
+from mezzo.core.reading import Artifact
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options

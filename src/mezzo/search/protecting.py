@@ -27,7 +27,8 @@ from mezzo.search.goals import Goal, Memory, shares_of
 
 if TYPE_CHECKING:
     from mezzo.converting.decided import Decided
-    from mezzo.core.frontend import Artifact, Model
+    from mezzo.core.frontend import Model
+    from mezzo.core.reading import Artifact
     from mezzo.numerics.datasets import Data
     from mezzo.search.tuner import Tuner
 

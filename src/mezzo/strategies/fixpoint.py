@@ -14,7 +14,7 @@ import numpy as np
 
 from mezzo.core.coloring import ColouringStrategy
 from mezzo.core.columns import GROUP
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Split
 

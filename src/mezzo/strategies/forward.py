@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 from typing import ClassVar
 
 from mezzo.core.coloring import ColouringStrategy, makers, makes_low, settle, start
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Split
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence, Set
 from typing import ClassVar
 
 from mezzo.core.coloring import ColouringStrategy, makers, makes_low, settle, start
-from mezzo.core.graph import Kind, Role
+from mezzo.core.nodes import Kind, Role
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Split
 

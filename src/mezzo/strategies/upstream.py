@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from mezzo.core.coloring import ColouringStrategy, readers
-from mezzo.core.graph import Role
+from mezzo.core.nodes import Role
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Split
 

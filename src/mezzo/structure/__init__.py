@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 from mezzo.core.facts import Function, OpFacts
-from mezzo.core.graph import ConstantFacts, Kind, Node, Role
+from mezzo.core.graph import ConstantFacts
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Finding, Lifting
 from mezzo.core.view import GraphView
 from mezzo.dtypes import Format

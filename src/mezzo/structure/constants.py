@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from mezzo.core.facts import Cost, Function
-from mezzo.core.graph import ConstantFacts, Kind, Node, Role
+from mezzo.core.graph import ConstantFacts
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 

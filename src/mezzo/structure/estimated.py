@@ -5,7 +5,7 @@ Their producers and those readers keep FP32.
 
 from collections.abc import Iterable, Sequence
 
-from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Finding, Lifting
 from mezzo.estimates import Estimates, estimate
 from mezzo.estimates.moments import INTEGER, LOST, Moments

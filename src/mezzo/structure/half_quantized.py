@@ -8,7 +8,7 @@ stand where the rest begins. Behind dequantizers, what only moves values is part
 from collections.abc import Iterable, Iterator
 
 from mezzo.core.facts import HEAVY, Cost, Function, Transfer
-from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Finding
 from mezzo.structure import StructureRule, View
 

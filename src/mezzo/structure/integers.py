@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from mezzo.core.facts import Cost, Function, OpFacts, Risk
-from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Finding
 from mezzo.dtypes import HIGH, DType
 from mezzo.structure import StructureRule, View

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from mezzo.core.facts import Cost, Function
-from mezzo.core.graph import Kind, Node, Role
+from mezzo.core.nodes import Kind, Node, Role
 from mezzo.structure import StructureRule, View
 
 _COMBINES = frozenset(

@@ -7,7 +7,7 @@ power.
 from collections.abc import Iterable, Iterator
 
 from mezzo.core.facts import Function
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.core.policy import Finding, Lifting
 from mezzo.structure import StructureRule, View
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from mezzo.core.facts import Cost
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.core.policy import Finding
 from mezzo.structure import StructureRule, View
 

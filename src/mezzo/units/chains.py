@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mezzo.core.facts import Function
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.units.composites import composites_of
 from mezzo.units.selector import Free, Make, shape
 from mezzo.units.view import View

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from mezzo.core.facts import Function
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.units.view import View
 
 _MOST_INSIDE = 8  # operators between an activation's input and its Erf or Tanh, in any spelling

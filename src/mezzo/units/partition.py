@@ -7,7 +7,7 @@ connected to the seed is left for later seeds. Time grows linearly with the grap
 from collections import deque
 from collections.abc import Sequence
 
-from mezzo.core.graph import Kind, Node
+from mezzo.core.nodes import Kind, Node
 from mezzo.units.order import Circles, rank_nodes
 from mezzo.units.selector import Selector
 from mezzo.units.unit import Kernel, Partition, Unit

@@ -7,7 +7,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.units.view import View
 
 # Whether a node is in no unit yet.

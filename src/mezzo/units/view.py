@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mezzo.core.facts import Cost
-from mezzo.core.graph import ConstantFacts, Kind, Node
+from mezzo.core.graph import ConstantFacts
+from mezzo.core.nodes import Kind, Node
 from mezzo.core.view import GraphView
 from mezzo.dtypes import DType
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.converting.results import Progress, open_source, store_of
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.keywords import planning_request_of
+from mezzo.core.nodes import Kind
 from mezzo.core.request import one_format
 from mezzo.deciding.options import chosen_target
 from mezzo.dtypes import DType
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from mezzo.core.frontend import Model, Reading
+    from mezzo.core.frontend import Model
+    from mezzo.core.reading import Reading
     from mezzo.core.target import Target
     from mezzo.units.unit import Partition
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import Progress, open_source, read_plan_options
-from mezzo.core.graph import Kind
 from mezzo.core.keyword_types import PlanOptions
+from mezzo.core.nodes import Kind
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import conversions, cost
 

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from mezzo.core.frontend import Artifact, Model
+    from mezzo.core.frontend import Model
+    from mezzo.core.reading import Artifact
     from mezzo.numerics.custom import Metric
     from mezzo.numerics.datasets import Data, Dataset
 

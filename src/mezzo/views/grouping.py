@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node
 
 # Names are the model's author's: one of ten thousand slashes makes no ten thousand boxes.
 _DEEPEST = 16

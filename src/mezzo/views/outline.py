@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import AddCast, AddCopy, Edit, Plan, Retype, Rewire
 from mezzo.dtypes import DType
 from mezzo.views.grouping import Group, group_nodes

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from mezzo.core.facts import HEAVY
-from mezzo.core.graph import Graph, Kind, Node
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node
 from mezzo.core.plans import AddCast, AddCopy, Plan, PlannedNode, Retype
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType, size_bits

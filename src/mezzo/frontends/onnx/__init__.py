@@ -25,7 +25,7 @@ class OnnxFrontend(Frontend):
         return type(source).__module__.partition(".")[0] in ("onnx", "onnx_ir")
 
     def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
-        from mezzo.frontends.onnx.model import open_model
+        from mezzo.frontends.onnx.opening import open_model
 
         return open_model(source, trust_external_paths=trust_external_paths, progress=progress)
 

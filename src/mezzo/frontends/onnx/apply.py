@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 import onnx.helper
 
-from mezzo.core.graph import Graph, Kind, Node, Use
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node, Use
 from mezzo.core.plans import AddCast, Edit, Retype, Rewire
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError

@@ -1,21 +1,19 @@
 """What reading If, loops and calls share: bodies become scopes, what crosses their borders becomes ties."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import onnx
 
-from mezzo.core.graph import Kind, Node, Signature, Use
+from mezzo.core.nodes import Kind, Node, Signature, Use
 from mezzo.dtypes import DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import find
+from mezzo.frontends.onnx.builder import Builder
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Place
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.types import ValueType, element_dtype, from_type_proto, with_element
-
-if TYPE_CHECKING:
-    from mezzo.frontends.onnx.read import Reader
 
 
 class Result(NamedTuple):
@@ -41,7 +39,7 @@ def _tie_legal(frame: Frame, op: str, value_type: ValueType) -> frozenset[DType]
 class Ties:
     """Makes the ties of one control node. A tie of loop state is opened before the body and closed after it."""
 
-    def __init__(self, reader: "Reader", frame: Frame, op: str, title: str) -> None:
+    def __init__(self, reader: Builder, frame: Frame, op: str, title: str) -> None:
         self.reader, self.frame, self.op, self.title = reader, frame, op, title
 
     def open(
@@ -86,7 +84,7 @@ def title_of(proto: onnx.NodeProto) -> str:
     return proto.name or f"{proto.op_type}:{proto.output[0] if proto.output else ''}"
 
 
-def enter(reader: "Reader", frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1) -> Frame:
+def enter(reader: Builder, frame: Frame, node: int, path: str, body: onnx.GraphProto, repeats: int = 1) -> Frame:
     inner = Frame(Env(frame.env), 0, f"{frame.path}/{path}" if frame.path else path, frame.opsets, frame.container)
     inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope, repeats)
     inner.attributes = frame.attributes
@@ -95,12 +93,12 @@ def enter(reader: "Reader", frame: Frame, node: int, path: str, body: onnx.Graph
     return inner
 
 
-def read_body(reader: "Reader", inner: Frame, body: onnx.GraphProto) -> None:
+def read_body(reader: Builder, inner: Frame, body: onnx.GraphProto) -> None:
     reader.read_initializers(inner, body, {info.name: info for info in body.input}, skip={i.name for i in body.input})
     reader.read_nodes(inner, body.node)
 
 
-def read_result(reader: "Reader", inner: Frame, body: onnx.GraphProto, index: int, use: Use) -> Result:
+def read_result(reader: Builder, inner: Frame, body: onnx.GraphProto, index: int, use: Use) -> Result:
     """The value of a body's output, as `use` will read it."""
     name = body.output[index].name
     value, value_type = reader.read_name(inner, name, use)
@@ -109,14 +107,14 @@ def read_result(reader: "Reader", inner: Frame, body: onnx.GraphProto, index: in
     return Result(value, value_type, name)
 
 
-def add_control_node(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> tuple[int, str]:
+def add_control_node(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> tuple[int, str]:
     """Add the node itself; its plain operands and results are completed by `finish`."""
     title = reader.unique(frame, title_of(proto))
     signature = pseudo_signature(proto.op_type, 0, 0, None, frozenset())
     return reader.add_node(title, Kind.OP, signature, frame.scope, (), (), proto), title_of(proto)
 
 
-def finish(reader: "Reader", node: int, inputs: list[int | None], outputs: list[int | None]) -> None:
+def finish(reader: Builder, node: int, inputs: list[int | None], outputs: list[int | None]) -> None:
     old: Node = reader.nodes[node]
     signature = pseudo_signature(old.op, len(inputs), len(outputs), None, frozenset())
     reader.nodes[node] = old._replace(inputs=tuple(inputs), outputs=tuple(outputs), signature=signature)

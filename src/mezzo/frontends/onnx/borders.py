@@ -6,9 +6,9 @@ id is put: behind a control node or call for its results, at the head of a body 
 
 import onnx
 
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.dtypes import HIGH
-from mezzo.frontends.onnx.model import Reading
+from mezzo.frontends.onnx.reading import Reading
 
 _KEY = "mezzo.border"
 _Owner = onnx.GraphProto | onnx.FunctionProto

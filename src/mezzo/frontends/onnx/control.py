@@ -1,22 +1,18 @@
 """Read If and calls of functions: their bodies run once."""
 
-from typing import TYPE_CHECKING
-
 import onnx
 
-from mezzo.core.graph import Use
+from mezzo.core.nodes import Use
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import resolve
 from mezzo.frontends.onnx.bodies import Ties, add_control_node, body_of, enter, finish, read_body, read_result, title_of
+from mezzo.frontends.onnx.builder import Builder
 from mezzo.frontends.onnx.frames import Env, Frame
 from mezzo.frontends.onnx.handles import Container, OperandPlace, ResultPlace
 from mezzo.frontends.onnx.types import ValueType
 
-if TYPE_CHECKING:
-    from mezzo.frontends.onnx.read import Reader
 
-
-def read_if(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
+def read_if(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     """Each float output is a tie of the two branches' results."""
     node, title = add_control_node(reader, frame, proto)
     condition, _ = reader.operand(frame, proto, 0, node)
@@ -50,7 +46,7 @@ def read_if(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
     finish(reader, node, [condition], outputs)
 
 
-def read_call(reader: "Reader", frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
+def read_call(reader: Builder, frame: Frame, proto: onnx.NodeProto, function: onnx.FunctionProto) -> None:
     """A call is planned on its own: floats that cross its border are ties; lower gives equal calls one
     specialisation.
     """

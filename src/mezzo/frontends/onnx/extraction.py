@@ -8,7 +8,7 @@ import onnx.shape_inference
 
 from mezzo.errors import InputError, ModelError
 from mezzo.frontends.onnx.handles import Handles
-from mezzo.frontends.onnx.model import Reading
+from mezzo.frontends.onnx.reading import Reading
 from mezzo.frontends.onnx.shapes import can_infer
 
 _DRAWS = frozenset(

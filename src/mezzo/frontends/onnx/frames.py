@@ -6,7 +6,8 @@ from typing import Protocol
 
 import onnx
 
-from mezzo.core.graph import ConstantFacts, Role, Signature
+from mezzo.core.graph import ConstantFacts
+from mezzo.core.nodes import Role, Signature
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.attributes import Environment
 from mezzo.frontends.onnx.handles import Container

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import onnx
 
-from mezzo.core.graph import Use
+from mezzo.core.nodes import Use
 from mezzo.dtypes import DType
 
 

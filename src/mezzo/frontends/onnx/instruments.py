@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx import opset as opsets

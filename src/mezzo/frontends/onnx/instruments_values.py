@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import onnx
 
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.tags import tag_of
 

@@ -1,21 +1,18 @@
 """Read what the graph promises its caller: inputs, with the values that stand in for those left out, and outputs."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import onnx
 
-from mezzo.core.graph import Kind, Use, name_port
+from mezzo.core.nodes import Kind, Use, name_port
 from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.onnx.builder import Builder
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import ResultPlace
 from mezzo.frontends.onnx.types import element_dtype, from_type_proto
 
-if TYPE_CHECKING:
-    from mezzo.frontends.onnx.read import Reader
 
-
-def read_input(reader: "Reader", frame: Frame, info: onnx.ValueInfoProto) -> None:
+def read_input(reader: Builder, frame: Frame, info: onnx.ValueInfoProto) -> None:
     value_type = from_type_proto(info.type)
     dtype = element_dtype(value_type) if reader.is_planned(value_type) else None
     legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
@@ -32,7 +29,7 @@ def read_input(reader: "Reader", frame: Frame, info: onnx.ValueInfoProto) -> Non
     frame.env.names[info.name] = value
 
 
-def read_defaults(reader: "Reader", frame: Frame, tensors: Sequence[onnx.TensorProto]) -> None:
+def read_defaults(reader: Builder, frame: Frame, tensors: Sequence[onnx.TensorProto]) -> None:
     """What inputs hold that the caller leaves out; a default value follows its input's type."""
     planned = 0
     for tensor in tensors:
@@ -49,7 +46,7 @@ def read_defaults(reader: "Reader", frame: Frame, tensors: Sequence[onnx.TensorP
         )
 
 
-def read_output(reader: "Reader", frame: Frame, graph: onnx.GraphProto, index: int, info: onnx.ValueInfoProto) -> None:
+def read_output(reader: Builder, frame: Frame, graph: onnx.GraphProto, index: int, info: onnx.ValueInfoProto) -> None:
     node = len(reader.nodes)
     value, value_type = reader.read_name(frame, info.name, Use(node, 0))
     dtype = element_dtype(value_type) if reader.is_planned(value_type) else None

@@ -6,17 +6,18 @@ from types import MappingProxyType
 
 import onnx
 
-from mezzo.core.frontend import Reading as AnyReading
 from mezzo.core.lab import Feeds, Run, Running
 from mezzo.core.plans import Accumulation, Edit
 from mezzo.core.profiles import Effort, ModelTimes, NodeTimes
+from mezzo.core.reading import Reading as AnyReading
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.compared import flatten
 from mezzo.frontends.onnx.inputs import OnnxInputs
 from mezzo.frontends.onnx.instruments import Instruments
 from mezzo.frontends.onnx.lowcast import FORMATS
-from mezzo.frontends.onnx.model import OnnxModel, own
+from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.pairs import Pair
+from mezzo.frontends.onnx.reading import own
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.frontends.onnx.subject import OnnxSubject
 from mezzo.frontends.onnx.switch import Emulator

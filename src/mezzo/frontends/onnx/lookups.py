@@ -6,7 +6,7 @@ from functools import cached_property
 
 import onnx
 
-from mezzo.core.graph import Kind, Node, Value
+from mezzo.core.nodes import Kind, Node, Value
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.shapes import Shape
 

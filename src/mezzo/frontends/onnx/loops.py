@@ -1,19 +1,17 @@
 """Read Loop, Scan and SequenceMap: their bodies run again and again, and carry state."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import onnx
 
-from mezzo.core.graph import Use
+from mezzo.core.nodes import Use
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.bodies import Ties, add_control_node, body_of, enter, finish, read_body, read_result, title_of
+from mezzo.frontends.onnx.builder import Builder
 from mezzo.frontends.onnx.frames import Frame
 from mezzo.frontends.onnx.handles import OperandPlace, Place, ResultPlace
 from mezzo.frontends.onnx.types import Aggregate, ValueType, element_dtype, from_type_proto
-
-if TYPE_CHECKING:
-    from mezzo.frontends.onnx.read import Reader
 
 # A loop's body counts as run this often: its trip count is data.
 _NOMINAL_TRIPS = 8
@@ -28,7 +26,7 @@ class _Carried(NamedTuple):
 
 
 def _carry(
-    reader: "Reader",
+    reader: Builder,
     frame: Frame,
     inner: Frame,
     ties: Ties,
@@ -73,7 +71,7 @@ def _carry(
 
 
 def _leave(
-    reader: "Reader",
+    reader: Builder,
     frame: Frame,
     inner: Frame,
     ties: Ties,
@@ -107,7 +105,7 @@ def _leave(
 
 
 def _read_states(
-    reader: "Reader",
+    reader: Builder,
     frame: Frame,
     proto: onnx.NodeProto,
     body: onnx.GraphProto,
@@ -164,13 +162,13 @@ def _read_states(
     finish(reader, node, inputs, [o for o in outputs if o is not None])
 
 
-def read_loop(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
+def read_loop(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     body = body_of(proto, "body")
     states = max(len(body.input) - 2, 0)
     _read_states(reader, frame, proto, body, "Loop", 2, states, 2, 1, 0, "", False)
 
 
-def read_scan(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
+def read_scan(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     body = body_of(proto, "body")
     attribute = find(proto, "num_scan_inputs")
     slices = attribute.i if attribute is not None else 0
@@ -184,6 +182,6 @@ def read_scan(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
     _read_states(reader, frame, proto, body, "Scan", plain, states, 0, 0, slices, "", True)
 
 
-def read_sequence_map(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
+def read_sequence_map(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     body = body_of(proto, "body")
     _read_states(reader, frame, proto, body, "SequenceMap", 0, 0, 0, 0, len(body.input), "seq(tensor({}))", True)

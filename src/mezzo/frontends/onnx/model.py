@@ -1,73 +1,44 @@
-"""The front end's verbs: open a model, read it as a graph, apply edits, verify, write."""
+"""The front end's verbs: read a model as a graph, apply edits, verify."""
 
 import logging
-import os
 from collections.abc import Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnx
 
-from mezzo.core.frontend import Applied, Extract, Fault, Frontend, Port, Progress
-from mezzo.core.frontend import Reading as AnyReading
-from mezzo.core.graph import ConstantFacts, Graph, Kind
+from mezzo.core.frontend import Applied, Fault, Frontend, Port, Progress
+from mezzo.core.graph import ConstantFacts, Graph
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Edit
+from mezzo.core.reading import Reading as AnyReading
 from mezzo.dtypes import DType
-from mezzo.errors import ContractError, InputError, ModelError
+from mezzo.errors import ModelError
 from mezzo.files.provenance import MAX_BYTES
 from mezzo.frontends.onnx import FRONTEND
 from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.apply import apply
 from mezzo.frontends.onnx.blobs import EXTERNAL
 from mezzo.frontends.onnx.checking import Standing, Strictness, find_fault, stand
-from mezzo.frontends.onnx.expansion import check_expansion
-from mezzo.frontends.onnx.files import Source, from_proto, load
+from mezzo.frontends.onnx.files import Source
 from mezzo.frontends.onnx.folder import low_weights, ports_of
-from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.magnitudes import facts
 from mezzo.frontends.onnx.metadata import PROVENANCE, put_entry, take_entry
 from mezzo.frontends.onnx.order import sort_nodes
 from mezzo.frontends.onnx.origins import title_of
 from mezzo.frontends.onnx.read import read
+from mezzo.frontends.onnx.reading import Reading, own
 from mezzo.frontends.onnx.save import materialize
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.shapes import Sizes, all_nodes, may_crash, value_sizes
 from mezzo.frontends.onnx.store import OnnxStore
 
-if TYPE_CHECKING:
-    import onnx_ir
-
-    from mezzo.frontends.onnx.lab import OnnxLab
-
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Reading:
-    """A graph and its handles, good for one application, as read for the dtype `low`. `version` is the opset of the
-    default domain.
-    """
-
-    graph: Graph
-    handles: Handles
-    low: DType
-    version: int | None
-
-    @property
-    def dialect(self) -> str:
-        return FRONTEND.dialect
-
-
-def own(reading: AnyReading) -> Reading:
-    """A reading as this front end made it."""
-    assert isinstance(reading, Reading), "a model is handed its own readings"
-    return reading
-
-
 class OnnxModel:
-    """A model that came in. It is never changed; every reading works on a copy without large weights."""
+    """A model that came in, as it is read and written. It is never changed; every reading works on a copy without large
+    weights.
+    """
 
     def __init__(self, source: Source, progress: Progress | None) -> None:
         self.source = source
@@ -103,12 +74,6 @@ class OnnxModel:
     @cached_property
     def store(self) -> OnnxStore:
         return OnnxStore(self.source, self.progress)
-
-    @cached_property
-    def lab(self) -> "OnnxLab":
-        from mezzo.frontends.onnx.lab import OnnxLab
-
-        return OnnxLab(self)
 
     def read(self, low: DType, version: int | None = None) -> Reading:
         """Read the model as a graph, at a newer opset if asked. Raises ModelError: it has no sound structure."""
@@ -240,43 +205,6 @@ class OnnxModel:
         from mezzo.frontends.onnx.show import show_model
 
         return show_model(self.source.model)
-
-    def extract(self, reading: AnyReading, nodes: Sequence[int]) -> Extract:
-        """Make a model of some nodes of the main graph; errors are those of `extract_nodes`, or ContractError."""
-        from mezzo.frontends.onnx.extraction import extract_nodes
-
-        part = extract_nodes(own(reading), nodes)
-        fault = self.find_fault(part)
-        if fault is not None:
-            raise ContractError(f"the part would be no valid model: {fault}; take a larger part")
-        inputs, outputs = ([port.name for port in ports] for ports in (part.graph.input, part.graph.output))
-        return Extract(part, len(part.graph.node), tuple(inputs), tuple(outputs))
-
-
-def open_model(
-    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
-    *,
-    trust_external_paths: bool = False,
-    progress: Progress | None = None,
-) -> OnnxModel:
-    """Open a path, a ModelProto or an onnx_ir.Model.
-
-    Raises:
-        InputError: it is none of these, or cannot be read.
-        ModelError: it is damaged, names data outside its folder, or has functions without end.
-    """
-    if isinstance(src, str | os.PathLike):
-        source = load(Path(src), trust_external_paths=trust_external_paths)
-    elif isinstance(src, onnx.ModelProto):
-        source = from_proto(src)
-    elif type(src).__module__.partition(".")[0] == "onnx_ir":
-        import onnx_ir
-
-        source = from_proto(onnx_ir.to_proto(src))
-    else:
-        raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
-    check_expansion(source.model)  # before onnx's own inference, which follows every call
-    return OnnxModel(source, progress)
 
 
 def suspects(graph: Graph, fault: str) -> set[int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from mezzo.core.graph import Use
+from mezzo.core.nodes import Use
 from mezzo.frontends.onnx.handles import Handles, OperandPlace
 
 # What PyTorch's exporters note: viewers group nodes by these, and region patterns read them.

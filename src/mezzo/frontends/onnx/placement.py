@@ -4,7 +4,8 @@ from functools import cached_property
 
 import onnx
 
-from mezzo.core.graph import Graph, Kind
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.order import sort_nodes
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import onnx.defs
 
-from mezzo.core.graph import Role, Signature
+from mezzo.core.nodes import Role, Signature
 from mezzo.dtypes import FLOATING, DType
 from mezzo.frontends.onnx.attributes import decode, find
 from mezzo.frontends.onnx.contrib import CONTRIB

@@ -1,25 +1,21 @@
 """Read Constants and Casts: values that can be had in each dtype, and casts that are no decisions."""
 
-from typing import TYPE_CHECKING
-
 import onnx
 
-from mezzo.core.graph import Kind, Role, Signature, Use
+from mezzo.core.nodes import Kind, Role, Signature, Use
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import constant_tensor, dtype_of, resolve
+from mezzo.frontends.onnx.builder import Builder
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Frame, pseudo_signature
 from mezzo.frontends.onnx.types import FROM_ONNX, element_dtype
-
-if TYPE_CHECKING:
-    from mezzo.frontends.onnx.read import Reader
 
 _PLAIN_CAST = Signature(
     dialect="onnx", op="Cast", version=0, inputs=(Role.ANY,), outputs=(Role.FIXED,), dtype=None, legal=frozenset()
 )
 
 
-def read_constant(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
+def read_constant(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     attribute = resolve(proto.attribute[0], frame.attributes) if proto.attribute else None
     if attribute is None:
         raise ModelError(
@@ -37,7 +33,7 @@ def read_constant(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None
     frame.env.names[proto.output[0]] = reader.add_value(proto.output[0], dtype, node, frame.scope, count)
 
 
-def note_generated(reader: "Reader", frame: Frame, proto: onnx.NodeProto, value: int) -> None:
+def note_generated(reader: Builder, frame: Frame, proto: onnx.NodeProto, value: int) -> None:
     """Note the number that a ConstantOfShape fills its result with, as that of a constant; `value` is the result."""
     for written in proto.attribute if proto.op_type == "ConstantOfShape" and proto.output and proto.output[0] else ():
         attribute = resolve(written, frame.attributes)
@@ -47,7 +43,7 @@ def note_generated(reader: "Reader", frame: Frame, proto: onnx.NodeProto, value:
             reader.constants[value] = reader.facts_of(attribute.t)
 
 
-def read_cast(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
+def read_cast(reader: Builder, frame: Frame, proto: onnx.NodeProto) -> None:
     """A Cast that only widens, or changes nothing, is an alias; one that narrows is kept; one from elsewhere is a
     source.
     """
@@ -98,7 +94,7 @@ def read_cast(reader: "Reader", frame: Frame, proto: onnx.NodeProto) -> None:
     frame.env.names[name] = reader.add_value(name, target, number, frame.scope, elements)
 
 
-def _read_plain_cast(reader: "Reader", frame: Frame, proto: onnx.NodeProto, value: int, target: DType) -> None:
+def _read_plain_cast(reader: Builder, frame: Frame, proto: onnx.NodeProto, value: int, target: DType) -> None:
     name = proto.output[0]
     title = reader.unique(frame, proto.name or f"Cast:{name}")
     number = reader.add_node(title, Kind.OP, _PLAIN_CAST, frame.scope, (value,), (len(reader.values),), proto)

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import onnx
 
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.borders import mark_borders
 from mezzo.frontends.onnx.lowcast import raise_opset
-from mezzo.frontends.onnx.model import OnnxModel, Reading
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.reading import Reading
 from mezzo.frontends.onnx.run import EMULATING, Session, Settings, check_rounding
 from mezzo.frontends.onnx.switching import Wishes, make_port, put_switches
 from mezzo.frontends.onnx.tags import tagged

@@ -15,7 +15,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from mezzo.core.graph import Graph, Kind, Role
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Role
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.frontends.onnx.attributes import constant_tensor

@@ -7,9 +7,10 @@ whose nodes bear their planner's id, and ONNX's inliner carries the marks along.
 import onnx
 import onnx.inliner
 
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.frontends.onnx.functions import replace_functions
-from mezzo.frontends.onnx.model import OnnxModel, Reading
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.reading import Reading
 
 _KEY = "mezzo.node"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.dtypes import HALF_FORMATS
 from mezzo.units.composites import composites_at
 from mezzo.units.selector import Free, Match, shape

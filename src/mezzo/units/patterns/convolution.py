@@ -1,6 +1,6 @@
 """Convolutions with what follows them: BatchNormalization or scale and shift, activation, residual sum, activation."""
 
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units import activations
 from mezzo.units.chains import (

@@ -1,6 +1,6 @@
 """Operators that compute number by number, one behind the other, in one pass over memory."""
 
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units.selector import tree
 from mezzo.units.unit import Constraint, Inside, Kernel, Pattern

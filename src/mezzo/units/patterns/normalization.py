@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mezzo.core.facts import Function
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Constraint, Inside, Kernel, Pattern

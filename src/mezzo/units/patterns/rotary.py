@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mezzo.core.facts import Function
-from mezzo.core.graph import Node
+from mezzo.core.nodes import Node
 from mezzo.dtypes import DType
 from mezzo.units.selector import Free, shape
 from mezzo.units.unit import Constraint, Kernel, Pattern

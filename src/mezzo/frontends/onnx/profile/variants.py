@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import onnx
 
-from mezzo.core.graph import Kind
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import Edit
-from mezzo.frontends.onnx.model import OnnxModel, Reading
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.reading import Reading
 
 _KEY = "mezzo.timed"
 

@@ -1,0 +1,68 @@
+"""Open a model, with all that it can be asked."""
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from mezzo.core.frontend import Extract, Progress
+from mezzo.core.reading import Reading as AnyReading
+from mezzo.errors import ContractError, InputError
+from mezzo.frontends.onnx.expansion import check_expansion
+from mezzo.frontends.onnx.extraction import extract_nodes
+from mezzo.frontends.onnx.files import from_proto, load
+from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.reading import own
+
+if TYPE_CHECKING:
+    import onnx_ir
+
+    from mezzo.frontends.onnx.lab import OnnxLab
+
+
+class Opened(OnnxModel):
+    """A model whose numbers and parts can be asked for, too."""
+
+    @cached_property
+    def lab(self) -> "OnnxLab":
+        from mezzo.frontends.onnx.lab import OnnxLab
+
+        return OnnxLab(self)
+
+    def extract(self, reading: AnyReading, nodes: Sequence[int]) -> Extract:
+        """Make a model of some nodes of the main graph; errors are those of `extract_nodes`, or ContractError."""
+        part = extract_nodes(own(reading), nodes)
+        fault = self.find_fault(part)
+        if fault is not None:
+            raise ContractError(f"the part would be no valid model: {fault}; take a larger part")
+        inputs, outputs = ([port.name for port in ports] for ports in (part.graph.input, part.graph.output))
+        return Extract(part, len(part.graph.node), tuple(inputs), tuple(outputs))
+
+
+def open_model(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    *,
+    trust_external_paths: bool = False,
+    progress: Progress | None = None,
+) -> Opened:
+    """Open a path, a ModelProto or an onnx_ir.Model.
+
+    Raises:
+        InputError: it is none of these, or cannot be read.
+        ModelError: it is damaged, names data outside its folder, or has functions without end.
+    """
+    if isinstance(src, str | os.PathLike):
+        source = load(Path(src), trust_external_paths=trust_external_paths)
+    elif isinstance(src, onnx.ModelProto):
+        source = from_proto(src)
+    elif type(src).__module__.partition(".")[0] == "onnx_ir":
+        import onnx_ir
+
+        source = from_proto(onnx_ir.to_proto(src))
+    else:
+        raise InputError(f"source is a {type(src).__name__}, wanted a path, an onnx.ModelProto or an onnx_ir.Model")
+    check_expansion(source.model)  # before onnx's own inference, which follows every call
+    return Opened(source, progress)
