@@ -126,3 +126,15 @@ def test_sound_model_passes_in_full() -> None:
     assert checking.stand(source.model, source.blobs, may_crash=False) == checking.Standing(
         checking.Strictness.FULL, None
     )
+
+
+def _spoil_name(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Name the graph in bytes that are no UTF-8, which protobuf reads and hands out as an error."""
+    model.graph.name = "NAME"
+    return onnx.ModelProto.FromString(model.SerializeToString().replace(b"NAME", b"\xff\xfe\xfd\xfc"))
+
+
+def test_graph_whose_name_is_no_text_stands_like_one_without() -> None:
+    assert open_model(_spoil_name(_parse(_ONE + "{ h = Relu(x) y = Neg(h) }"))).standing.is_valid
+    with pytest.raises(ModelError, match=r"is not valid ONNX: No Op registered for Nothing"):
+        mezzo.convert(_spoil_name(_parse(_ONE + "{ h = Relu(x) y = Nothing(h) }")))

@@ -101,7 +101,12 @@ def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    copy.graph.name = copy.graph.name or "graph"
+    try:
+        is_named = bool(copy.graph.name)
+    except UnicodeDecodeError:
+        is_named = False
+    if not is_named:
+        copy.graph.name = "graph"
     for port in (*copy.graph.input, *copy.graph.output):
         if port.type.HasField("tensor_type"):
             port.type.tensor_type.shape.SetInParent()
