@@ -1,5 +1,7 @@
 """A model that runs, and that ONNX's full check faults, is converted and the note says so; an invalid one is not."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -128,13 +130,16 @@ def test_sound_model_passes_in_full() -> None:
     )
 
 
-def _spoil_name(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Name the graph in bytes that are no UTF-8, which protobuf reads and hands out as an error."""
+def _file_of_spoilt_name(folder: Path, text: str) -> Path:
+    """A file whose graph is named in bytes that are no UTF-8, which protobuf reads and hands out as an error."""
+    model = _parse(text)
     model.graph.name = "NAME"
-    return onnx.ModelProto.FromString(model.SerializeToString().replace(b"NAME", b"\xff\xfe\xfd\xfc"))
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString().replace(b"NAME", b"\xff\xfe\xfd\xfc"))
+    return path
 
 
-def test_graph_whose_name_is_no_text_stands_like_one_without() -> None:
-    assert open_model(_spoil_name(_parse(_ONE + "{ h = Relu(x) y = Neg(h) }"))).standing.is_valid
-    with pytest.raises(ModelError, match=r"is not valid ONNX: No Op registered for Nothing"):
-        mezzo.convert(_spoil_name(_parse(_ONE + "{ h = Relu(x) y = Nothing(h) }")))
+def test_graph_whose_name_is_no_text_stands_like_one_without(tmp_path: Path) -> None:
+    assert open_model(_file_of_spoilt_name(tmp_path, _ONE + "{ h = Relu(x) y = Neg(h) }")).standing.is_valid
+    with pytest.raises(ModelError, match="is not valid ONNX: No Op registered for Nothing"):
+        mezzo.convert(_file_of_spoilt_name(tmp_path, _ONE + "{ h = Relu(x) y = Nothing(h) }"))
