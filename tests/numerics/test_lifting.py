@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import onnx.parser
 import pytest
+from held_values import held, held_masked
 
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.opening import open_model
 from mezzo.numerics.lifting import can_tell, lifts
-from mezzo.numerics.measures import FormatRange, ValueRange
+from mezzo.numerics.measures import ValueRange
 
 _CHAIN = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[4,4] x, float[4,4] b) => (float[4,4] y) {
@@ -20,26 +21,6 @@ g (float[4,4] x, float[4,4] b) => (float[4,4] y) {
 }"""
 # Here and below, 2 is the headroom, 8 that of powers, and 65520 rounds to infinity.
 _FITS, _TOO_LARGE = 65520 / 2 - 1, 65520 / 2
-
-
-def held(node: str, value: str, largest: float = 3.0, *, count: int = 100, rounding: float = 3e-4) -> ValueRange:
-    formats = {DType.FLOAT16: FormatRange(0.0, 0.0, 0.0, rounding)}
-    smallest = -1.0 if largest else 0.0
-    return ValueRange(
-        value=value,
-        node=node,
-        op="?",
-        count=count,
-        sampled=count,
-        minimum=smallest,
-        maximum=largest,
-        mean_absolute=1.0,
-        has_nan=False,
-        has_infinity=False,
-        quantiles=((0.5, 1.0),),
-        formats=formats,
-        largest_at="calib.npz",
-    )
 
 
 _ALL = (
@@ -76,7 +57,7 @@ def test_nodes_that_were_exercised_have_evidence_even_where_they_do_not_fit(seco
     "spoilt",
     [
         held("second", "k", count=0),  # a body that never ran
-        held("second", "k", 0.0),  # nothing but zeros shows nothing
+        held("second", "k", 0.0, smallest=0.0),  # nothing but zeros shows nothing
         held("second", "k", _TOO_LARGE),
         held("second", "k", rounding=17 * 2.0**-10),  # lost among subnormals
         replace(held("second", "k"), has_nan=True),
@@ -119,21 +100,6 @@ g (float[2,2] x) => (float[2,2] y) <float[2,2] c = {0, -1e9, 0, 0}> {
     [add]     l = Add(x, c)
     [softmax] y = Softmax(l)
 }"""
-_MASKED = ValueRange(
-    value="l",
-    node="add",
-    op="?",
-    count=4,
-    sampled=4,
-    minimum=-1e9,
-    maximum=3.0,
-    mean_absolute=1.0,
-    has_nan=False,
-    has_infinity=False,
-    quantiles=((0.5, 2.0),),
-    formats={DType.FLOAT16: FormatRange(0.25, 0, 0, 1.0)},
-    largest_at="calib.npz",
-)
 
 
 def test_a_constant_past_the_range_lifts_nobody_who_reads_it() -> None:
@@ -142,7 +108,7 @@ def test_a_constant_past_the_range_lifts_nobody_who_reads_it() -> None:
 
 
 def test_a_mask_that_is_stored_within_bounds_fits() -> None:
-    ranges = (held("input x", "x"), _MASKED, held("softmax", "y", 1.0))
+    ranges = (held("input x", "x"), held_masked("add", "l"), held("softmax", "y", 1.0))
     assert lifted(_CONSTANT, ranges) == set()
     assert lifted(_CONSTANT, ranges, limited_constants=True) == {"add", "softmax"}
 
@@ -163,7 +129,7 @@ def test_zeros_that_no_input_reaches_are_no_gap_in_the_data() -> None:
         [bias] b = Identity(c)
         [add]  y = Add(x, b)
     }"""
-    assert "add" in lifted(text, (held("input x", "x"), held("bias", "b", 0.0), held("add", "y")))
+    assert "add" in lifted(text, (held("input x", "x"), held("bias", "b", 0.0, smallest=0.0), held("add", "y")))
 
 
 _ENDS = (held("input x", "x"), held("input b", "b"), held("third", "y"))

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 
 import onnx.parser
 import pytest
+from held_values import held, held_masked
 
 from mezzo.core.graph import Graph
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.opening import open_model
-from mezzo.numerics.measures import FormatRange, ValueRange
+from mezzo.numerics.measures import ValueRange
 from mezzo.numerics.protection import protections
 
 _CHAIN = """<ir_version: 10, opset_import: ["" : 21]>
@@ -23,27 +24,6 @@ g (float[4,4] x, float[4,4] b) => (float[4,4] y) {
 
 def graph_of(text: str) -> Graph:
     return open_model(onnx.parser.parse_model(text)).read(DType.FLOAT16).graph
-
-
-def held(
-    node: str, value: str, largest: float, *, rounding: float = 3e-4, vanishing: float = 0.0, median: float = 1.0
-) -> ValueRange:
-    formats = {DType.FLOAT16: FormatRange(0.0, vanishing, vanishing, rounding)}
-    return ValueRange(
-        value=value,
-        node=node,
-        op="?",
-        count=100,
-        sampled=100,
-        minimum=-1.0,
-        maximum=largest,
-        mean_absolute=1.0,
-        has_nan=False,
-        has_infinity=False,
-        quantiles=((0.5, median),),
-        formats=formats,
-        largest_at="calib.npz",
-    )
 
 
 def protected(text: str, *ranges: ValueRange, low: DType = DType.FLOAT16, headroom: float = 1.0) -> dict[str, str]:
@@ -125,21 +105,7 @@ def test_large_logits_protect_the_product_and_the_softmax() -> None:
 
 def test_a_mask_is_no_large_logit() -> None:
     """Masked logits lie far below zero; those that count are near the maximum."""
-    masked = ValueRange(
-        value="l",
-        node="product",
-        op="?",
-        count=9,
-        sampled=9,
-        minimum=-10000.0,
-        maximum=5.0,
-        mean_absolute=1.0,
-        has_nan=False,
-        has_infinity=False,
-        quantiles=((0.5, 4.0),),
-        formats={DType.FLOAT16: FormatRange(0.0, 0.0, 0.0, 3e-4)},
-        largest_at="calib.npz",
-    )
+    masked = held("product", "l", 5.0, smallest=-10000.0, count=9, median=4.0)
     assert protected(_SOFTMAX, masked) == {}
 
 
@@ -153,21 +119,7 @@ g (float[2,2] x) => (float[2,2] y) <float[2,2] mask = {0, -1e9, 0, 0}> {
 def test_a_mask_that_is_stored_within_bounds_is_no_overflow() -> None:
     graph = graph_of(_MASKED)
     mask = next(iter(graph.constants))
-    masked = ValueRange(
-        value="l",
-        node="add",
-        op="?",
-        count=4,
-        sampled=4,
-        minimum=-1e9,
-        maximum=3.0,
-        mean_absolute=1.0,
-        has_nan=False,
-        has_infinity=False,
-        quantiles=((0.5, 2.0),),
-        formats={DType.FLOAT16: FormatRange(0.25, 0.0, 0.0, 1.0)},
-        largest_at="calib.npz",
-    )
+    masked = held_masked("add", "l")
     rows, low = rows_of(graph), FORMATS[DType.FLOAT16]
     assert {f.node for f in protections(graph, rows, low, [masked])} == {"add", "softmax"}
     assert protections(graph, rows, low, [masked], limited=[mask]) == ()

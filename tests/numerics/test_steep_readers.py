@@ -2,11 +2,11 @@
 
 import onnx.parser
 import pytest
+from held_values import held
 
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.opening import open_model
-from mezzo.numerics.measures import FormatRange, ValueRange
 from mezzo.numerics.protection import protections
 
 
@@ -31,21 +31,6 @@ def test_vanishing_numbers_protect_steep_readers_and_their_maker(reader: str, is
             [reader] y = {reader}
         }}"""
     graph = open_model(onnx.parser.parse_model(text)).read(DType.FLOAT16).graph
-    lost = {DType.FLOAT16: FormatRange(0.0, 0.01, 0.01, 3e-4)}
-    held = ValueRange(
-        value="s",
-        node="maker",
-        op="?",
-        count=100,
-        sampled=100,
-        minimum=-1.0,
-        maximum=10.0,
-        mean_absolute=1.0,
-        has_nan=False,
-        has_infinity=False,
-        quantiles=((0.5, 1.0),),
-        formats=lost,
-        largest_at="calib.npz",
-    )
-    found = protections(graph, rows_of(graph), FORMATS[DType.FLOAT16], [held])
+    lost = held("maker", "s", 10.0, vanishing=0.01)
+    found = protections(graph, rows_of(graph), FORMATS[DType.FLOAT16], [lost])
     assert {finding.node for finding in found} == ({"maker", "reader"} if is_steep else set())

@@ -5,13 +5,13 @@ import math
 
 import onnx.parser
 import pytest
+from held_values import held_masked
 
 from mezzo.deciding.planner import rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.frontends.onnx.opening import open_model
 from mezzo.numerics import measures
 from mezzo.numerics.frontier import Candidate, trace
-from mezzo.numerics.measures import FormatRange, ValueRange
 from mezzo.numerics.protection import protections
 from mezzo.numerics.search import Outcome, search
 
@@ -97,25 +97,7 @@ g (float[2,2] x) => (float[2,2] y, float[2,2] z) <float[2,2] mask = {0, -1e9, 0,
 
 def test_mask_is_followed_on_each_of_its_ways() -> None:
     graph = open_model(onnx.parser.parse_model(_TWO_MASKS)).read(DType.FLOAT16).graph
-    lost = {DType.FLOAT16: FormatRange(0.25, 0.0, 0.0, 1.0)}
-    ranges = [
-        ValueRange(
-            value=value,
-            node=node,
-            op="?",
-            count=4,
-            sampled=4,
-            minimum=-1e9,
-            maximum=3.0,
-            mean_absolute=1.0,
-            has_nan=False,
-            has_infinity=False,
-            quantiles=((0.5, 2.0),),
-            formats=lost,
-            largest_at="calib.npz",
-        )
-        for node, value in (("one", "a"), ("two", "b"), ("moved", "c"))
-    ]
+    ranges = [held_masked(node, value) for node, value in (("one", "a"), ("two", "b"), ("moved", "c"))]
     rows, low = rows_of(graph), FORMATS[DType.FLOAT16]
     assert {f.node for f in protections(graph, rows, low, ranges)} >= {"one", "two", "moved"}
     assert protections(graph, rows, low, ranges, limited=list(graph.constants)) == ()
