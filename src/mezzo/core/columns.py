@@ -60,6 +60,12 @@ class Columns:
         found: Bools = np.isin(self.value_dtype, [_DTYPES[dtype] for dtype in dtypes])
         return found
 
+    @property
+    def use_wants(self) -> Bools:
+        """Which uses want a level of their value; what comes suits the others."""
+        wants: Bools = self.use_role != ANY
+        return wants
+
     def levels_held(self, line: "Line") -> Ints:
         """The level of the dtype that each value has today; the base where that is no level's."""
         by_code = np.full(_UNKNOWN + 1, line.base, np.int64)

@@ -309,6 +309,12 @@ class Problem:
         found: Bools = columns.holds(*self.line.dtypes) & ~columns.is_kind(Kind.SOURCE)[columns.value_producer]
         return found
 
+    @cached_property
+    def is_convertible(self) -> "Bools":
+        """Which uses pay for a conversion where they want a level that their value is not made at."""
+        columns = self.graph.columns
+        return self.is_planned[columns.use_value] & columns.use_wants
+
     def without_penalties(self) -> "Problem":
         """The same problem where errors cost nothing."""
         return replace(self, sides=tuple(replace(side, penalties=None) for side in self.sides))

@@ -1,14 +1,14 @@
 """What a strategy is given and gives back, and what an assignment costs. A strategy is a pure function of a Problem."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
-    pass
+    from mezzo.core.columns import Bools
 
 
 class Strategy(ABC):
@@ -35,18 +35,20 @@ def conversions(problem: Problem, levels: Sequence[int]) -> "list[tuple[int, int
     """
     import numpy as np
 
-    from mezzo.core.columns import ANY
-
-    columns, line = problem.graph.columns, problem.line
-    made, wanted = problem.made_at(levels), problem.wanted_at(levels)
-    counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY)
+    columns, made = problem.graph.columns, problem.made_at(levels)
     found = []
-    for threshold in line.thresholds:
-        differs = counts & ((made[columns.use_value] > threshold) != (wanted > threshold))
+    for threshold, differs in _differing(problem, levels):
         for value in np.unique(columns.use_value[differs]).tolist():
             # One way only: whoever is on the maker's side reads it without crossing.
             found.append((value, threshold, threshold if made[value] > threshold else threshold + 1))
     return sorted(found)
+
+
+def _differing(problem: Problem, levels: Sequence[int]) -> "Iterator[tuple[int, Bools]]":
+    """By threshold, the uses that stand on the other side of it than what makes their value."""
+    made, wanted = problem.made_at(levels)[problem.graph.columns.use_value], problem.wanted_at(levels)
+    for threshold in problem.line.thresholds:
+        yield threshold, problem.is_convertible & ((made > threshold) != (wanted > threshold))
 
 
 def casts_of(problem: Problem, levels: Sequence[int]) -> list[tuple[int, DType]]:
@@ -75,13 +77,8 @@ def conversion_cost(problem: Problem, levels: Sequence[int]) -> int:
     """What the conversions of an assignment cost: one for all who share it, and what single uses pay beside it."""
     import numpy as np
 
-    from mezzo.core.columns import ANY
-
     columns, use_prices, found = problem.graph.columns, problem.use_prices, 0
-    made, wanted = problem.made_at(levels), problem.wanted_at(levels)
-    counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY)
-    for threshold in problem.line.thresholds:
-        differs = counts & ((made[columns.use_value] > threshold) != (wanted > threshold))
+    for threshold, differs in _differing(problem, levels):
         values = np.unique(columns.use_value[differs & problem.are_shared[threshold]])
         found += sum(problem.shared_prices[threshold, values].tolist())
         if use_prices is not None:

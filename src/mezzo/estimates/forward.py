@@ -92,11 +92,8 @@ class Forward:
         if value is None:
             return
         graph = self.site.graph
-        is_asked, default, numbers = (
-            graph.values[value].name in self.given,
-            graph.constants.get(value),
-            graph.integers.get(value),
-        )
+        is_asked = graph.values[value].name in self.given
+        default, numbers = graph.constants.get(value), graph.integers.get(value)
         if default is not None and not is_asked:  # what a caller may feed, and mostly does not
             self.site.held[value] = of_constant(default)
         elif numbers and not is_asked:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mezzo.core.coloring import ColouringStrategy
+from mezzo.core.coloring import ColouringStrategy, reached
 from mezzo.core.columns import GROUP
 from mezzo.core.nodes import Kind
 from mezzo.core.policy import Category
@@ -37,7 +37,7 @@ class Fixpoint(ColouringStrategy):
         members, linked = np.arange(len(free)), np.array(split.linked, np.int64)
         bonds = [(members, linked), (linked, members)]
         bonds += _bonds_of_ties(split, is_kept)
-        is_low: list[bool] = (split.has_choice(Choice.LOW) | (free & ~_reached(is_kept, bonds))).tolist()
+        is_low: list[bool] = (split.has_choice(Choice.LOW) | (free & ~_bound_to(is_kept, bonds))).tolist()
         return is_low
 
 
@@ -73,15 +73,7 @@ def _readers(split: Split, ties: "Ints") -> "tuple[Ints, Ints]":
     return columns.use_node[counts], makers[counts]
 
 
-def _reached(starts: "Bools", bonds: "Bonds") -> "Bools":
-    """The nodes that bonds lead to from `starts`, the starts with them."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import breadth_first_order
-
-    root, first = len(starts), np.flatnonzero(starts)  # one further vertex leads to all starts
-    tails = np.concatenate([*(tails for tails, _ in bonds), np.full(len(first), root)])
-    heads = np.concatenate([*(heads for _, heads in bonds), first])
-    matrix = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(root + 1, root + 1))
-    is_reached = np.zeros(root + 1, bool)
-    is_reached[breadth_first_order(matrix, root, return_predecessors=False)] = True
-    return is_reached[:root]
+def _bound_to(is_kept: "Bools", bonds: "Bonds") -> "Bools":
+    """The nodes that bonds lead to from those that are kept, which are among them."""
+    tails, heads = (np.concatenate(ends) for ends in zip(*bonds, strict=True))
+    return reached(is_kept, tails, heads)

@@ -14,7 +14,7 @@ optimization for Markov random fields with convex priors", PAMI 25 (2003), for a
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from mezzo.core.columns import ANY, GROUP
+from mezzo.core.columns import GROUP
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import Strategy
 
@@ -212,7 +212,7 @@ class _Network:
         if problem.caps:
             least, most = problem.bounds
             reader = np.where(least > threshold, _SOURCE, np.where(most <= threshold, _SINK, reader))
-        counts = problem.is_planned[columns.use_value] & (columns.use_role != ANY) & (reader != made[columns.use_value])
+        counts = problem.is_convertible & (reader != made[columns.use_value])
         if problem.use_prices is not None:
             single = counts & (problem.use_prices[threshold] > 0)
             readers, makers = reader[single], made[columns.use_value[single]]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mezzo.core.coloring import ColouringStrategy, settle
+from mezzo.core.coloring import ColouringStrategy, reached, settle
 from mezzo.core.columns import GROUP
 from mezzo.core.nodes import Kind
 from mezzo.core.policy import Category
@@ -63,17 +63,8 @@ class _Edges:
 
     def reach(self, starts: "Bools", through: "Bools") -> "Bools":
         """What can be reached from `starts` over `through` alone, the starts with it."""
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import breadth_first_order
-
-        root, first = len(starts), np.flatnonzero(starts)  # one further vertex leads to all starts
         counts = through[self.heads]
-        tails = np.concatenate([self.tails[counts], np.full(len(first), root)])
-        heads = np.concatenate([self.heads[counts], first])
-        matrix = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(root + 1, root + 1))
-        is_reached = np.zeros(root + 1, bool)
-        is_reached[breadth_first_order(matrix, root, return_predecessors=False)] = True
-        return is_reached[:root]
+        return reached(starts, self.tails[counts], self.heads[counts])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ Both exports are recognised: reduction axes may be an attribute or an operand, t
 power.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from mezzo.core.facts import Function
 from mezzo.core.nodes import Node
@@ -97,7 +97,7 @@ def _divided_by(view: View, floor: Node) -> list[Node]:
     return divisions
 
 
-def _find(wanted: str) -> "Iterable[Finding]":
+def _find(wanted: str) -> Callable[[View], Iterable[Finding]]:
     def find(view: View) -> Iterable[Finding]:
         for name, group in norms(view):
             if name == wanted:
@@ -107,7 +107,7 @@ def _find(wanted: str) -> "Iterable[Finding]":
                     if view.is_decided(node):
                         yield Finding(node=node.id, rule=name, because=text, cause=None if node is root else root.id)
 
-    return find  # type: ignore[return-value]  # the rule's function
+    return find
 
 
 def squares(view: View) -> Iterable[Finding]:
@@ -123,8 +123,8 @@ def squares(view: View) -> Iterable[Finding]:
 
 
 RULES = (
-    StructureRule("layer-norm", "LayerNorm or InstanceNorm in small operators", _find("layer-norm"), Lifting.BY_RANGES),  # type: ignore[arg-type]
-    StructureRule("rms-norm", "RMSNorm in small operators", _find("rms-norm"), Lifting.BY_RANGES),  # type: ignore[arg-type]
-    StructureRule("l2-norm", "division by an L2 norm in small operators", _find("l2-norm"), Lifting.BY_RANGES),  # type: ignore[arg-type]
+    StructureRule("layer-norm", "LayerNorm or InstanceNorm in small operators", _find("layer-norm"), Lifting.BY_RANGES),
+    StructureRule("rms-norm", "RMSNorm in small operators", _find("rms-norm"), Lifting.BY_RANGES),
+    StructureRule("l2-norm", "division by an L2 norm in small operators", _find("l2-norm"), Lifting.BY_RANGES),
     StructureRule("sum-of-squares", "squares summed over an axis", squares, Lifting.BY_RANGES),
 )
