@@ -1,7 +1,7 @@
 """Options as they are written, and what they are to the library: read by form, and spelled again."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field
 from typing import Any, assert_never
 
@@ -72,26 +72,27 @@ def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -
 
 def _read_dtypes(option: str, words: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, str]:
     """Read NAME=DTYPE words."""
-    named: dict[str, str] = {}
-    for word in words:
-        name, sign, dtype = word.rpartition("=")
-        if not sign or not name or dtype not in ("fp32", *LOW_DTYPES):
-            valid = " or ".join((*others, *(f"NAME={choice}" for choice in ("fp32", *LOW_DTYPES))))
-            raise InputError(f"{option} {word!r} is not understood; give {valid}")
-        if named.setdefault(name, dtype) != dtype:
-            raise InputError(f"{option} gives {name!r} two dtypes, {named[name]} and {dtype}; keep one")
-    return named
+    dtypes = ("fp32", *LOW_DTYPES)
+    valid = " or ".join((*others, *(f"NAME={choice}" for choice in dtypes)))
+    return _read_named(option, words, "dtypes", valid, dtypes.__contains__)
 
 
 def _read_ends(option: str, words: tuple[str, ...]) -> dict[str, str]:
     """Read NAME=LO..HI words; the ends are read with the other options."""
+    return _read_named(option, words, "ranges", "NAME=LO..HI, such as image=0..255", lambda ends: True)
+
+
+def _read_named(
+    option: str, words: tuple[str, ...], things: str, valid: str, is_valid: Callable[[str], bool]
+) -> dict[str, str]:
+    """Read words that give names something, each name one."""
     named: dict[str, str] = {}
     for word in words:
-        name, sign, ends = word.rpartition("=")
-        if not sign or not name:
-            raise InputError(f"{option} {word!r} is not understood; give NAME=LO..HI, such as image=0..255")
-        if named.setdefault(name, ends) != ends:
-            raise InputError(f"{option} gives {name!r} two ranges, {named[name]} and {ends}; keep one")
+        name, sign, thing = word.rpartition("=")
+        if not sign or not name or not is_valid(thing):
+            raise InputError(f"{option} {word!r} is not understood; give {valid}")
+        if named.setdefault(name, thing) != thing:
+            raise InputError(f"{option} gives {name!r} two {things}, {named[name]} and {thing}; keep one")
     return named
 
 
