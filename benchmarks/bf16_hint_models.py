@@ -1,6 +1,7 @@
-"""Exports six networks of usual widths with random weights, whole, for `bf16_hint.py`.
+"""Exports six networks of usual widths with random weights, whole, for `bf16_hint.py` and `cuda.py`.
 
     python benchmarks/bf16_hint_models.py --cache out/bf16-hint        # with a Python that has torch and transformers
+    python benchmarks/bf16_hint_models.py --cache out/cuda --batch 16
 
 ResNet-50 and MobileNetV2 as they are, of one image of 224 pixels; BERT, ViT, GPT-2 and Whisper's encoder of six layers
 and 768 wide, of 128 tokens, one image, 128 tokens, and five seconds. Beside NAME.onnx stands NAME.npz with an input.
@@ -23,17 +24,17 @@ _SECONDS = 5
 _MELS, _FRAMES_PER_SECOND = 80, 100
 
 
-def _text(torch: Any, generator: Any) -> dict[str, Any]:
-    ids = torch.randint(3, VOCABULARY, (1, TOKENS), generator=generator)
+def _text(torch: Any, generator: Any, batch: int) -> dict[str, Any]:
+    ids = torch.randint(3, VOCABULARY, (batch, TOKENS), generator=generator)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def _image(torch: Any, generator: Any) -> dict[str, Any]:
-    return {"pixel_values": torch.randn(1, 3, 224, 224, generator=generator)}
+def _image(torch: Any, generator: Any, batch: int) -> dict[str, Any]:
+    return {"pixel_values": torch.randn(batch, 3, 224, 224, generator=generator)}
 
 
-def _spectrogram(torch: Any, generator: Any) -> dict[str, Any]:
-    shape = (1, _MELS, _SECONDS * _FRAMES_PER_SECOND)
+def _spectrogram(torch: Any, generator: Any, batch: int) -> dict[str, Any]:
+    shape = (batch, _MELS, _SECONDS * _FRAMES_PER_SECOND)
     return {"input_features": torch.randn(*shape, generator=generator)}
 
 
@@ -64,7 +65,7 @@ def _whisper(transformers: Any) -> Any:
     return WhisperEncoder(config)
 
 
-MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], dict[str, Any]]]] = {
+MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any, int], dict[str, Any]]]] = {
     "resnet-50": (lambda kit: kit.ResNetForImageClassification(kit.ResNetConfig()), _image),
     "bert": (_bert, _text),
     "mobilenet-v2": (lambda kit: kit.MobileNetV2ForImageClassification(kit.MobileNetV2Config(num_labels=1000)), _image),
@@ -74,15 +75,15 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[Any, Any], dict[str, Any
 }
 
 
-def export(name: str, cache: Path) -> None:
-    """Write one network and an input."""
+def export(name: str, cache: Path, batch: int) -> None:
+    """Write one network and an input of `batch` samples."""
     import torch
     import transformers
 
     make, feed = MODELS[name]
     torch.manual_seed(3)
     inner = make(transformers).eval()
-    feeds = feed(torch, torch.Generator().manual_seed(7))
+    feeds = feed(torch, torch.Generator().manual_seed(7), batch)
 
     class Flat(torch.nn.Module):
         def __init__(self) -> None:
@@ -106,12 +107,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("out/bf16-hint"))
     parser.add_argument("--only", nargs="*", choices=sorted(MODELS), default=[])
+    parser.add_argument("--batch", type=int, default=1, help="samples of a call, fixed in the file")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     arguments.cache.mkdir(parents=True, exist_ok=True)
     for name in arguments.only or MODELS:
-        export(name, arguments.cache)
+        export(name, arguments.cache, arguments.batch)
         print(name, flush=True)
     return 0
 

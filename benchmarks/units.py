@@ -20,12 +20,20 @@ from conformance import describe_environment
 from rich.console import Console
 from rich.table import Table
 from suites import architectures, operators, zoo
-from units_runtimes import MOVING, Group, groups_of_onnxruntime, groups_of_openvino, node_key
+from units_runtimes import (
+    MOVING,
+    Group,
+    groups_of_onnxruntime,
+    groups_of_onnxruntime_cuda,
+    groups_of_openvino,
+    node_key,
+)
 
 import mezzo
 
 _READERS: Mapping[str, Callable[[onnx.ModelProto], list[Group]]] = {
     "onnxruntime-cpu": groups_of_onnxruntime,
+    "onnxruntime-cuda": groups_of_onnxruntime_cuda,
     "openvino-cpu": groups_of_openvino,
 }
 _SHOWN = 12

@@ -49,8 +49,17 @@ def groups_of_onnxruntime(model: onnx.ModelProto) -> list[Group]:
     """Kernels of several nodes in ONNX Runtime's optimized graphs, at level EXTENDED, and sums in blocked convolutions
     at level ALL.
     """
+    return _groups_of_onnxruntime(model, "CPUExecutionProvider")
+
+
+def groups_of_onnxruntime_cuda(model: onnx.ModelProto) -> list[Group]:
+    """Kernels of several nodes in the graphs that ONNX Runtime makes for CUDA. Raises where there is no such device."""
+    return _groups_of_onnxruntime(model, "CUDAExecutionProvider")
+
+
+def _groups_of_onnxruntime(model: onnx.ModelProto, provider: str) -> list[Group]:
     levels = onnxruntime.GraphOptimizationLevel
-    optimized = _optimize(model, levels.ORT_ENABLE_EXTENDED)
+    optimized = _optimize(model, levels.ORT_ENABLE_EXTENDED, provider)
     makers = {name: node for node in model.graph.node for name in node.output if name}
     held = {name for node in optimized.graph.node for name in node.output}
     held |= {tensor.name for tensor in optimized.graph.initializer} | {port.name for port in optimized.graph.input}
@@ -59,8 +68,8 @@ def groups_of_onnxruntime(model: onnx.ModelProto) -> list[Group]:
         if node.op_type in _FUSED or node.name.startswith("gemm_output_reshape"):
             nodes = _behind(node, makers, held)
             groups.append(Group("Gemm" if node.op_type == "Reshape" else node.op_type, frozenset(nodes)))
-    if any(node.op_type == "Conv" for node in model.graph.node):
-        groups = _with_sums(groups, _optimize(model, levels.ORT_ENABLE_ALL), model)
+    if provider == "CPUExecutionProvider" and any(node.op_type == "Conv" for node in model.graph.node):
+        groups = _with_sums(groups, _optimize(model, levels.ORT_ENABLE_ALL, provider), model)
     return _without_folded(groups, model)
 
 
@@ -74,14 +83,16 @@ def _without_folded(groups: Iterable[Group], model: onnx.ModelProto) -> list[Gro
     return [group for group in kept if len(group.nodes) > 1]
 
 
-def _optimize(model: onnx.ModelProto, level: Any) -> onnx.ModelProto:
+def _optimize(model: onnx.ModelProto, level: Any, provider: str) -> onnx.ModelProto:
     onnxruntime.set_default_logger_severity(4)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "optimized.onnx")
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = level
         options.optimized_model_filepath = str(path)
-        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[provider])
+        if provider not in session.get_providers():
+            raise RuntimeError(f"ONNX Runtime made no session with {provider}")
         return onnx.load(path)
 
 
