@@ -40,6 +40,11 @@ def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:
     return Machine(architecture, tuple(feature for feature in _FEATURES if feature in flags))
 
 
+def tells_of(feature: str) -> bool:
+    """Whether a machine's features could name this one; they say nothing of a need of another kind, such as a GPU's."""
+    return feature in _FEATURES
+
+
 def count_cores() -> int:
     """How many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import operator
 import re
 from dataclasses import replace
 
@@ -73,12 +74,31 @@ def test_operators_that_do_not_run_in_fp32_are_not_judged(run):
     assert "Could not find an implementation for BiasAdd" in found["not_asked"][0]["reason"]
 
 
+def test_one_operator_that_was_not_asked_about_is_no_agreement(run):
+    ran = run("probe", "onnxruntime-cpu", "--op", "BiasAdd")
+    assert ran.code == 0 and "\nnothing was asked\n" in ran.out and "agrees" not in ran.out
+
+
+def test_a_runtime_that_runs_nothing_here_is_an_error(run, monkeypatch):
+    """As onnxruntime-gpu does without a GPU: nothing asked would pass for agreement."""
+    # An attempt that no model survives, by name in a module, as the child needs it.
+    rows = {"onnxruntime-cpu": replace(runtimes.RUNTIMES["onnxruntime-cpu"], attempt=operator.truediv)}
+    monkeypatch.setattr(runtimes, "RUNTIMES", rows)
+    ran = run("probe", "onnxruntime-cpu", "--op", "Scatter*")
+    assert (ran.code, ran.out) == (2, "")
+    assert re.search(
+        r"onnxruntime \S+ runs none of \d+ operators here, not even in f32, .*: unsupported operand", ran.err
+    )
+    assert ran.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (
             ("tensorrt",),
-            "target 'tensorrt' has no runtime to ask; mezzo probe knows onnxruntime-cpu, openvino-cpu",
+            "target 'tensorrt' has no runtime to ask; "
+            "mezzo probe knows onnxruntime-cpu, onnxruntime-cuda, openvino-cpu",
         ),
         (("nothing",), "target 'nothing' is unknown; choose one of "),
         (
@@ -110,8 +130,11 @@ def test_shipped_table_agrees_with_the_installed_runtime(run, name):
     version = runtimes.RUNTIMES[name].version
     if version is None:
         pytest.skip(f"{runtimes.RUNTIMES[name].package} is not installed")
-    since = {gain.since for gain in discovery.target(name).gains}
+    table = discovery.target(name)
+    since = {row.since for row in (*table.refusals, *table.listings)}
     if not any(known.endswith(f" {version}") for known in since):
         pytest.skip(f"the table is of {' and '.join(since)}; installed is {version}")
     ran = run("probe", name)
+    if "not even in f32" in ran.err:
+        pytest.skip(f"{name} has no device here")
     assert (ran.code, ran.err) == (0, ""), ran.out

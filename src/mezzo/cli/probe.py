@@ -62,8 +62,14 @@ def probe(
     expected = table if machine.features is None else table.on_machine(machine.features)
     with Patience() as progress:
         progress("making models", 0, 0)
-        findings = ask(expected, runtime, _choose(op, table.newest.get("onnx")), dtypes, _lower, progress)
+        questions = _choose(op, table.newest.get("onnx"))
+        findings = ask(expected, runtime, questions, dtypes, _lower, progress)
     asked = f"{runtime.package} {version}"
+    if not findings.answers and len(findings.unasked) > 1:
+        raise InputError(
+            f"{asked} runs none of {len(findings.unasked)} operators here, not even in f32, so nothing can be asked of "
+            f"it: {findings.unasked[0][1]}"
+        )
     if as_json:
         print_document(describe_probe(table.name, asked, machine, dtypes, findings))
     else:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from mezzo.core.target import Gain, Refusal, Target
 from mezzo.dtypes import DType
-from mezzo.machine import Machine
+from mezzo.machine import Machine, tells_of
 from mezzo.report.documents import Document, document
 from mezzo.report.layout import Layout, blank, heading, indented
 
@@ -64,7 +64,8 @@ def report_probe(
         *(indented(f"{dtype}: {spell_gain(target.gain(dtype), machine)}") for dtype in dtypes),
         blank(),
     ]
-    parts += _report_disagreements(layout, findings.disagreements)
+    is_asked = any(findings.count(dtype) for dtype in dtypes)
+    parts += _report_disagreements(layout, findings.disagreements) if is_asked else [heading("nothing was asked")]
     if findings.unasked:
         parts += [blank(), indented(f"not asked about {len(findings.unasked)} operators that it does not run in f32 "
                                     "with the models here; --json lists them", style="dim")]  # fmt: skip
@@ -115,7 +116,7 @@ def spell_gain(gain: Gain | None, machine: Machine) -> str:
         return "nothing is known"
     if not gain.is_faster or not gain.needs:
         return gain.because
-    if machine.features is None:
+    if machine.features is None or not any(map(tells_of, gain.needs)):
         return f"{gain.because}; needs {' or '.join(gain.needs)}"
     here = [feature for feature in gain.needs if feature in machine.features]
     found = f"this machine has {' and '.join(here)}" if here else f"this machine has no {' and no '.join(gain.needs)}"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import onnx
 
 from mezzo.packages import find_version
@@ -47,10 +48,13 @@ def _ask_onnxruntime_cuda(model: bytes, feeds: Feeds | None) -> None:
     # As it is in the file, and nowhere but on the GPU: a node without a CUDA kernel would run on the CPU unasked.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    if hasattr(onnxruntime, "preload_dlls"):  # CUDA's libraries, where they were installed as packages
+        onnxruntime.preload_dlls()
     session = onnxruntime.InferenceSession(model, options, providers=["CUDAExecutionProvider"])
     if feeds is not None:
-        used = {port.name for port in session.get_inputs()}
-        session.run(None, {name: value for name, value in feeds.items() if name in used})
+        types = {port.name: port.type for port in session.get_inputs()}
+        is_tensor = {name: kind.startswith("tensor") for name, kind in types.items()}
+        session.run(None, {name: np.asarray(x) if is_tensor[name] else x for name, x in feeds.items() if name in types})
 
 
 def _ask_openvino(model: bytes, feeds: Feeds | None) -> None:
