@@ -120,3 +120,14 @@ def test_ranges_lift_what_may_overflow_and_outputs_what_is_too_coarse() -> None:
     assert [(rule.name, rule.lifting) for rule in RULES] == [
         ("may-overflow", Lifting.BY_RANGES), ("too-coarse", Lifting.BY_OUTPUTS),
     ]  # fmt: skip
+
+
+def test_an_output_that_vanishes_is_said_and_no_other() -> None:
+    """1e-9 of unit size is a sixtieth of FP16's smallest step, of 6e-8; 1e-5 is 168 of them, and BF16 holds both."""
+    fading = "c = Constant<value_float = {}>() y = Mul(x, c)"
+    said = [note for note in notes_of(view(fading.format("0.000000001"))) if "'y'" in note]
+    assert said == [
+        "'y' seems to be about 1e-09 in size, of which f16 keeps next to nothing; whether it is so, data shows"
+    ]
+    for scale, low in (("0.00001", DType.FLOAT16), ("0.000000001", DType.BFLOAT16)):
+        assert not [note for note in notes_of(view(fading.format(scale), low=low)) if "'y'" in note]

@@ -3,6 +3,7 @@
 Their producers and those readers keep FP32.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 from mezzo.core.nodes import Kind, Node, Role
@@ -78,6 +79,8 @@ def _lifting(view: View, value: int, reader: Node) -> Lifting | None:
     return Lifting.NEVER if is_integer or is_state else None
 
 
+# A number of so few of the format's smallest steps has lost its digits.
+_STEPS = 8
 # So many inputs and operators are named in a note.
 _NAMED = 4
 
@@ -93,7 +96,21 @@ def notes_of(view: View) -> tuple[str, ...]:
         notes.append(
             f"sizes are not followed through {_listed(strange)}: what they make is neither suspected nor cleared"
         )
+    notes += [f"{said}; whether it is so, data shows" for said in _faded(view)]
     return tuple(notes) if taken else tuple(notes[1:])
+
+
+def _faded(view: View) -> list[str]:
+    """Outputs that all but vanish in the format. Untrained nets fade like that, so no rule keeps them in FP32."""
+    low, held = view.low, estimates_of(view).held
+    ends = [node.inputs[0] for node in view.graph.nodes if node.kind is Kind.OUTPUT]
+    said = []
+    for value in dict.fromkeys(value for value in ends if value is not None):
+        size = math.hypot(held[value].mean, held[value].std)
+        if not held[value].flags & LOST and 0 < size < _STEPS * low.smallest_subnormal:
+            name = repr(view.graph.values[value].name)
+            said.append(f"{name} seems to be about {size:.2g} in size, of which {low.dtype} keeps next to nothing")
+    return said
 
 
 def _span(x: Moments) -> str:
