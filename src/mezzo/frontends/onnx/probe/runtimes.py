@@ -1,8 +1,10 @@
 """The runtimes a probe can ask. Each loads and runs one model, or raises with the reason it cannot."""
 
 import importlib
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,11 +52,26 @@ def _ask_onnxruntime_cuda(model: bytes, feeds: Feeds | None) -> None:
     options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     if hasattr(onnxruntime, "preload_dlls"):  # CUDA's libraries, where they were installed as packages
         onnxruntime.preload_dlls()
-    session = onnxruntime.InferenceSession(model, options, providers=["CUDAExecutionProvider"])
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder, "kept.onnx")
+        options.optimized_model_filepath = str(kept)
+        session = onnxruntime.InferenceSession(model, options, providers=["CUDAExecutionProvider"])
+        refuse_written_out(onnx.load_from_string(model), onnx.load(kept))
     if feeds is not None:
         types = {port.name: port.type for port in session.get_inputs()}
         is_tensor = {name: kind.startswith("tensor") for name, kind in types.items()}
         session.run(None, {name: np.asarray(x) if is_tensor[name] else x for name, x in feeds.items() if name in types})
+
+
+def refuse_written_out(model: onnx.ModelProto, kept: onnx.ModelProto) -> None:
+    """Raise RuntimeError for an operator without a kernel that the runtime writes out in others, as functions say.
+
+    In a larger graph sessions fail over that: the parts meet no kernel, or an optimizer that has gone by.
+    """
+    left = {node.op_type for node in kept.graph.node}
+    gone = sorted({node.op_type for node in model.graph.node} - left - {"Constant"})
+    if gone:
+        raise RuntimeError(f"no kernel for {' and '.join(gone)}: written out in {', '.join(sorted(left))}")
 
 
 def _ask_openvino(model: bytes, feeds: Feeds | None) -> None:
