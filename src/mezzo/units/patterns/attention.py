@@ -1,6 +1,7 @@
 """Attention in small operators: product, scale, mask, softmax, product, and the transposes at its ends."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from mezzo.core.facts import Function
 from mezzo.core.nodes import Node
@@ -13,6 +14,8 @@ _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _MOST_BETWEEN = 6  # scales and masks between the first product and the softmax
 _HEADS_FIRST = (0, 2, 1, 3)
 _RANK = 4  # batch, heads, rows, channels
+
+Shape: TypeAlias = tuple[int | None, ...]
 
 
 def _attention(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
@@ -87,13 +90,31 @@ def _swaps_heads(view: View, node: Node) -> bool:
 
 
 def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """A softmax and the sum before it."""
+    """A softmax and the sum before it, whose operands ONNX Runtime knows to fit its kernel."""
     if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
         return None
     added = view.maker(seed, 0)
     if added is None or view.function(added) is not Function.ADD or not free(added.id):
         return None
-    return [seed, added] if view.sole_reader(added) is seed else None
+    is_alone = view.sole_reader(added) is seed
+    return [seed, added] if is_alone and _repeats_in_one_piece(view.shape(added, 0), view.shape(added, 1)) else None
+
+
+def _repeats_in_one_piece(one: Shape | None, other: Shape | None) -> bool:
+    """Whether one operand is repeated along leading axes alone, as far as is known, and known itself from there on.
+
+    So a mask of (1, 1, rows, columns) is, for every batch and head; one of (batch, 1, rows, columns) is not.
+    """
+    return any(
+        small is not None and large is not None and len(small) == len(large) and _is_tail(small, large)
+        for small, large in ((one, other), (other, one))
+    )
+
+
+def _is_tail(small: Shape, large: Shape) -> bool:
+    start = next((axis for axis, size in enumerate(small) if size != 1), len(small))
+    pairs = zip(small[start:], large[start:], strict=True)
+    return all(size is not None and repeated in (None, size) for size, repeated in pairs)
 
 
 PATTERNS = (
@@ -127,7 +148,7 @@ PATTERNS = (
                 target="onnxruntime-cuda",
                 order=50,
                 make=shape(_masked_softmax),
-                source="kernel BiasSoftmax in docs/OperatorKernels.md",
+                source="optimized graphs at level EXTENDED (BiasSoftmax)",
                 since="ONNX Runtime 1.31.1",
                 constraint=Constraint(formats=HALF_FORMATS),
             ),

@@ -53,7 +53,6 @@ _RESIDUAL = Stage(test=adds_residual)
 
 _ORT_ACTIVATIONS = frozenset({"Clip", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
 _ORT_AFTER_SUM = frozenset({"Relu", "Sigmoid", "Tanh"})
-_RELU = frozenset({"Relu"})
 _TENSORRT_ACTIVATIONS = frozenset({"Clip", "Gelu", "LeakyRelu", "Relu", "gelu-erf", "gelu-tanh"})
 _OPENVINO_SIMPLE = Stage(activations=activations.OPENVINO, test=_moves_channels, most=8)
 
@@ -76,12 +75,8 @@ PATTERNS = (
             Kernel(
                 target="onnxruntime-cuda",
                 order=20,
-                make=chain(
-                    (_FOLD, Stage(activations=_RELU)),
-                    (_FOLD, _RESIDUAL, Stage(activations=_RELU)),
-                    seeds=_is_conv,
-                ),
-                source="documentation, Graph Optimizations (Conv Activation, Add, Mul, BatchNorm fusion)",
+                make=chain((_FOLD,), seeds=_is_conv),
+                source="optimized graphs at level EXTENDED: scales and shifts in the weights; no activation, no sum",
                 since=_ORT,
                 constraint=_HALVES,
             ),
