@@ -233,7 +233,7 @@ def print_table(rows: Sequence[Row], judgements: Sequence[tuple[str, Judgement]]
 def describe_environment(converter: str) -> dict[str, Any]:
     """Versions and CPU, for the JSON file."""
     versions = {}
-    for name in ("onnx", "onnxruntime", "onnx-ir", "numpy", "ml_dtypes", "scipy"):
+    for name in ("onnx", "onnxruntime", "onnx-ir", "numpy", "ml_dtypes"):
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:

@@ -322,7 +322,7 @@ def print_report(outcomes: Sequence[Outcome], time_s: float, seed: int) -> None:
 
 
 def write_report(path: Path, outcomes: Sequence[Outcome], options: argparse.Namespace, time_s: float) -> None:
-    names = ("mezzo", "onnx", "onnx-ir", "onnxruntime", "numpy", "protobuf", "scipy")
+    names = ("mezzo", "onnx", "onnx-ir", "onnxruntime", "numpy", "protobuf")
     versions = {}
     for name in names:
         try:

@@ -97,7 +97,7 @@ def test_no_operator_that_may_stay_high_pays_a_penalty_no_gain_outweighs(case: C
 @law(60)
 @given(case=cases(), free=st.sampled_from([6, 8]))
 def test_huge_numbers_leave_the_rest_exact(case: Case, free: int) -> None:
-    """The capacities of the cut are 32 bits wide: one huge gain and one huge penalty must not scale the others away."""
+    """One huge gain and one huge penalty must not take the others' room."""
     problem = priced(case, "measured", free)
     assert problem.measured is not None
     may = [n for n, choice in enumerate(side_of(problem).choices) if choice is Choice.FREE]

@@ -35,16 +35,9 @@ _ONNXRUNTIME_VARIANTS = (
 BASE: tuple[Package, ...] = (
     Package(name="numpy", module="numpy", purpose="numbers"),
     Package(name="ml_dtypes", module="ml_dtypes", purpose="BF16 and FP8 numbers", needs=("numpy",)),
-    Package(name="scipy", module="scipy", purpose="minimum cuts", needs=("numpy",)),
     Package(name="protobuf", module="google.protobuf", purpose="the encoding of models"),
     Package(
         name="onnx", module="onnx", purpose="reads, checks and writes models", needs=("numpy", "ml_dtypes", "protobuf")
-    ),
-    Package(
-        name="onnx-ir",
-        module="onnx_ir",
-        purpose="takes and gives models of that library",
-        needs=("numpy", "ml_dtypes", "onnx"),
     ),
     Package(
         name="onnxruntime",
@@ -59,6 +52,13 @@ BASE: tuple[Package, ...] = (
 )
 # What it can ask, or what runs its results.
 OPTIONAL: tuple[Package, ...] = (
+    Package(
+        name="onnx-ir",
+        module="onnx_ir",
+        purpose="holds models; mezzo takes them as it takes those of onnx",
+        extra="onnx-ir",
+        needs=("numpy", "ml_dtypes", "onnx"),
+    ),
     Package(
         name="openvino",
         module="openvino",

@@ -107,9 +107,9 @@ def test_what_is_missing_comes_with_its_command(monkeypatch):
     answers: dict[children.Question, children.Answer] = {}
     openvino = examine._find(packages.PACKAGES["openvino"], answers, is_base=False)
     assert (openvino.state, openvino.remedy) == (State.MISSING, 'pip install "mezzo[openvino]"')
-    scipy = examine._find(packages.PACKAGES["scipy"], answers, is_base=True)
-    assert scipy.state is State.MISSING
-    assert scipy.remedy is not None and scipy.remedy.startswith('pip install "scipy')
+    typer = examine._find(packages.PACKAGES["typer"], answers, is_base=True)
+    assert typer.state is State.MISSING
+    assert typer.remedy is not None and typer.remedy.startswith('pip install "typer')
     (check,) = examine._check_targets(["openvino-cpu", "any"], answers, [openvino])
     assert (check.can, check.reason) == (False, "openvino is not installed")
     assert check.remedy == 'pip install "mezzo[openvino]"'

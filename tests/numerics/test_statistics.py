@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from mezzo.numerics.measures import Interval
 from mezzo.numerics.statistics import CONFIDENCE, LONE_FACTOR, root_ratio, weighted_mean, wilson
+from mezzo.numerics.student import student_quantile
 
 
 @pytest.mark.parametrize(
@@ -118,3 +120,11 @@ def test_width_shrinks_with_the_root_of_the_samples() -> None:
         found = weighted_mean(rng.normal(size=count), np.ones(count))
         widths.append(found.high - found.low)
     assert widths[0] / widths[1] == pytest.approx(4.0, rel=0.3)  # a draw of 50 knows its deviation to a tenth or so
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.5, 0.9, 0.975, 0.999])
+def test_student_quantiles_are_those_of_scipy(share: float) -> None:
+    """The sum ends after 299 degrees of freedom, and the expansion is good to 1e-11 from there on."""
+    for degrees in (*range(1, 12), 50, 101, 298, 299, 300, 301, 1000, 10**6):
+        expected = float(stdtrit(degrees, share))
+        assert student_quantile(degrees, share) == pytest.approx(expected, rel=1e-11, abs=1e-15), degrees

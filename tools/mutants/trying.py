@@ -28,7 +28,7 @@ FLAGS = ("-q", "-n0", "-p", "no:cacheprovider", "--capture=sys", "--no-header", 
 # So many tests that noticed other mutants of a module are asked before the quick ones.
 _FIRST = 15
 # What a process that imports a mutant needs beside mezzo.
-_SLOW_IMPORTS = ("hypothesis", "ml_dtypes", "onnx.checker", "onnx.parser", "onnxruntime", "scipy.sparse.csgraph")
+_SLOW_IMPORTS = ("hypothesis", "ml_dtypes", "onnx.checker", "onnx.parser", "onnxruntime")
 
 
 @dataclass(frozen=True)

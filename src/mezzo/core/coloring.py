@@ -140,16 +140,3 @@ def _disagreeing(split: Split, is_low: Sequence[bool]) -> set[int]:
         if carries_high or split.linked[node.id] in high_groups:
             disagreeing.add(node.id)
     return disagreeing
-
-
-def reached(starts: Bools, tails: Ints, heads: Ints) -> Bools:
-    """What edges lead to from `starts`, the starts with it: an edge leads from its tail to its head."""
-    from scipy.sparse import csgraph, csr_array
-
-    root, first = len(starts), np.flatnonzero(starts)  # one further vertex leads to all starts
-    tails = np.concatenate([tails, np.full(len(first), root)])
-    heads = np.concatenate([heads, first])
-    matrix = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(root + 1, root + 1))
-    is_reached = np.zeros(root + 1, bool)
-    is_reached[csgraph.breadth_first_order(matrix, root, return_predecessors=False)] = True
-    return is_reached[:root]

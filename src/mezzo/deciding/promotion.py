@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from mezzo.core.columns import FIXED, GROUP, Bools, Ints
 from mezzo.core.facts import Cost, OpFacts
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind
+from mezzo.core.parts import parts
 from mezzo.core.policy import GRANTED, Category, Verdict
 from mezzo.core.problem import Choice
 from mezzo.dtypes import HIGH, DType
@@ -71,8 +70,7 @@ def _regions(graph: Graph, is_movable: Bools, is_high: Bools, low: DType) -> tup
     values, ends = values[is_movable[ends]], ends[is_movable[ends]]
     size = len(graph.nodes)
     # Nodes and values are the two sides of one graph, whose parts are the regions.
-    links = csr_array((np.ones(len(ends), np.int8), (ends, values + size)), shape=(size + len(graph.values),) * 2)
-    region = connected_components(links, directed=False)[1]
+    region = parts(size + len(graph.values), ends, values + size)
     is_troubled = np.zeros(size + len(graph.values), bool)
     is_troubled[region[ends[touched[values]]]] = True
     return region[:size], is_troubled

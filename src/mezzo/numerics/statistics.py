@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.numerics.measures import Interval
+from mezzo.numerics.student import student_quantile
 
 CONFIDENCE = 0.95
 # By how much one sample's error is taken to differ from that of all: those of a trained network's samples are alike.
@@ -80,13 +81,11 @@ def wilson(successes: int, trials: int) -> Interval:
 def next_factor(factors: Sequence[float]) -> tuple[float, float]:
     """Between what one more factor like these lies: Student's prediction interval of their logarithms. Of fewer than
     three nothing is known: 0 to infinity."""
-    from scipy.special import stdtrit
-
     count = len(factors)
     if count < 3:
         return 0.0, math.inf
     logs = np.log(np.asarray(factors, np.float64))
-    reach = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    reach = student_quantile(count - 1, (1 + CONFIDENCE) / 2) * float(logs.std(ddof=1)) * math.sqrt(1 + 1 / count)
     middle = float(logs.mean())
     return math.exp(max(-_LOG_MAX, middle - reach)), math.exp(min(_LOG_MAX, middle + reach))
 
@@ -134,6 +133,4 @@ def _tail(samples: int) -> float:
 @cache
 def _wide(samples: int) -> float:
     """Student's quantile, times what the deviation of so few samples comes out too small by."""
-    from scipy.special import stdtrit  # scipy.stats takes a second to load
-
-    return math.sqrt(samples / (samples - 1)) * float(stdtrit(samples - 1, (1 + CONFIDENCE) / 2))
+    return math.sqrt(samples / (samples - 1)) * student_quantile(samples - 1, (1 + CONFIDENCE) / 2)

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     Integers = NDArray[np.int64]
 
 _SOURCE, _SINK = 0, 1
-# scipy's capacities are int32, and an edge and its reverse are added. A larger capacity makes all be scaled down.
-_LARGEST = (1 << 30) - 1
-_UNBOUNDED = 1 << 60
 
 
 class MinCut(Strategy):
@@ -82,8 +79,8 @@ class _Network:
         node may not have.
         """
         import numpy as np
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
+
+        from mezzo.core.parts import parts
 
         linked = np.array(self.problem.linked, np.int64)
         count, size = linked.shape
@@ -94,11 +91,7 @@ class _Network:
         own = np.arange(count * size).reshape(count, size)
         tails = np.concatenate([own.ravel(), own[:-1][missing]])
         heads = np.concatenate([roots.ravel(), own[1:][missing]])
-        joins = csr_array((np.ones(len(tails), np.int8), (tails, heads)), shape=(own.size,) * 2)
-        parts = connected_components(joins, directed=False)[1].astype(np.int64)
-        firsts = np.unique(parts, return_index=True)[1]
-        found: Integers = firsts[parts].reshape(count, size)
-        return found
+        return parts(own.size, tails, heads).reshape(count, size)
 
     def _chains(self) -> "Integers":
         """Pairs of vertices: the first is not beyond where the second is before."""
@@ -112,29 +105,14 @@ class _Network:
     def _build(self) -> None:
         for threshold in self.problem.line.thresholds:
             self._add_conversions(threshold)
-        self._add_levels()
-
-    def _add_levels(self) -> None:
-        """What nodes pay for their levels, on the way from the source through their thresholds to the sink."""
+        self._add(*self._level_prices())
+        if not len(self.chains):
+            return
         import numpy as np
 
-        tails, heads, prices = self._level_prices()
-        from_source, to_sink = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
-        first, last = (tails == _SOURCE) & (heads != _SINK), (heads == _SINK) & (tails != _SOURCE)
-        np.add.at(from_source, heads[first], prices[first])
-        np.add.at(to_sink, tails[last], prices[last])
-        # What both sides would pay is paid in any cut, so only the difference is an edge: a large gain against a large
-        # penalty takes no room from the small ones.
-        balance = from_source - to_sink
-        high, low = np.flatnonzero(balance > 0), np.flatnonzero(balance < 0)
-        between = (tails != _SOURCE) & (heads != _SINK)
-        tails = np.concatenate([np.full(len(high), _SOURCE), low, tails[between], self.chains[:, 0]])
-        heads = np.concatenate([high, np.full(len(low), _SINK), heads[between], self.chains[:, 1]])
-        unbounded = np.full(len(self.chains), _UNBOUNDED)
-        prices = np.concatenate([balance[high], -balance[low], prices[between], unbounded])
-        if len(self.problem.line.levels) > 2:
-            prices = np.minimum(prices, self._most_through(tails, heads, balance))
-        self._add(tails, heads, prices)
+        # More than all else costs together is never worth paying.
+        enough = sum(int(capacities.sum()) for _, _, capacities in self.edges) + 1
+        self._add(self.chains[:, 0], self.chains[:, 1], np.full(len(self.chains), enough))
 
     def _level_prices(self) -> "tuple[Integers, Integers, Integers]":
         """Edges that a node cuts by its level: what the level gains less than the node's best one, and its penalty."""
@@ -171,32 +149,6 @@ class _Network:
         problem = self.problem
         single = 0 if problem.use_prices is None else int(problem.use_prices.sum())
         return int(problem.shared_prices.sum()) + single
-
-    def _most_through(self, tails: "Integers", heads: "Integers", balance: "Integers") -> "Integers":
-        """What can flow through edges of levels at most, and one unit more: so they are no bound, and take no room.
-
-        Nodes that share a vertex are a group. What flows in from the source leaves by a conversion, and what goes to
-        the sink has come by one, as the edge of a node's best level lets nothing through; only where several linked
-        nodes are one group may it go straight.
-        """
-        import numpy as np
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-
-        inner = (tails != _SOURCE) & (heads != _SINK)
-        joins = csr_array((np.ones(inner.sum(), np.int8), (tails[inner], heads[inner])), shape=(self.size,) * 2)
-        group = connected_components(joins, directed=False)[1]
-        through = np.zeros(self.size, np.int64)  # per group
-        for starts, ends, capacities in self.edges:
-            outside = group[starts] != group[ends]
-            np.add.at(through, group[starts[outside]], capacities[outside])
-            np.add.at(through, group[ends[outside]], capacities[outside])
-        into, out = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
-        np.add.at(into, group, np.maximum(balance, 0))
-        np.add.at(out, group, np.maximum(-balance, 0))
-        through += np.minimum(np.minimum(into, out), _UNBOUNDED)
-        found: Integers = through[group[np.where(tails == _SOURCE, heads, tails)]] + 1
-        return found
 
     def _add_conversions(self, threshold: int) -> None:
         """What is paid where values cross a threshold."""
@@ -252,50 +204,9 @@ class _Network:
     def solve(self) -> "NDArray[np.bool_]":
         """Say for each vertex whether it is beyond, in the cut with most vertices beyond."""
         import numpy as np
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+        from mezzo.core.cuts import farthest_cut
 
         self._build()
-        starts, ends, weights = (np.concatenate(column) for column in zip(*self.edges, strict=True))
-        if not len(starts):
-            everything: NDArray[np.bool_] = np.arange(self.size) != _SINK
-            return everything
-        edges = csr_array((weights, (starts, ends)), shape=(self.size, self.size))
-        edges.sum_duplicates()
-        tails, heads = np.repeat(np.arange(self.size), np.diff(edges.indptr)), edges.indices
-        largest = int(_capped(tails, heads, edges.data).max())
-        is_scaled = largest > _LARGEST
-        if is_scaled:
-            edges.data = np.maximum((edges.data * (_LARGEST / largest)).astype(np.int64), 1)
-        capacities = np.minimum(_capped(tails, heads, edges.data), _LARGEST).astype(np.int32)
-        matrix = csr_array((capacities, heads, edges.indptr), shape=edges.shape)
-        flow = maximum_flow(matrix, _SOURCE, _SINK).flow
-        residual = csr_array(matrix.astype(np.int64) - flow.astype(np.int64))
-        residual.data = np.maximum(residual.data, 0)
-        residual.eliminate_zeros()
-        # Before is exactly what still reaches the sink; everything else can be beyond at the same cost.
-        doomed = breadth_first_order(csr_array(residual.T), _SINK, return_predecessors=False)
-        is_beyond = np.ones(self.size, bool)
-        is_beyond[doomed] = False
-        self._put_in_order(is_beyond, is_scaled)
-        return is_beyond
-
-    def _put_in_order(self, is_beyond: "NDArray[np.bool_]", is_scaled: bool) -> None:
-        """Who is beyond a threshold is beyond those before it. Only rounding of scaled capacities can break it."""
-        while (wrong := is_beyond[self.chains[:, 0]] & ~is_beyond[self.chains[:, 1]]).any():
-            assert is_scaled, "edges without a bound are no bound"
-            is_beyond[self.chains[wrong, 1]] = True
-
-
-def _capped(tails: "Integers", heads: "Integers", capacities: "Integers") -> "Integers":
-    """Hold the terminals' edges to what can flow through their other ends, and one unit more.
-
-    The unit says that such an edge is not what limits. So the answer is the same, and heavy gains need no scaling.
-    """
-    import numpy as np
-
-    size = int(max(tails.max(), heads.max())) + 1
-    leaving = np.bincount(tails, capacities, size).astype(np.int64) + 1
-    reaching = np.bincount(heads, capacities, size).astype(np.int64) + 1
-    capped = np.where(tails == _SOURCE, np.minimum(capacities, leaving[heads]), capacities)
-    return np.where(heads == _SINK, np.minimum(capped, reaching[tails]), capped)
+        tails, heads, capacities = (np.concatenate(column) for column in zip(*self.edges, strict=True))
+        return farthest_cut(self.size, tails, heads, capacities)

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from mezzo.core.coloring import ColouringStrategy, reached, settle
+from mezzo.core.coloring import ColouringStrategy, settle
 from mezzo.core.columns import GROUP
 from mezzo.core.nodes import Kind
+from mezzo.core.parts import reached
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Split
 
