@@ -3,20 +3,23 @@
 import io
 import json
 import os
-import pydoc
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console, RenderableType
-from rich.text import Text
 
 from mezzo.report.documents import to_json
-from mezzo.report.layout import Layout
 from mezzo.report.names import clean, clean_lines
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from mezzo.report.layout import Layout
 
 # In a pipe a line is as long as what it says: the reader is another program, or a pager that wraps.
 _UNBOUNDED = 10_000
@@ -24,8 +27,12 @@ _PAGER_MARGIN = 2
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
 
 
-def print_report(parts: Iterable[RenderableType], layout: Layout) -> None:
+def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
     """Print the parts of a report below each other."""
+    from rich.console import Console
+
+    from mezzo.report.layout import Layout
+
     if layout is Layout.TERMINAL:
         console = Console(markup=False, highlight=False, emoji=False)
         for part in parts:
@@ -40,8 +47,10 @@ def print_report(parts: Iterable[RenderableType], layout: Layout) -> None:
     _write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
-def output_layout() -> Layout:
+def output_layout() -> "Layout":
     """Find out where stdout goes."""
+    from mezzo.report.layout import Layout
+
     return Layout.TERMINAL if sys.stdout.isatty() else Layout.PLAIN
 
 
@@ -55,16 +64,21 @@ def print_json(text: str) -> None:
     _write(re.sub(r"[^\n\x20-\x7e]", lambda found: json.dumps(found.group())[1:-1], text.rstrip("\n")))
 
 
-def print_text(text: str, colour: Callable[[str], Text] = Text) -> None:
+def print_text(text: str, colour: "Callable[[str], Text] | None" = None) -> None:
     """Print lines that may hold names from a model, in colour in a terminal, and there through a pager if long."""
     lines = clean_lines(text.rstrip("\n")).split("\n")
     if not sys.stdout.isatty():
         _write("\n".join(lines))
         return
+    import pydoc
+
+    from rich.console import Console
+    from rich.text import Text
+
     console = Console(markup=False, highlight=False, emoji=False)
     with console.capture() as captured:
         for line in lines:
-            console.print(colour(line), soft_wrap=True)
+            console.print((colour or Text)(line), soft_wrap=True)
     size = shutil.get_terminal_size()
     rows = sum(max(1, -(-len(line) // size.columns)) for line in lines)
     if sys.stdin.isatty() and rows > size.lines - _PAGER_MARGIN:

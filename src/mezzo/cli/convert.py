@@ -10,7 +10,6 @@ from mezzo.cli import folders, measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report, say_first
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
-from mezzo.cli.steps import steps_after_conversion, steps_to_free
 from mezzo.cli.verdicts import end_with_worst
 from mezzo.places import check_destination
 
@@ -120,6 +119,7 @@ def _tell(
     quiet: bool,
 ) -> None:
     """Print what was done, draw the report where one is asked for."""
+    from mezzo.cli.steps import steps_after_conversion, steps_to_free
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_conversion
     from mezzo.report.picture import report_whole_picture

@@ -9,7 +9,6 @@ import typer
 from mezzo.cli import options as given
 from mezzo.cli.completing import complete_node
 from mezzo.cli.console import output_layout, print_document, print_report
-from mezzo.cli.steps import steps_after_asking_a_plan, steps_after_explanation
 
 
 @given.with_options
@@ -38,6 +37,7 @@ def explain(
     chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
+    from mezzo.cli.steps import steps_after_asking_a_plan, steps_after_explanation
     from mezzo.core.keywords import named_settings
     from mezzo.deciding.options import replay_options
     from mezzo.files.planfile import load_plan

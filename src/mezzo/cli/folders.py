@@ -9,7 +9,6 @@ import typer
 
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
-from mezzo.cli.steps import Steps
 from mezzo.cli.verdicts import end_with_worst
 from mezzo.core.option import NAMING_NODES, Form, about
 from mezzo.core.request import Request
@@ -17,6 +16,7 @@ from mezzo.errors import InputError
 from mezzo.report.names import quote
 
 if TYPE_CHECKING:
+    from mezzo.cli.steps import Steps
     from mezzo.folders.converting import ConvertedFolder
 
 # Forms of options that name parts of a model; the folder's other models need not have them.
@@ -84,7 +84,7 @@ def convert_models(
     end_with_worst(file.converted.measured for file in folder.files)
 
 
-def _steps(folder: "ConvertedFolder", options: given.Options) -> Steps:
+def _steps(folder: "ConvertedFolder", options: given.Options) -> "Steps":
     """What to look at once a folder is written. What names parts of a model is left out: it may fit another one."""
     source, result = (
         quote(os.fspath(where / name))

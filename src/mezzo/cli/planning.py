@@ -8,7 +8,6 @@ import typer
 
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_json, print_report
-from mezzo.cli.steps import steps_after_planning
 from mezzo.places import check_destinations
 
 
@@ -33,6 +32,7 @@ def plan(
     chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
+    from mezzo.cli.steps import steps_after_planning
     from mezzo.files.planfile import save_plan, to_json
     from mezzo.report.text import report_next_steps, report_nodes, report_plan
     from mezzo.verbs import convert as pipeline

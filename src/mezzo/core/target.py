@@ -118,6 +118,7 @@ class Target:
     listings: tuple[Listing, ...] = ()
     gains: tuple[Gain, ...] = ()
     formats: frozenset[DType] = HALF_FORMATS
+    is_runtime: bool = True  # else a dialect's schema alone, which runs nothing and so fuses nothing
     fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
 
     def speaks_of(self, dtype: DType) -> bool:

@@ -16,7 +16,6 @@ from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.selectors import Tier
 from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_regions
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
-from mezzo.deciding.kernels import split_for, with_units
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
 from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing
 from mezzo.deciding.wishes import Wishes
@@ -102,8 +101,12 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     )
     if wishes.io or wishes.fixed_regions:
         check_links(problem, [side.verdicts for side in found], wishes.io)
-    split = split_for(graph, rows, wishes.target, line)
-    problem = with_units(problem, split)
+    split = None
+    if wishes.target.is_runtime:
+        from mezzo.deciding.kernels import split_for, with_units
+
+        split = split_for(graph, rows, wishes.target, line)
+        problem = problem if split is None else with_units(problem, split)
     limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
     notes = dict.fromkeys(note for side in found for note in side.notes)
     return Judged(

@@ -9,7 +9,7 @@ from mezzo.core.plans import Reason
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice
 from mezzo.deciding.choosing import refusal_of
-from mezzo.deciding.kernels import free_reason
+from mezzo.deciding.free import free_reason
 from mezzo.deciding.planner import Judged
 from mezzo.deciding.wishes import ErrorPrice, Wishes
 from mezzo.dtypes import DType

@@ -6,13 +6,16 @@ shown, a value inside a body that never ran, protects nobody.
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mezzo.core.facts import Function, OpFacts, Risk
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Lifting, NamedFinding
 from mezzo.dtypes import Format
-from mezzo.numerics.measures import ValueRange
+
+if TYPE_CHECKING:
+    from mezzo.numerics.measures import ValueRange
 
 # A value whose one rounding costs more than this many eps has most of its weight among subnormals or beyond.
 ROUNDING_LIMIT = 16
@@ -42,7 +45,7 @@ def protections(
     graph: Graph,
     rows: Sequence[OpFacts | None],
     low: Format,
-    ranges: Sequence[ValueRange],
+    ranges: "Sequence[ValueRange]",
     headroom: float = 1.0,
     limited: Collection[int] = (),
 ) -> tuple[NamedFinding, ...]:
@@ -63,7 +66,7 @@ def protections(
     return tuple(by_node[node] for node in sorted(by_node))
 
 
-def ranges_by_value(graph: Graph, ranges: Sequence[ValueRange]) -> dict[int, ValueRange]:
+def ranges_by_value(graph: Graph, ranges: "Sequence[ValueRange]") -> "dict[int, ValueRange]":
     """Ranges by value id. What a tie hands on is what it was given."""
     by_name = {(held.node, held.value): held for held in ranges}
     by_value: dict[int, ValueRange] = {}
@@ -95,7 +98,7 @@ def reached_by(graph: Graph, rows: Sequence[OpFacts | None], limited: Collection
 
 
 def _troubles(
-    graph: Graph, rows: Sequence[OpFacts | None], low: Format, value: int, held: ValueRange, headroom: float
+    graph: Graph, rows: Sequence[OpFacts | None], low: Format, value: int, held: "ValueRange", headroom: float
 ) -> Iterator[_Trouble]:
     where = f"{held.value!r} holds {held.minimum:.4g} to {held.maximum:.4g} in {held.largest_at}"
     if held.largest * headroom >= low.overflow_from:

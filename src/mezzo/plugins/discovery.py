@@ -1,7 +1,8 @@
 """Finds plug-ins: every module of a folder that defines the wanted thing, and what other packages declare. Adding one
 adds a file, or a package, and edits none.
 
-A plug-in of another package is imported when it is asked for by name, or when all are listed, and not before.
+A plug-in, mezzo's own or another package's, is imported when it is asked for by name, or when all are listed, and not
+before. A module of mezzo's has the name of its plug-in, with "_" where that has "-".
 """
 
 import importlib
@@ -10,7 +11,7 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Generic, TypeVar
 
@@ -52,23 +53,52 @@ class Table(Mapping[str, _T]):
         return len(self.things)
 
 
+class _Folder(Mapping[str, _T]):
+    """The plug-ins of a folder of mezzo's by name, in order; a module is imported when its plug-in is asked for."""
+
+    def __init__(self, package: str, read: Callable[[ModuleType, str], _T]) -> None:
+        self._package = package
+        self._read = read
+        self._read_ones: dict[str, _T] = {}
+
+    def __getitem__(self, name: str) -> _T:
+        if name not in self._read_ones:
+            module = self._modules[name]  # KeyError: there is none of that name
+            self._read_ones[name] = self._read(importlib.import_module(module), name)
+        return self._read_ones[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    @cached_property
+    def _modules(self) -> Mapping[str, str]:
+        folder = importlib.import_module(self._package).__path__
+        return {m.name.replace("_", "-"): f"{self._package}.{m.name}" for m in pkgutil.iter_modules(folder)}
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_T]):
     """How plug-ins of one kind are had: those of mezzo, and one of another package."""
 
     name: str
-    built_in: Callable[[], Mapping[str, _T]]
+    built_in: Mapping[str, _T]
     load: Callable[[Entry, _Find[_T]], _T]
 
     def names(self) -> tuple[str, ...]:
         """What can be asked for; nothing is imported."""
-        return tuple(sorted({*self.built_in(), *(entry.name for entry in entries(self.name))}))
+        return tuple(sorted({*self.built_in, *(entry.name for entry in entries(self.name))}))
 
     def find(self, name: str, trail: tuple[str, ...] = ()) -> _T:
         """Raises InputError: there is none of that name, there are two, or it is broken. `trail`: what stands on it."""
         if name in trail:
             raise InputError(f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its base")
-        built_in, declared = self.built_in(), [entry for entry in entries(self.name) if entry.name == name]
+        built_in, declared = self.built_in, [entry for entry in entries(self.name) if entry.name == name]
         self._check_unique(built_in, declared)
         if declared:
             return self.load(declared[0], lambda base: self.find(base, (*trail, name)))
@@ -78,7 +108,7 @@ class _Kind(Generic[_T]):
 
     def table(self) -> Table[_T]:
         """All of them. Raises InputError: a name is taken twice."""
-        built_in, declared = self.built_in(), entries(self.name)
+        built_in, declared = self.built_in, entries(self.name)
         self._check_unique(built_in, declared)
         things, origins, broken = dict(built_in), dict.fromkeys(built_in, BUILT_IN), list[str]()
         for entry in declared:
@@ -100,35 +130,30 @@ class _Kind(Generic[_T]):
                 )
 
 
-def _modules(package: str) -> Iterator[ModuleType]:
-    for entry in pkgutil.iter_modules(importlib.import_module(package).__path__, prefix=f"{package}."):
-        yield importlib.import_module(entry.name)
+def _strategy_of(module: ModuleType, name: str) -> Strategy:
+    own = [thing for thing in vars(module).values() if isinstance(thing, type) and issubclass(thing, Strategy)]
+    (found,) = (thing for thing in own if thing.__module__ == module.__name__ and thing.name == name)
+    return found()
 
 
-@cache
-def _built_in_policies() -> Mapping[str, Policy]:
-    return MappingProxyType({m.POLICY.name: m.POLICY for m in _modules("mezzo.policies")})
+def _policy_of(module: ModuleType, name: str) -> Policy:
+    found: Policy = module.POLICY
+    return _called(found, found.name, name)
 
 
-@cache
-def built_in_targets() -> Mapping[str, Target]:
-    """The targets that come with mezzo."""
-    return MappingProxyType({m.TARGET.name: m.TARGET for m in _modules("mezzo.targets")})
+def _target_of(module: ModuleType, name: str) -> Target:
+    found: Target = module.TARGET
+    return _called(found, found.name, name)
 
 
-@cache
-def _built_in_strategies() -> Mapping[str, Strategy]:
-    found = {}
-    for module in _modules("mezzo.strategies"):
-        for thing in vars(module).values():
-            if isinstance(thing, type) and issubclass(thing, Strategy) and thing.__module__ == module.__name__:
-                found[thing.name] = thing()
-    return MappingProxyType(found)
+def _frontend_of(module: ModuleType, name: str) -> Frontend:
+    found: Frontend = module.FRONTEND
+    return _called(found, found.name, name)
 
 
-@cache
-def _built_in_frontends() -> Mapping[str, Frontend]:
-    return MappingProxyType({m.FRONTEND.name: m.FRONTEND for m in _modules("mezzo.frontends")})
+def _called(thing: _T, own: str, name: str) -> _T:
+    assert own == name, f"{own!r} stands in the module of {name!r}; give both one name"
+    return thing
 
 
 def _load_policy(entry: Entry, find: _Find[Policy]) -> Policy:
@@ -191,10 +216,10 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
     return loaded
 
 
-_POLICIES = _Kind("policy", _built_in_policies, _load_policy)
-_TARGETS = _Kind("target", built_in_targets, _load_target)
-_STRATEGIES = _Kind("strategy", _built_in_strategies, _load_strategy)
-_FRONTENDS = _Kind("front end", _built_in_frontends, _load_frontend)
+_POLICIES = _Kind("policy", _Folder("mezzo.policies", _policy_of), _load_policy)
+_TARGETS = _Kind("target", _Folder("mezzo.targets", _target_of), _load_target)
+_STRATEGIES = _Kind("strategy", _Folder("mezzo.strategies", _strategy_of), _load_strategy)
+_FRONTENDS = _Kind("front end", _Folder("mezzo.frontends", _frontend_of), _load_frontend)
 _KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy]"] = MappingProxyType(
     {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES)}
 )
@@ -211,6 +236,11 @@ def policies() -> Table[Policy]:
 def targets() -> Table[Target]:
     """Targets: the TARGET of each module of `mezzo.targets`, and what packages add as "mezzo.targets"."""
     return _TARGETS.table()
+
+
+def built_in_targets() -> Mapping[str, Target]:
+    """The targets that come with mezzo."""
+    return _TARGETS.built_in
 
 
 def strategies() -> Table[Strategy]:
@@ -282,4 +312,4 @@ def names(kind: str) -> tuple[str, ...]:
 
 def is_built_in(kind: str, name: str) -> bool:
     """Whether a name is mezzo's own."""
-    return name in _KINDS[kind].built_in()
+    return name in _KINDS[kind].built_in
