@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import onnx
+import onnxruntime
 
 from mezzo.packages import find_version
 
@@ -44,8 +45,6 @@ def _ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
 
 
 def _ask_onnxruntime_cuda(model: bytes, feeds: Feeds | None) -> None:
-    import onnxruntime
-
     options = onnxruntime.SessionOptions()
     # As it is in the file, and nowhere but on the GPU: a node without a CUDA kernel would run on the CPU unasked.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
