@@ -9,6 +9,7 @@ from mezzo.core.levels import Line
 from mezzo.core.problem import Problem
 from mezzo.core.target import Target
 from mezzo.units import kernels_of
+from mezzo.units.joins import with_joins
 from mezzo.units.partition import partition
 from mezzo.units.unit import Partition
 from mezzo.units.uses import kernels_of_units, links_of_units
@@ -21,11 +22,13 @@ def split_for(graph: Graph, rows: Sequence[OpFacts | None], target: Target, line
     kernels = kernels_of(name)
     if not any(kernel.constraint.named.intersection(line.beside) for _, kernel in kernels):
         return None
-    return partition(View(graph, tuple(rows)), kernels, name)
+    view = View(graph, tuple(rows))
+    joins = [join for _, kernel in kernels if kernel.joins is not None for join in kernel.joins(view)]
+    return replace(partition(view, kernels, name), joins=tuple(joins))
 
 
 def with_units(problem: Problem, split: Partition) -> Problem:
     """The problem with what the units say of conversions and of who has to agree."""
     links = links_of_units(split, problem.line, problem.allowed[problem.line.base] | problem.is_absent)
     kernels = kernels_of_units(problem.graph, split, problem.line)
-    return replace(problem, kernels=kernels, links=(*problem.links, *links))
+    return with_joins(replace(problem, kernels=kernels, links=(*problem.links, *links)), split.joins)

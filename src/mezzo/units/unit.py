@@ -1,12 +1,14 @@
 """What a partition is made of: units, the patterns that find them, and what a pattern's kernel means on a target."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from mezzo.dtypes import DType
+from mezzo.units.joins import Join
 from mezzo.units.selector import Make
+from mezzo.units.view import View
 
 
 class Inside(enum.Enum):
@@ -43,6 +45,7 @@ class Kernel:
     `order`: a target's patterns are tried from low to high, and each takes nodes that none before it took.
     `source` and `since`: the document, or the runtime graph, and the version that say so. `starts_at_end`: seeds are
     tried from the outputs on, for selectors that grow towards the inputs. `least`: units of fewer nodes are none.
+    `joins`: finds what the runtime joins over conversions where its kernels have one type alone, in a unit or not.
     """
 
     target: str
@@ -53,6 +56,7 @@ class Kernel:
     constraint: Constraint = Constraint()
     starts_at_end: bool = False
     least: int = 2
+    joins: Callable[[View], Sequence[Join]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +89,15 @@ class Unit:
 class Partition:
     """How a target splits a graph: each operator is in one unit, alone, or folded, which is worked out before it runs.
 
-    Units do not overlap; each is convex, and with every unit taken as one node the graph has no cycle.
+    Units do not overlap; each is convex, and with every unit taken as one node the graph has no cycle. `joins` are
+    beside them: what the target joins over conversions, and has in one type alone.
     """
 
     target: str
     units: tuple[Unit, ...]
     alone: tuple[int, ...]
     folded: tuple[int, ...] = field(default=())
+    joins: tuple[Join, ...] = field(default=())
 
     @cached_property
     def unit_of(self) -> Mapping[int, Unit]:

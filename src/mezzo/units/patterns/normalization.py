@@ -1,11 +1,13 @@
 """Norms: written out in small operators, as one operator, and with the residual sum before them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mezzo.core.facts import Function
 from mezzo.core.nodes import Node
 from mezzo.dtypes import HALF_FORMATS, DType
+from mezzo.units.joins import Join
+from mezzo.units.norm_joins import joined_norms
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Constraint, Inside, Kernel, Pattern
 from mezzo.units.view import View
@@ -14,8 +16,10 @@ _ORT = "ONNX Runtime 1.31.1"
 _OPENVINO = "OpenVINO 2026.4.1"
 _EXTENDED = "optimized graphs at level EXTENDED ({})"
 _BF16 = frozenset({DType.BFLOAT16})
-# The statistics are summed in FP32 whatever the data is, and a norm written out is found in one type alone.
-_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
+# ONNX Runtime's CUDA sums the statistics in FP32 whatever the data is. A norm written out is found with Casts before it
+# and before its scale, and takes them in; see `norm_joins`, which says who agrees there. Before an operator none is.
+_IN_FLOAT32 = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS)
+_SUM_OF_ONE_TYPE = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, is_linked=True)
 # OpenVINO's CPU converts what an operator of ONNX's reads to FP32 by itself, and what it makes back: the Casts of a
 # file take those places. A norm written out reads and writes what it is given.
 _OPERATOR = Constraint(inside=Inside.FLOAT32, formats=_BF16, reads_free=_BF16, writes_free=_BF16)
@@ -180,23 +184,31 @@ def _by_l2(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
 
 
 def _with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
-    """A LayerNormalization, in one operator or written out, and the sum of two activations that it normalizes.
+    """A LayerNormalization, in one operator or written out, and the sum of two activations that it normalizes."""
+    return _operator_with_sum(view, seed, free) or _written_out_with_sum(view, seed, free)
 
-    Nothing else reads the sum: ONNX Runtime's CPU leaves a sum that goes on as a residual alone.
-    """
-    if view.op(seed) == "LayerNormalization" and view.is_float(seed):
-        is_last = seed.attributes.get("axis", -1) in (-1, _RANK_OF_SKIP - 1)
-        if not is_last or any(view.graph.uses[value] for value in seed.outputs[1:] if value is not None):
-            return None
-        nodes: tuple[Node, ...] = (seed,)
-        value = seed.inputs[0]
-    else:
-        norm = _norm_of(view, seed, free)
-        if norm is None or not norm.is_centred or view.function(norm.end) is not Function.ADD:
-            return None
-        nodes, value = norm.nodes, norm.value
+
+def _operator_with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    if view.op(seed) != "LayerNormalization" or not view.is_float(seed):
+        return None
+    is_last = seed.attributes.get("axis", -1) in (-1, _RANK_OF_SKIP - 1)
+    if not is_last or any(view.graph.uses[value] for value in seed.outputs[1:] if value is not None):
+        return None
+    return _joined_by_sum(view, (seed,), seed.inputs[0], free)
+
+
+def _written_out_with_sum(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    norm = _norm_of(view, seed, free)
+    if norm is None or not norm.is_centred or view.function(norm.end) is not Function.ADD:
+        return None
+    return _joined_by_sum(view, norm.nodes, norm.value, free)
+
+
+def _joined_by_sum(view: View, nodes: tuple[Node, ...], value: int | None, free: Free) -> Sequence[Node] | None:
+    """A norm and the sum before it. Nothing else reads the sum: ONNX Runtime's CPU leaves one that goes on alone."""
     if value is None:
         return None
+    seed = nodes[0]
     added = view.graph.nodes[view.graph.values[view.origin(value)].producer]
     if added.scope != seed.scope or not free(added.id) or not _adds_rows(view, added):
         return None
@@ -228,12 +240,20 @@ def _kernel(
     *,
     asks: Constraint | None = None,
     least: int = 2,
+    joins: Callable[[View], Sequence[Join]] | None = None,
 ) -> Kernel:
     """One target's row. Where nothing is said, ONNX Runtime's: its CPU has no low kernels, and CUDA's sum in FP32."""
     if asks is None:
         asks = Constraint(inside=Inside.FLOAT32) if target == "onnxruntime-cpu" else _IN_FLOAT32
     return Kernel(
-        target=target, order=order, make=shape(match), source=source, since=since, constraint=asks, least=least
+        target=target,
+        order=order,
+        make=shape(match),
+        source=source,
+        since=since,
+        constraint=asks,
+        least=least,
+        joins=joins,
     )
 
 
@@ -248,7 +268,17 @@ PATTERNS = (
         summary="the sum of two activations and the LayerNormalization of it",
         kernels=(
             _kernel("onnxruntime-cpu", 43, _with_sum, _EXTENDED.format("SkipLayerNormalization"), _ORT),
-            _kernel("onnxruntime-cuda", 43, _with_sum, _DOCUMENT.format("Skip Layer Normalization fusion"), _ORT),
+            _kernel(
+                "onnxruntime-cuda",
+                42,
+                _operator_with_sum,
+                _DOCUMENT.format("Skip Layer Normalization fusion"),
+                _ORT,
+                asks=_SUM_OF_ONE_TYPE,
+            ),
+            _kernel(
+                "onnxruntime-cuda", 43, _written_out_with_sum, _DOCUMENT.format("Skip Layer Normalization fusion"), _ORT
+            ),
         ),
     ),
     Pattern(
@@ -256,7 +286,14 @@ PATTERNS = (
         summary="LayerNormalization written out",
         kernels=(
             _kernel("onnxruntime-cpu", 44, _LAYER_NORM, _EXTENDED.format("LayerNormalization"), _ORT),
-            _kernel("onnxruntime-cuda", 44, _LAYER_NORM, _DOCUMENT.format("Layer Normalization fusion"), _ORT),
+            _kernel(
+                "onnxruntime-cuda",
+                44,
+                _LAYER_NORM,
+                _DOCUMENT.format("Layer Normalization fusion"),
+                _ORT,
+                joins=joined_norms,
+            ),
             _kernel(
                 "openvino-cpu",
                 10,
