@@ -43,6 +43,7 @@ class Risk(enum.Enum):
     STATISTICS = "statistics"  # mean and variance of its input
     SOFTMAX = "softmax"  # exponentials of differences of inputs that may be large
     STEP = "step"  # a small change of the input flips the output: floor, round, comparison, argmax
+    OVERFLOW = "overflow"  # a number that passes the range, and no other, changes its answer: is it infinite?
     POSITION = "position"  # counts, or holds coordinates or indices in floats
     PERIODIC = "periodic"  # sin, cos: the input's absolute error matters
     STEEP = "steep"  # the derivative is unbounded somewhere inside the domain: tan, acosh, asin
@@ -157,6 +158,7 @@ class Transfer(enum.Enum):
     ABOVE = "above"  # whether the first operand is larger than the second
     BELOW = "below"  # whether it is smaller
     TRUTH = "truth"  # true or false, or 0 or 1
+    FINITE = "finite"  # which numbers are infinite, or none at all: rounding changes neither
     INDEX = "index"  # positions in its input
     SHAPE = "shape"  # sizes of its input
     RANGE = "range"

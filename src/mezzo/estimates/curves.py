@@ -306,11 +306,9 @@ def threshold_demands(
     return tuple(tolerated(x, error) for x, error in zip(xs, own, strict=True))
 
 
-def _truth_demands(
-    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
-) -> Sequence[Demand | None]:
+def _no_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
     """No rounding makes a number infinite or none at all; what is past the range is another finding."""
-    return () if node.op in ("IsNaN", "IsInf") else threshold_demands(site, node, xs, y, demand)
+    return ()
 
 
 def _gap(site: Site, x: Moments, threshold: int | None) -> float:
@@ -349,5 +347,6 @@ LAWS: Laws = {
     Transfer.STEP: Law(step, _step_demands),
     Transfer.ABOVE: Law(truth, threshold_demands),
     Transfer.BELOW: Law(truth, threshold_demands),
-    Transfer.TRUTH: Law(truth, _truth_demands),
+    Transfer.TRUTH: Law(truth, threshold_demands),
+    Transfer.FINITE: Law(truth, _no_demands),
 }

@@ -287,5 +287,6 @@ _RESHAPING = frozenset(
 )  # fmt: skip
 _ELEMENTWISE = frozenset(
     {Transfer.ADD, Transfer.SUBTRACT, Transfer.AVERAGE, Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.POWER,
-     Transfer.MINIMUM, Transfer.MAXIMUM, Transfer.SELECT, Transfer.ABOVE, Transfer.BELOW, Transfer.TRUTH}
+     Transfer.MINIMUM, Transfer.MAXIMUM, Transfer.SELECT, Transfer.ABOVE, Transfer.BELOW, Transfer.TRUTH,
+     Transfer.FINITE}
 )  # fmt: skip

@@ -20,6 +20,14 @@ POLICY = Policy(
         rule("position", Category.DENY, "holds positions or counts, exact only up to 2/eps", risks=(Risk.POSITION,)),
         rule("step", Category.DENY, "a rounding error can flip its result", risks=(Risk.STEP,)),
         rule(
+            "overflow",
+            Category.DENY,
+            "tells what is infinite, and what passes f16's 65504 becomes so",
+            risks=(Risk.OVERFLOW,),
+            formats=_NARROW,
+            lifting=Lifting.BY_RANGES,
+        ),
+        rule(
             "steep",
             Category.DENY,
             "its derivative has no bound, so rounding its input costs any amount",

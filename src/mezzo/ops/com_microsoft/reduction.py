@@ -8,7 +8,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("CDist", Cost.REDUCTION, Risk.SUM_OF_SQUARES),
     facts("Irfft", Cost.OTHER, Risk.SUM),
     # What is finite in FP32 need not be in fewer bits.
-    facts("IsAllFinite", Cost.REDUCTION, Risk.STEP, is_bounded=True),
+    facts("IsAllFinite", Cost.REDUCTION, Risk.OVERFLOW, is_bounded=True),
     facts("MaxpoolWithMask", Cost.REDUCTION, keeps_values=True),
     facts("Rfft", Cost.OTHER, Risk.SUM),
 )

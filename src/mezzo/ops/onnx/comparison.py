@@ -22,8 +22,9 @@ FACTS: tuple[OpFacts, ...] = (
         "GreaterOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.ABOVE
     ),
     facts("Hardmax", Cost.REDUCTION, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
-    facts("IsInf", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
-    facts("IsNaN", Cost.POINTWISE, Risk.STEP, is_bounded=True, transfer=Transfer.TRUTH),
+    facts("IsInf", Cost.POINTWISE, Risk.OVERFLOW, is_bounded=True, transfer=Transfer.FINITE),
+    # A number that passes the range becomes infinite, which is a number still, and what is none stays none.
+    facts("IsNaN", Cost.POINTWISE, is_bounded=True, transfer=Transfer.FINITE),
     facts("Less", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.BELOW),
     facts(
         "LessOrEqual", Cost.POINTWISE, Risk.STEP, function=Function.COMPARE, is_bounded=True, transfer=Transfer.BELOW
