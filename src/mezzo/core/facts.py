@@ -91,6 +91,7 @@ class Function(enum.Enum):
     CUMULATIVE_SUM = "cumulative-sum"
     FLOOR = "floor"  # and ceil, round, trunc
     COMPARE = "compare"
+    SATURATE = "saturate"  # tanh, erf, the logistic function: at their ends within 1e-4 past 9, and there at infinity
     NONE = "none"  # no pattern asks for it
 
     __hash__ = object.__hash__

@@ -24,6 +24,7 @@ from mezzo.errors import InputError
 from mezzo.plugins.discovery import op_facts
 from mezzo.structure import View
 from mezzo.structure.masks import mask_limits
+from mezzo.structure.saturating import saturated
 from mezzo.units.unit import Partition
 
 
@@ -166,12 +167,13 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
         for signature in columns.signatures
     ]
     verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
-    lift_rules(graph, verdicts, wishes.policy, view.low.dtype, wishes.lifted)
+    lifted = {**saturated(view), **wishes.lifted}
+    lift_rules(graph, verdicts, wishes.policy, view.low.dtype, lifted)
     for number in np.flatnonzero(~columns.is_kind(Kind.OP)).tolist():
         verdicts[number] = _BY_KIND[graph.nodes[number].kind]
     notes += mention_missing(graph, verdicts, wishes.policy)
     selected = apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.ATTRIBUTE)
-    deny_suspected(view, verdicts, wishes.policy, wishes.lifted)
+    deny_suspected(view, verdicts, wishes.policy, lifted)
     deny_measured(graph, verdicts, wishes.found)
     selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.REGION)
     selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.NAME)

@@ -13,7 +13,7 @@ from mezzo.core.policy import Lifting
 from mezzo.core.request import Request
 from mezzo.core.strategy import cost
 from mezzo.deciding.options import Options, read_options
-from mezzo.deciding.planner import rows_of
+from mezzo.deciding.planner import Judged, rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.judging.answers import compare_on
 from mezzo.judging.data import open_model_data
@@ -217,15 +217,17 @@ def _count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ran
     denied = with_protection(model, options, ranges, HEADROOM).wishes.found
     soft = sum(finding.lifting is Lifting.BY_OUTPUTS for finding in denied)
     counts: Counter[str] = Counter({"values that vanish": soft} if soft else {})
-    judged = judge_model(model, lifted)[1]
-    if masks := len(judged.limits) - len(judge_model(model, options)[1].limits):
+    before, judged = (judge_model(model, one)[1] for one in (options, lifted))
+    if masks := len(judged.limits) - len(before.limits):
         counts["masks"] = masks
-    for verdict in judged.verdicts():
-        if verdict.lift is not None:
-            counts[verdict.lift.rule] += 1
+    counts += _lifts_in(judged) - _lifts_in(before)  # structure lifts some without data
     nodes = sum(counts.values())
     by_rule = ", ".join(f"{rule} {count}" for rule, count in sorted(counts.items()))
     return f"{nodes} nodes ({by_rule})" if nodes else ""
+
+
+def _lifts_in(judged: Judged) -> Counter[str]:
+    return Counter(verdict.lift.rule for verdict in judged.verdicts() if verdict.lift is not None)
 
 
 def _tuner(model: "Model", options: Options, dataset: "Dataset", goal: Goal, evaluations: int) -> "Tuner":

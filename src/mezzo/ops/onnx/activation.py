@@ -1,6 +1,6 @@
 """Activation functions. Those with an exponential take it of negative numbers only, so it stays within 0 and 1."""
 
-from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
 SOURCE = (
     "ONNX 1.23 operator documentation, opsets 1 to 28; the softplus in Softplus and Mish is taken as "
@@ -20,11 +20,11 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Selu", Cost.POINTWISE, numbers=("alpha", "gamma"), transfer=Transfer.BENT),
     # Shrink and ThresholdedRelu jump at their threshold.
     facts("Shrink", Cost.POINTWISE, Risk.STEP, numbers=("bias", "lambd"), transfer=Transfer.BENT),
-    facts("Sigmoid", Cost.POINTWISE, is_bounded=True, transfer=Transfer.SIGMOID),
+    facts("Sigmoid", Cost.POINTWISE, function=Function.SATURATE, is_bounded=True, transfer=Transfer.SIGMOID),
     facts("Softplus", Cost.POINTWISE, transfer=Transfer.SOFTPLUS),
     facts("Softsign", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TANH),
     facts("SwiGLU", Cost.POINTWISE),
     facts("Swish", Cost.POINTWISE, numbers=("alpha",), transfer=Transfer.SILU),
-    facts("Tanh", Cost.POINTWISE, is_bounded=True, transfer=Transfer.TANH),
+    facts("Tanh", Cost.POINTWISE, function=Function.SATURATE, is_bounded=True, transfer=Transfer.TANH),
     facts("ThresholdedRelu", Cost.POINTWISE, Risk.STEP, numbers=("alpha",), transfer=Transfer.RELU),
 )

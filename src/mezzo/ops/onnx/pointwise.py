@@ -27,7 +27,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Cos", Cost.POINTWISE, Risk.PERIODIC, is_bounded=True, transfer=Transfer.COSINE),
     facts("Cosh", Cost.POINTWISE, Risk.EXPONENTIAL),
     facts("Div", Cost.POINTWISE, function=Function.DIVIDE, transfer=Transfer.DIVIDE),
-    facts("Erf", Cost.POINTWISE, is_bounded=True, transfer=Transfer.ERROR_FUNCTION),
+    facts("Erf", Cost.POINTWISE, function=Function.SATURATE, is_bounded=True, transfer=Transfer.ERROR_FUNCTION),
     facts("Exp", Cost.POINTWISE, Risk.EXPONENTIAL, function=Function.EXP, transfer=Transfer.EXPONENTIAL),
     facts("Floor", Cost.POINTWISE, Risk.STEP, function=Function.FLOOR, transfer=Transfer.STEP),
     facts("Log", Cost.POINTWISE, Risk.RECIPROCAL, function=Function.LOG, transfer=Transfer.LOGARITHM),
