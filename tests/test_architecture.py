@@ -58,7 +58,7 @@ _LATE = {
         19,
         "problems and graphs are named everywhere; arrays, and with them numpy, are loaded when one is planned",
     ),
-    "deciding": (1, "a target's units come with all patterns, and the default targets are no runtimes"),
+    "deciding": (1, "a target's units come with all patterns, and those of the default say nothing of a plan"),
     "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),
     "folders": (1, "a search is loaded where a folder has data"),
     "frontends": (23, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),

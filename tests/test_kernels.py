@@ -17,7 +17,7 @@ from mezzo.deciding.check import check
 from mezzo.deciding.kernels import split_for, with_units
 from mezzo.deciding.lower import lower
 from mezzo.dtypes import DType
-from mezzo.plugins.discovery import strategies, target, targets
+from mezzo.plugins.discovery import built_in_targets, strategies, target, targets
 from mezzo.units import every_pattern
 from mezzo.units.partition import partition
 from mezzo.units.selector import tree
@@ -254,3 +254,12 @@ def test_every_row_that_says_something_names_a_format() -> None:
                 assert not asks.named, pattern.name
             elif asks.inside is Inside.FLOAT32 or asks.is_linked:
                 assert asks.formats, pattern.name
+
+
+def test_targets_state_of_which_formats_their_patterns_say_anything() -> None:
+    """So that a plan for another format loads no pattern. A new row of a format adds it to `Target.fused_formats`."""
+    named: dict[str, set[DType]] = {name: set() for name in built_in_targets()}
+    for pattern in every_pattern():
+        for kernel in pattern.kernels:
+            named[kernel.target] |= kernel.constraint.named
+    assert {name: set(stated.fused_formats) for name, stated in built_in_targets().items()} == named

@@ -118,8 +118,8 @@ class Target:
     listings: tuple[Listing, ...] = ()
     gains: tuple[Gain, ...] = ()
     formats: frozenset[DType] = HALF_FORMATS
-    is_runtime: bool = True  # else a dialect's schema alone, which runs nothing and so fuses nothing
     fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
+    fused_formats: frozenset[DType] = frozenset()  # of which these patterns say anything: plans need them for no other
 
     def speaks_of(self, dtype: DType) -> bool:
         """Whether the table says anything of what runs in a format."""

@@ -1,4 +1,4 @@
-"""What the target's units mean to a plan: prices and links. Loaded where the target is a runtime, with all patterns."""
+"""What the target's units mean to a plan: prices and links. Loaded, with all patterns, where they bear on the plan."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -3,7 +3,7 @@
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,9 @@ from mezzo.plugins.discovery import op_facts
 from mezzo.structure import View
 from mezzo.structure.masks import mask_limits
 from mezzo.structure.saturating import saturated
-from mezzo.units.unit import Partition
+
+if TYPE_CHECKING:
+    from mezzo.units.unit import Partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Judged:
     sides: tuple[tuple[Verdict, ...], ...]
     limits: Mapping[int, float]
     notes: tuple[str, ...] = ()
-    split: Partition | None = None
+    split: "Partition | None" = None
 
     def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
         """What was said of running at a level; of the only one beside the base where none is named."""
@@ -103,7 +105,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     if wishes.io or wishes.fixed_regions:
         check_links(problem, [side.verdicts for side in found], wishes.io)
     split = None
-    if wishes.target.is_runtime:
+    if wishes.target.fused_formats.intersection(line.beside):
         from mezzo.deciding.kernels import split_for, with_units
 
         split = split_for(graph, rows, wishes.target, line)

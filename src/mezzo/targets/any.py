@@ -7,5 +7,4 @@ TARGET = Target(
     name="any",
     summary="what the dialect's schema allows, no runtime in particular",
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
-    is_runtime=False,
 )

@@ -8,5 +8,4 @@ TARGET = Target(
     summary="what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads (default for bf16)",
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
-    is_runtime=False,
 )

@@ -81,6 +81,7 @@ TARGET = Target(
     ),
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    fused_formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     notes=(
         "Many CUDA kernels end at an operator's version of opset 13 to 18: where a newer opset is not needed for the "
         "type, convert with --opset keep.",

@@ -68,6 +68,7 @@ TARGET = Target(
         ),
     ),
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    fused_formats=frozenset({DType.BFLOAT16, DType.INT8, DType.UINT8}),
     notes=("Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all, whatever the file says.",),
     gains=(
         Gain(

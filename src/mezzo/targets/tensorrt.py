@@ -42,6 +42,7 @@ TARGET = Target(
     ),
     newest={"onnx": 24},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
+    fused_formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     listings=(
         Listing(
             dtype=DType.FLOAT16,
