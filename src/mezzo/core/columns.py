@@ -20,6 +20,16 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 GROUP, FIXED, ANY = 0, 1, 2
+
+
+def distinct(numbers: Ints) -> Ints:
+    """The different numbers, in order. `np.unique` says the same, and loads masked arrays first."""
+    ordered = np.sort(numbers)
+    is_first = np.ones(len(ordered), bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first]
+
+
 _DTYPES = {dtype: code for code, dtype in enumerate(DType)}
 _UNKNOWN = len(_DTYPES)
 

@@ -14,7 +14,7 @@ optimization for Markov random fields with convex priors", PAMI 25 (2003), for a
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from mezzo.core.columns import GROUP
+from mezzo.core.columns import GROUP, distinct
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import Strategy
 
@@ -68,7 +68,7 @@ class _Network:
         given[roots[is_given_beyond.ravel()]] = _SOURCE
         given[roots[is_given_before.ravel() & np.tile(~problem.is_absent, count)]] = _SINK
         flat = free.ravel()
-        left = np.unique(roots[flat & (given[roots] < 0)])
+        left = distinct(roots[flat & (given[roots] < 0)])
         given[left] = 2 + np.arange(len(left))
         self.size = 2 + len(left)
         found: Integers = np.where(flat, given[roots], np.where(is_given_beyond.ravel(), _SOURCE, _SINK))
@@ -99,8 +99,7 @@ class _Network:
 
         upper, lower = self.vertex[1:].ravel(), self.vertex[:-1].ravel()
         counts = (upper != lower) & (upper != _SINK) & (lower != _SOURCE)
-        found: Integers = np.unique(np.stack([upper[counts], lower[counts]], axis=1), axis=0)
-        return found
+        return np.stack(np.divmod(distinct(upper[counts] * self.size + lower[counts]), self.size), axis=1)
 
     def _build(self) -> None:
         for threshold in self.problem.line.thresholds:
@@ -172,7 +171,7 @@ class _Network:
             self._add(makers, readers, problem.use_prices[threshold][single])
         counts &= problem.are_shared[threshold]
         # One entry per value and reading vertex: many uses by one vertex are one cast.
-        values, readers = np.divmod(np.unique(columns.use_value[counts] * self.size + reader[counts]), self.size)
+        values, readers = np.divmod(distinct(columns.use_value[counts] * self.size + reader[counts]), self.size)
         if not len(values):
             return
         alone = np.bincount(values)[values] == 1
