@@ -4,10 +4,10 @@
     python benchmarks/startup.py --runs 30 --json out/startup.json
 
 Every measurement is a process of its own; the commands take turns, so that whatever else the machine does hits them
-alike. "python" starts the interpreter and nothing else; "mezzo plan" plans the demo model. Modules are compiled once, as
-where mezzo is installed, even if PYTHONDONTWRITEBYTECODE is set. CPU time is that of the whole process, and says more
-than the clock where other things run. With --modules the slowest imports of `mezzo --help` are listed, by Python's own
-count.
+alike. "python" starts the interpreter and nothing else; "mezzo plan" plans the demo model. Modules are compiled once,
+as where mezzo is installed, even if PYTHONDONTWRITEBYTECODE is set. CPU time is that of the whole process, and says
+more than the clock where other things run. With --modules the slowest imports of `mezzo --help` are listed, by Python's
+own count.
 """
 
 import argparse
