@@ -15,6 +15,7 @@ from mezzo.core.policy import GRANTED, Category, Policy, Verdict
 from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.selectors import Tier
 from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_regions
+from mezzo.deciding.exact import lift_exact
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
 from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing
@@ -84,7 +85,12 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     rows, line = rows_of(graph), wishes.line
     check_assumed(graph, wishes.assumed)
     check_interface(graph, wishes)
-    found = [_judge_side(graph, rows, wishes, dtype) for dtype in line.dtypes if dtype is not line.base_dtype]
+    split = None
+    if wishes.target.fused_formats.intersection(line.beside):
+        from mezzo.deciding.kernels import split_for, with_units
+
+        split = split_for(graph, rows, wishes.target, line)
+    found = [_judge_side(graph, rows, wishes, dtype, split) for dtype in line.dtypes if dtype is not line.base_dtype]
     costs: tuple[Cost | None, ...] = tuple(None if row is None else row.cost for row in rows)
     hands_on_base = frozenset(
         number
@@ -101,15 +107,17 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         prices=wishes.target.costs,
         hands_on_base=hands_on_base,
         measured=wishes.measured,
+        links=tuple(
+            (threshold, *pair)
+            for threshold, side in zip(line.thresholds, found, strict=True)
+            for pair in side.agreeing
+            if line.base in (threshold, threshold + 1)
+        ),
     )
     if wishes.io or wishes.fixed_regions:
         check_links(problem, [side.verdicts for side in found], wishes.io)
-    split = None
-    if wishes.target.fused_formats.intersection(line.beside):
-        from mezzo.deciding.kernels import split_for, with_units
-
-        split = split_for(graph, rows, wishes.target, line)
-        problem = problem if split is None else with_units(problem, split)
+    if split is not None:
+        problem = with_units(problem, split)
     limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
     notes = dict.fromkeys(note for side in found for note in side.notes)
     return Judged(
@@ -126,15 +134,18 @@ class _Side(NamedTuple):
     verdicts: tuple[Verdict, ...]
     limits: Mapping[int, float]
     notes: tuple[str, ...]
+    agreeing: tuple[tuple[int, int], ...]
 
 
-def _judge_side(graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, low: DType) -> _Side:
+def _judge_side(
+    graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, low: DType, split: Partition | None
+) -> _Side:
     """Everything that is said of running in `low` and not at the base."""
     view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=wishes.assumed)
     limits = _limits(view, wishes)
     notes: list[str] = []
     view = replace(view, limited=frozenset(limits))
-    verdicts = _verdicts(view, wishes, notes)
+    verdicts, agreeing = _verdicts(view, wishes, notes, split)
     notes += notes_on_estimates(view, wishes.policy)
     choices = choices_of(view, verdicts, wishes)
     fix_regions(graph, verdicts, choices, wishes, low, notes)
@@ -147,7 +158,7 @@ def _judge_side(graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, lo
     prices = wishes.error_prices.get(low)
     penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
     side = Side(tuple(choices), categories, tuple([v.worth for v in verdicts]), penalties)
-    return _Side(side, tuple(verdicts), limits, tuple(notes))
+    return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing)
 
 
 def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
@@ -161,7 +172,10 @@ def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
     return found
 
 
-def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
+def _verdicts(
+    view: View, wishes: Wishes, notes: list[str], split: Partition | None
+) -> tuple[list[Verdict], tuple[tuple[int, int], ...]]:
+    """Every node's verdict, and pairs of nodes that agree, as what was lifted holds only so."""
     graph = view.graph
     columns = graph.columns
     by_signature = [
@@ -177,6 +191,7 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
     selected = apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.ATTRIBUTE)
     deny_suspected(view, verdicts, wishes.policy, lifted)
     deny_measured(graph, verdicts, wishes.found)
+    agreeing = lift_exact(view, verdicts, wishes.policy, split)
     selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.REGION)
     selected |= apply_rules(graph, verdicts, wishes.policy, view.low.dtype, Tier.NAME)
     apply_function(graph, verdicts, wishes.policy, view.low.dtype)
@@ -184,7 +199,7 @@ def _verdicts(view: View, wishes: Wishes, notes: list[str]) -> list[Verdict]:
     deny_measured(graph, verdicts, wishes.kept)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
     _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
-    return verdicts
+    return verdicts, agreeing
 
 
 def _judge_signature(signature: Signature, policy: Policy, low: DType) -> Verdict:

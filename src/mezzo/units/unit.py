@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from mezzo.core.facts import Function
 from mezzo.dtypes import DType
 from mezzo.units.joins import Join
 from mezzo.units.selector import Make
@@ -23,12 +24,14 @@ class Constraint:
     """What a kernel asks of types, in the formats that it names; of any other it says nothing, and prices are as ever.
 
     `formats`: those in which its nodes become this kernel. `is_linked`: they do only where all have one type, so they
-    agree. `reads_free`, `writes_free`: those that it turns into FP32, and FP32 into, as it reads and as it writes.
+    agree. `exact`: what it computes in FP32 from what that reads, bit for bit, wherever its types are. `reads_free`,
+    `writes_free`: those that it turns into FP32, and FP32 into, as it reads and as it writes.
     """
 
     inside: Inside = Inside.ONE_TYPE
     formats: frozenset[DType] = frozenset()
     is_linked: bool = False
+    exact: frozenset[Function] = frozenset()
     reads_free: frozenset[DType] = frozenset()
     writes_free: frozenset[DType] = frozenset()
 

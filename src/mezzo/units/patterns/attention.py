@@ -13,6 +13,8 @@ from mezzo.units.view import View
 _SCALING = frozenset({Function.MULTIPLY, Function.DIVIDE})
 _MOST_BETWEEN = 6  # scales and masks between the first product and the softmax
 _HEADS_FIRST = (0, 2, 1, 3)
+_BF16 = frozenset({DType.BFLOAT16})
+_SOFTMAX = frozenset({Function.SOFTMAX})
 _RANK = 4  # batch, heads, rows, channels
 
 Shape: TypeAlias = tuple[int | None, ...]
@@ -89,6 +91,10 @@ def _swaps_heads(view: View, node: Node) -> bool:
     return view.op(node) == "Transpose" and view.integers(node, "perm") == _HEADS_FIRST
 
 
+def _alone(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
+    return [seed] if view.function(seed) is Function.SOFTMAX and view.is_float(seed) else None
+
+
 def _masked_softmax(view: View, seed: Node, free: Free) -> Sequence[Node] | None:
     """A softmax and the sum before it, whose operands ONNX Runtime knows to fit its kernel."""
     if view.function(seed) is not Function.SOFTMAX or not view.is_float(seed) or not _is_along_last(view, seed):
@@ -128,7 +134,7 @@ PATTERNS = (
                 make=shape(_with_transposes),
                 source="runtime graphs: one Subgraph from Transpose and MatMul over Softmax to MatMul and Transpose",
                 since="OpenVINO 2026.4.1",
-                constraint=Constraint(formats=frozenset({DType.BFLOAT16})),
+                constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
             ),
             Kernel(
                 target="tensorrt",
@@ -151,6 +157,21 @@ PATTERNS = (
                 source="optimized graphs at level EXTENDED (BiasSoftmax)",
                 since="ONNX Runtime 1.31.1",
                 constraint=Constraint(formats=HALF_FORMATS),
+            ),
+        ),
+    ),
+    Pattern(
+        name="softmax",
+        summary="a softmax in one operator, which computes in FP32 inside",
+        kernels=(
+            Kernel(
+                target="openvino-cpu",
+                order=47,
+                make=shape(_alone),
+                source="measured: what FP32 between Casts gives, bit for bit, for rows of 17 to 1500 numbers",
+                since="OpenVINO 2026.4.1",
+                constraint=Constraint(formats=_BF16, exact=_SOFTMAX),
+                least=1,
             ),
         ),
     ),
