@@ -7,7 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-# As Linux spells them; those of Arm after those of x86.
+# The instruction sets that are looked for, as Linux spells them; those of Arm after those of x86.
 _FEATURES = (
     "avx2", "f16c", "avx512f", "avx512_bf16", "avx512_fp16", "avx_vnni", "avx512_vnni", "amx_int8", "amx_bf16",
     "amx_fp16", "asimdhp", "bf16", "i8mm", "sve",
@@ -24,6 +24,12 @@ class Machine:
 
     architecture: str
     features: tuple[str, ...] | None
+
+    def has(self, feature: str) -> bool | None:
+        """Whether it has an instruction set; None where the system does not tell, or the feature is none of a CPU."""
+        if self.features is None or feature not in _FEATURES:
+            return None
+        return feature in self.features
 
 
 def find_machine(cpuinfo: Path = _CPUINFO) -> Machine:

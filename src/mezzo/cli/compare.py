@@ -9,7 +9,8 @@ import typer
 
 from mezzo.cli import choices, measuring
 from mezzo.cli import options as given
-from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
+from mezzo.cli.moves import Given, with_step
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_comparison, tell_report
 from mezzo.cli.verdicts import end_with
 
@@ -44,6 +45,7 @@ def compare(
     ] = True,
     trust_external_paths: given.TrustExternalPaths = False,
     report: Report = None,
+    verbose: given.Verbose = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:  # fmt: skip
@@ -59,6 +61,7 @@ def compare(
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_comparison
     from mezzo.report.comparison import report_comparison
+    from mezzo.report.headlines import head_comparison
     from mezzo.verbs.compare import compare as compare_models
     from mezzo.verbs.outlines import outline_pair
 
@@ -69,6 +72,9 @@ def compare(
             trust_external_paths=trust_external_paths, progress=progress,
         )  # fmt: skip
     names = os.fspath(reference), os.fspath(model)
+    options = given.Options({"trust_external_paths": True} if trust_external_paths else {})
+    again = Given(verb="compare", source=reference, result=model, options=options, data=data, labels=labels or ())
+    headline = with_step(head_comparison(*names, comparison, comparison.sizes_bytes), again)
     if report is not None or (as_json and not quiet):
         asked = measuring.spell_settings(
             data=data, max_error=max_error, run=run, metric=metric, max_drop=max_drop, batch=batch,
@@ -78,16 +84,16 @@ def compare(
         machine = find_machine()
         account = describe_comparison(
             *names, comparison, settings=asked, accumulation=accumulation, machine=machine,
-            decided=decided_nodes(model, trust_external_paths=trust_external_paths),
+            headline=headline, decided=decided_nodes(model, trust_external_paths=trust_external_paths),
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
-        options = given.Options({"trust_external_paths": True} if trust_external_paths else {})
         steps = steps_after_comparison(reference, model, data, labels or (), options, comparison)
         account = draw_report(report, account, draw, steps)
         if as_json and not quiet:
             print_document(account)
     if not quiet and not as_json:
         layout = output_layout()
-        print_report(report_comparison(layout, *names, comparison), layout)
+        rest = report_comparison(layout, *names, comparison)[1:]  # the headline has its title
+        print_first_screen(headline, rest, layout, has_all=verbose, more=MORE_OR_DRAWN)
         tell_report(report)
     end_with(comparison.verdict.ruling)

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from mezzo.report.documents import to_json
+from mezzo.report.first_screen import report_headline
+from mezzo.report.headline import Headline
+from mezzo.report.layout import Layout, blank
 from mezzo.report.names import clean, clean_lines
 
 if TYPE_CHECKING:
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 # In a pipe a line is as long as what it says: the reader is another program, or a pager that wraps.
 _UNBOUNDED = 10_000
 _PAGER_MARGIN = 2
+# How to see what stands below a first screen.
+MORE = "-v tells all that was decided and why"
+MORE_OR_DRAWN = f"{MORE}; --report FILE.html draws it"
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, what a shell reports of `cat` in the same place
 
 
@@ -47,7 +53,15 @@ def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
     _write("\n".join(line.rstrip() for line in text.getvalue().splitlines()))
 
 
-def output_layout() -> "Layout":
+def print_first_screen(
+    headline: Headline, rest: Iterable[RenderableType], layout: Layout, *, has_all: bool, more: str
+) -> None:
+    """Print a headline, and where all is wanted the rest below it, set apart; else say how to see it, with `more`."""
+    parts = report_headline(headline, "" if has_all else more)
+    print_report([*parts, *([blank(), *rest] if has_all else [])], layout)
+
+
+def output_layout() -> Layout:
     """Find out where stdout goes."""
     from mezzo.report.layout import Layout
 

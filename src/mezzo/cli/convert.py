@@ -8,7 +8,8 @@ import typer
 
 from mezzo.cli import folders, measuring
 from mezzo.cli import options as given
-from mezzo.cli.console import output_layout, print_document, print_report, say_first
+from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
+from mezzo.cli.moves import Given, with_step
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
 from mezzo.cli.verdicts import end_with_worst
 from mezzo.places import check_destination
@@ -42,6 +43,7 @@ def convert(
     ] = False,
     layout_name: folders.LayoutName = None,
     report: Report = None,
+    verbose: given.Verbose = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:
@@ -54,7 +56,7 @@ def convert(
         unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
         folders.convert_models(
             source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
-            as_json=as_json, quiet=quiet, unfit=unfit,
+            verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
         )  # fmt: skip
         return
     folders.check_single(layout_name)
@@ -66,8 +68,6 @@ def convert(
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.verbs import convert as pipeline
 
-    if plan_file is None and not quiet:
-        say_what_gains_nothing(options)
     with Patience() as progress:
         converted = pipeline.convert(
             source,
@@ -84,7 +84,11 @@ def convert(
             write_plan(converted.plan, save_plan)
     if not quiet or report is not None:
         teller = _find_teller(source, result, options, converted, plan_file, save_plan)
-        _tell(source, result, options, converted, plan_file, teller, report, as_json=as_json, quiet=quiet)
+        again = Given(
+            verb="convert", source=source, result=result, options=options, data=data, labels=labels or (),
+            saved=plan_file,
+        )  # fmt: skip
+        _tell(again, converted, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
     end_with_worst([converted.measured])
 
 
@@ -107,30 +111,32 @@ def _find_teller(
 
 
 def _tell(
-    source: Path,
-    result: Path,
-    options: given.Options,
+    asked: Given,
     converted: "Converted",
-    plan_file: Path | None,
     teller: Path | None,
     report: Path | None,
     *,
     as_json: bool,
+    verbose: bool,
     quiet: bool,
 ) -> None:
     """Print what was done, draw the report where one is asked for."""
-    from mezzo.cli.steps import steps_after_conversion, steps_to_free
+    from mezzo.deciding.gaining import find_better
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_conversion
+    from mezzo.report.headlines import head_conversion
     from mezzo.report.picture import report_whole_picture
     from mezzo.report.text import report_conversion, report_next_steps
 
-    names = os.fspath(source), os.fspath(result)
-    made, picture = converted.plan, converted.picture
-    remedies = steps_to_free(source, picture, made, options, plan_file)
+    source, options, plan_file = asked.source, asked.options, asked.saved
+    names = os.fspath(source), os.fspath(asked.result)
+    made, machine = converted.plan, find_machine()
+    told = (*names, made, converted.summary, converted.measured)
+    headline = with_step(head_conversion(*told, machine, find_better(made.gain, machine)), asked)
+    remedies = steps_to_free(source, converted.picture, made, options, plan_file)
     steps = steps_after_conversion(source, made, options, plan_file, teller)
     if as_json or report is not None:
-        account = describe_conversion(*names, made, converted.summary, converted.measured, machine=find_machine())
+        account = describe_conversion(*told, machine=machine, headline=headline)
         freeing = [(command, why) for command, why in remedies if command is not None]
         account = draw_report(report, account, converted.outline, [*freeing, *steps])
         if as_json and not quiet:
@@ -138,19 +144,7 @@ def _tell(
     if as_json or quiet:
         return
     layout = output_layout()
-    parts = report_conversion(layout, *names, made, converted.summary, converted.measured)
-    parts += report_whole_picture(layout, made, picture, remedies)
-    print_report([*parts, *report_next_steps(steps)], layout)
+    parts = report_conversion(layout, *told)[1:]  # the headline has its title
+    parts += report_whole_picture(layout, made, converted.picture, remedies)
+    print_first_screen(headline, [*parts, *report_next_steps(steps)], layout, has_all=verbose, more=MORE_OR_DRAWN)
     tell_report(report)
-
-
-def say_what_gains_nothing(options: given.Options) -> None:
-    """Tell someone at a terminal, before the work starts, that the target is no faster in the precision asked for."""
-    from mezzo.deciding.options import chosen_target
-    from mezzo.dtypes import LOW_DTYPES
-
-    to = str(options.word("to"))
-    target = chosen_target(to, options.word("target"))
-    gain = target.gain(LOW_DTYPES[to])
-    if gain is not None and not gain.is_faster:
-        say_first(f"{target.name} is no faster in {to}: {gain.because}")

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mezzo.cli import options as given
-from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.console import MORE, output_layout, print_document, print_first_screen
+from mezzo.cli.moves import Given, with_step
+from mezzo.cli.steps import Steps
 from mezzo.cli.verdicts import end_with_worst
 from mezzo.core.option import NAMING_NODES, Form, about
 from mezzo.core.request import Request
@@ -45,6 +47,7 @@ def convert_models(
     labels: list[str] | None,
     batch: int | None,
     overwrite: bool,
+    verbose: bool,
     as_json: bool,
     quiet: bool,
     unfit: dict[str, object],
@@ -58,9 +61,11 @@ def convert_models(
         if value is not None:
             raise InputError(f"{name} is for single models, and IN is a folder; leave it out, or name one of its files")
     from mezzo.cli.progress import Patience
+    from mezzo.deciding.gaining import find_better
     from mezzo.folders.converting import convert_folder
     from mezzo.machine import find_machine
     from mezzo.report.folder import describe_folder, report_folder
+    from mezzo.report.headlines import head_folder
     from mezzo.report.text import report_next_steps
 
     with Patience() as progress:
@@ -76,22 +81,35 @@ def convert_models(
             progress=progress,
         )
     names = os.fspath(source), os.fspath(result)
+    machine, plan = find_machine(), folder.files[0].converted.plan
+    again = Given(
+        verb="convert", source=folder.source / folder.files[0].source, result=folder.path / folder.files[0].result,
+        options=options.without(*_naming_parts()),
+    )  # fmt: skip
+    headline = with_step(head_folder(*names, folder, machine, find_better(plan.gain, machine)), again)
     if as_json:
-        print_document(describe_folder(*names, folder, machine=find_machine()))
+        print_document(describe_folder(*names, folder, machine=machine, headline=headline))
     elif not quiet:
         how = output_layout()
-        print_report([*report_folder(how, *names, folder), *report_next_steps(_steps(folder, options))], how)
+        rest = report_folder(how, *names, folder)[1:]  # the headline has its title
+        print_first_screen(
+            headline, [*rest, *report_next_steps(_steps(folder, options))], how, has_all=verbose, more=MORE
+        )
     end_with_worst(file.converted.measured for file in folder.files)
 
 
-def _steps(folder: "ConvertedFolder", options: given.Options) -> "Steps":
+def _naming_parts() -> set[str]:
+    """The options that name parts of a model."""
+    return {option.name for option in fields(Request) if about(option).form in _OF_ONE_MODEL}
+
+
+def _steps(folder: "ConvertedFolder", options: given.Options) -> Steps:
     """What to look at once a folder is written. What names parts of a model is left out: it may fit another one."""
     source, result = (
         quote(os.fspath(where / name))
         for where, name in ((folder.source, folder.files[0].source), (folder.path, folder.files[0].result))
     )
-    named = {option.name for option in fields(Request) if about(option).form in _OF_ONE_MODEL}
-    words = options.without(*named).words("plan")
+    words = options.without(*_naming_parts()).words("plan")
     steps = [(" ".join(("mezzo plan", source, *words)), "why the nodes of one model run in what they run in")]
     if folder.layout == "beside":
         comparing = ("mezzo compare", source, result, "--data DATA", *options.beside_a_plan().words("compare"))

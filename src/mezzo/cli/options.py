@@ -31,6 +31,11 @@ SavePlan = Annotated[
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON document and nothing else.", rich_help_panel=FILES_PANEL)
 ]
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Tell all that was decided and measured, below what matters most.",
+                 rich_help_panel=FILES_PANEL),
+]  # fmt: skip
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.", rich_help_panel=FILES_PANEL)]
 
 # Verbs that write a model, and so take the options about one.

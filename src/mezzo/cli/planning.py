@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from mezzo.cli import options as given
-from mezzo.cli.console import output_layout, print_json, print_report
+from mezzo.cli.console import MORE, output_layout, print_first_screen, print_json
+from mezzo.cli.moves import Given, result_of, with_step
+from mezzo.cli.steps import steps_after_planning
 from mezzo.places import check_destinations
 
 
@@ -24,6 +26,7 @@ def plan(
         typer.Option("--nodes", help="List every node by name, with its precision.", rich_help_panel=given.FILES_PANEL),
     ] = False,
     options: given.Options,
+    verbose: given.Verbose = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:
@@ -32,8 +35,10 @@ def plan(
     chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
-    from mezzo.cli.steps import steps_after_planning
+    from mezzo.deciding.gaining import find_better
     from mezzo.files.planfile import save_plan, to_json
+    from mezzo.machine import find_machine
+    from mezzo.report.headlines import head_plan
     from mezzo.report.text import report_next_steps, report_nodes, report_plan
     from mezzo.verbs import convert as pipeline
 
@@ -46,8 +51,11 @@ def plan(
     if as_json:
         print_json(to_json(planned))
         return
-    layout = output_layout()
-    parts = report_plan(layout, os.fspath(source), planned)
+    machine, layout = find_machine(), output_layout()
+    headline = head_plan(os.fspath(source), planned, machine, find_better(planned.gain, machine))
+    given_words = Given(verb="plan", source=source, result=result_of(source, planned), options=options, saved=save)
+    parts = report_plan(layout, os.fspath(source), planned)[1:]  # the headline has its title
     if every_node:
         parts += report_nodes(layout, planned)
-    print_report([*parts, *report_next_steps(steps_after_planning(source, planned, options, save))], layout)
+    parts += report_next_steps(steps_after_planning(source, planned, options, save))
+    print_first_screen(with_step(headline, given_words), parts, layout, has_all=verbose or every_node, more=MORE)

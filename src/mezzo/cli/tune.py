@@ -9,7 +9,8 @@ import typer
 
 from mezzo.cli import measuring
 from mezzo.cli import options as given
-from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
+from mezzo.cli.moves import Given, with_step
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
 from mezzo.cli.verdicts import NO, end_unless_told
 from mezzo.errors import InputError
@@ -66,6 +67,7 @@ def tune(
         typer.Option("--overwrite", help="Let OUT replace the input model itself.", rich_help_panel=given.FILES_PANEL),
     ] = False,
     report: Report = None,
+    verbose: given.Verbose = False,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:  # fmt: skip
@@ -83,10 +85,12 @@ def tune(
     limit_s = None if time_limit is None else _read_duration(time_limit)
 
     from mezzo.cli.progress import Patience
+    from mezzo.deciding.gaining import find_better
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.judging.answers import read_accumulation
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_tuning
+    from mezzo.report.headlines import head_tuning
     from mezzo.report.text import report_next_steps
     from mezzo.report.tuning import report_tuning
     from mezzo.verbs.tune import tune as find
@@ -106,18 +110,23 @@ def tune(
         _end(measured)
         return
     names = os.fspath(source), os.fspath(result)
-    steps = steps_after_tuning(source, result, data, held_out, labels or (), options)
+    steps, machine = steps_after_tuning(source, result, data, held_out, labels or (), options), find_machine()
+    described = (*names, found.plan, found.summary, measured)
+    again = Given(
+        verb="tune", source=source, result=result, options=options, data=data, held_out=held_out,
+        labels=labels or (), budget=None if max_error is None else f"{max_error:g}",
+    )  # fmt: skip
+    headline = with_step(head_tuning(*described, machine, find_better(found.plan.gain, machine)), again)
     if as_json or report is not None:
-        described = (*names, found.plan, found.summary, measured)
         accumulation = read_accumulation(accumulate, tile, "emulated")
-        account = describe_tuning(*described, accumulation=accumulation, machine=find_machine())
+        account = describe_tuning(*described, accumulation=accumulation, machine=machine, headline=headline)
         account = draw_report(report, account, found.outline, steps)
         if as_json and not quiet:
             print_document(account)
     if not as_json and not quiet:
         layout = output_layout()
-        parts = report_tuning(layout, *names, found.plan, found.summary, measured)
-        print_report([*parts, *report_next_steps(steps)], layout)
+        parts = report_tuning(layout, *described)[1:]  # the headline has its title
+        print_first_screen(headline, [*parts, *report_next_steps(steps)], layout, has_all=verbose, more=MORE_OR_DRAWN)
         tell_report(report)
     _end(measured)
 

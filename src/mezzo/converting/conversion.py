@@ -239,6 +239,7 @@ def _make_plan(
         make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, wishes, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
         origin=options.notes,
+        gain=wishes.target.gain(wishes.low),
     )
 
 

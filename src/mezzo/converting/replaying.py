@@ -13,7 +13,9 @@ from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.reading import Reading
+from mezzo.core.target import Gain
 from mezzo.deciding.check import check
+from mezzo.deciding.gaining import told_gain
 from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options, check_pair
 from mezzo.deciding.planner import judge
@@ -49,8 +51,16 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
     record = spell_replay(model, reading, given) if options.is_recorded else None
     return Decided(
-        reading=reading, plan=replace(given, edits=edits), problem=problem, levels=levels, spell_record=record
+        reading=reading,
+        plan=replace(given, edits=edits, gain=_gain_of(given)),
+        problem=problem,
+        levels=levels,
+        spell_record=record,
     )
+
+
+def _gain_of(given: Plan) -> Gain | None:
+    return given.gain or told_gain(dict(given.settings).get("target", ""), given.low)
 
 
 def read_for(model: Model, given: Plan) -> Reading:

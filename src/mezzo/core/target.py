@@ -8,8 +8,12 @@ that runs in a dtype, for a runtime with a list of kernels. An operator that a l
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mezzo.dtypes import HALF_FORMATS, DType
+
+if TYPE_CHECKING:
+    from mezzo.machine import Machine
 
 EVERY_VERSION = (1, 1_000)
 
@@ -80,9 +84,11 @@ class Listing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Whether a dtype makes a model faster on a target. `because` says why it does not, if it does not.
+    """Whether a dtype makes a model faster on a target. `because` says why it does not, if it does not; `short` says
+    it in some forty letters.
 
-    `needs`: features of a machine, any of which the gain takes; empty where every machine has it.
+    `needs`: features of a machine, any of which the gain takes; empty where every machine has it. Of a target's gains
+    the first that holds is what is taken where no dtype is asked for.
     """
 
     dtype: DType
@@ -91,6 +97,19 @@ class Gain:
     source: str
     since: str
     needs: tuple[str, ...] = ()
+    short: str = ""
+
+    @property
+    def in_short(self) -> str:
+        """Why, for a line that has little room."""
+        return self.short or self.because
+
+    def is_faster_on(self, machine: "Machine") -> bool | None:
+        """Whether a machine gains; None where it does not tell, as a CPU does not of what a GPU needs."""
+        if not self.is_faster or not self.needs:
+            return self.is_faster
+        has = [machine.has(need) for need in self.needs]
+        return True if True in has else None if None in has else False
 
     @property
     def note(self) -> str | None:

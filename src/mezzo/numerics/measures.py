@@ -9,11 +9,14 @@ from mezzo.dtypes import DType
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """The data that something was measured on. `samples` are independent rows; `batches` how they came."""
+    """The data that something was measured on. `samples` are independent rows; `batches` how they came. `seed` is that
+    of inputs that were drawn at random, None where they are somebody's data.
+    """
 
     name: str
     batches: int
     samples: int
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The answers of one model against a reference's. `run`: "emulated" in the true precision, or "native"."""
+    """The answers of one model against a reference's. `run`: "emulated" in the true precision, or "native".
+    `sizes_bytes`: those of the reference and of the model, where they are known.
+    """
 
     data: DataSource
     run: str
@@ -175,6 +180,7 @@ class Comparison:
     verdict: Verdict
     metric: MetricResult | None = None
     notes: tuple[str, ...] = ()
+    sizes_bytes: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +288,15 @@ class SearchRecord:
     prediction: Prediction | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What one run takes on a target that was timed, the source and the result in turns."""
+
+    target: str
+    before_ms: float
+    after_ms: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """All that was measured on the way to one model, for its account; what was not asked for is None or empty."""
@@ -293,4 +308,5 @@ class Measured:
     costs: CostTable | None = None
     frontier: tuple[FrontierPoint, ...] = ()
     search: SearchRecord | None = None
+    timing: Timing | None = None
     notes: tuple[str, ...] = field(default=())

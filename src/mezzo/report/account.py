@@ -18,6 +18,7 @@ from mezzo.report.documents import Document as Document
 from mezzo.report.documents import document as document
 from mezzo.report.graphs import describe_graph, describe_plans
 from mezzo.report.groups import count_precisions, group_high_nodes
+from mezzo.report.headline import Headline, describe_headline
 
 if TYPE_CHECKING:
     from mezzo.machine import Machine
@@ -65,11 +66,13 @@ def describe_conversion(
     settings: Settings = (),
     accumulation: Accumulation | None = None,
     machine: "Machine | None" = None,
+    headline: Headline | None = None,
 ) -> Document:
     """Tell what a conversion did and, where it had data, what that showed. `settings` go beyond those of the plan."""
     content = _describe_decisions(source, result, plan, summary, settings)
     if measured is not None:
         content |= _describe_measured(measured, plan, accumulation)
+    content["summary"] = _describe_headline(headline)
     return _account("convert", content, machine, summary.notes, () if measured is None else _notes(measured))
 
 
@@ -83,10 +86,12 @@ def describe_tuning(
     settings: Settings = (),
     accumulation: Accumulation | None = None,
     machine: "Machine | None" = None,
+    headline: Headline | None = None,
 ) -> Document:
     """Tell what a search found, what it measured on the way, and what stopped it."""
     content = _describe_decisions(source, result, plan, summary, settings)
     content |= _describe_measured(measured, plan, accumulation)
+    content["summary"] = _describe_headline(headline)
     return _account("tune", content, machine, summary.notes, _notes(measured))
 
 
@@ -100,6 +105,7 @@ def describe_comparison(
     accumulation: Accumulation | None = None,
     machine: "Machine | None" = None,
     decided: Iterable[PlannedNode] = (),
+    headline: Headline | None = None,
 ) -> Document:
     """Tell how a model's answers differ from a reference's. `formats`: those emulated; by default those of the ulps.
     `decided`: what the model tells of its nodes.
@@ -107,6 +113,7 @@ def describe_comparison(
     if formats is None:
         formats = {d.ulp_format for d in (*comparison.outputs, *comparison.layers)} - {DType.FLOAT32, DType.FLOAT64}
     content: Document = {
+        "summary": _describe_headline(headline),
         "models": [sections.describe_model("reference", reference), sections.describe_model("candidate", model)],
         "settings": dict(settings),
         "decisions": [describe_node(node) for node in decided],
@@ -163,6 +170,7 @@ def _account(command: str, content: Mapping[str, object], machine: "Machine | No
     """Put the sections of one command among those it has none of, always in the same order."""
     every: Document = {
         "command": command,
+        "summary": None,
         "versions": sections.describe_versions(machine),
         "models": [],
         "settings": {},
@@ -224,6 +232,10 @@ def _describe_measured(measured: "Measured", plan: Plan, accumulation: Accumulat
 
 def _notes(measured: "Measured") -> Iterable[str]:
     return (*measured.notes, *(() if measured.comparison is None else measured.comparison.notes))
+
+
+def _describe_headline(headline: Headline | None) -> Document | None:
+    return None if headline is None else describe_headline(headline)
 
 
 def describe_chain(model: str, chain: Iterable[PlannedNode], unit: object = None) -> Document:

@@ -15,6 +15,7 @@ from mezzo.report.account import schema as account_schema
 from mezzo.report.comparison import RULINGS, report_notes
 from mezzo.report.figures import spell_count
 from mezzo.report.groups import count_precisions
+from mezzo.report.headline import Headline, describe_headline
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean, format_size, join_some
 from mezzo.report.text import settings_line
@@ -97,7 +98,9 @@ def folder_schema() -> dict[str, Any]:
     return found
 
 
-def describe_folder(source: str, result: str, folder: Folder, *, machine: "Machine | None" = None) -> Document:
+def describe_folder(
+    source: str, result: str, folder: Folder, *, machine: "Machine | None" = None, headline: Headline | None = None
+) -> Document:
     """Tell what the conversion of a folder did: one account per model, and what holds for all."""
     accounts = [
         {
@@ -113,6 +116,7 @@ def describe_folder(source: str, result: str, folder: Folder, *, machine: "Machi
     return document(
         "folder",
         {
+            "summary": None if headline is None else describe_headline(headline),
             "source": source,
             "result": result,
             "layout": folder.layout,

@@ -69,7 +69,9 @@ def describe_model(role: str, path: str, size_bytes: int | None = None, opset: i
 
 def describe_data(data: "DataSource | None") -> Document | None:
     """The data that something was measured on."""
-    return None if data is None else {"name": data.name, "batches": data.batches, "samples": data.samples}
+    return None if data is None else {
+        "name": data.name, "batches": data.batches, "samples": data.samples, "seed": data.seed,
+    }  # fmt: skip
 
 
 def describe_value_ranges(ranges: "Ranges") -> Document:

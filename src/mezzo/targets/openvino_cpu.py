@@ -78,6 +78,7 @@ TARGET = Target(
             "with it it was no faster than in FP32; weights take half the space. Where the CPU has BF16, take bf16.",
             source=f"{_MEASURED}: 19.9 ms in FP16 with avx512_fp16, 14.5 ms in FP32",
             since=_SINCE,
+            short="OpenVINO's CPU computes FP16 no faster than FP32",
         ),
         Gain(
             dtype=DType.BFLOAT16,

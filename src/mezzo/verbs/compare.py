@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mezzo.converting.results import Progress, lab_of, open_source
@@ -79,7 +80,8 @@ def compare(
     if batch_size is None:  # a model of a fixed length is fed so much at a time, whichever of the two it is
         batch_size = lab_of(ours).inputs.fixed_length or lab_of(theirs).inputs.fixed_length
     dataset = open_model_data(ours, data, labels=labels, batch_size=batch_size)
-    return compare_asked(ours, theirs.materialize(theirs.original), dataset, wishes)
+    comparison = compare_asked(ours, theirs.materialize(theirs.original), dataset, wishes)
+    return replace(comparison, sizes_bytes=(ours.size_bytes, theirs.size_bytes))
 
 
 def _name(given: Any, otherwise: str) -> str:

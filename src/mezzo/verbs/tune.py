@@ -29,6 +29,7 @@ from mezzo.numerics.measures import (
     Ranges,
     Ruling,
     SearchRecord,
+    Timing,
 )
 from mezzo.numerics.splits import split
 from mezzo.numerics.verdicts import read_drop
@@ -173,19 +174,20 @@ class _Finish:
             if excess <= 1.0 or not choosing.chosen.low_nodes or attempt == _TIGHTENINGS:
                 break
             slack *= 1.1 * excess if math.isfinite(excess) else 4.0
-        notes = [*self.prices.notes]
+        notes, timing = [*self.prices.notes], None
         if isinstance(self.prices, Measurement) and choosing.chosen.low_nodes:
-            is_faster, told = self._time(result)
+            timing, told = self._time(result)
             notes.append(told)
-            if not is_faster:
+            if timing.after_ms >= timing.before_ms:
+                timing = None
                 choosing = self.tuner.give_up("nothing that holds the budget is faster than FP32 here")
                 decided, result = convert_model(self.model, choosing.options, None)
                 comparison, excess = self._verify(result), 0.0
-        measured = self._account(choosing, comparison, excess, notes)
+        measured = replace(self._account(choosing, comparison, excess, notes), timing=timing)
         return finish(self.model, decided, result, dst, overwrite=overwrite, measured=measured)
 
-    def _time(self, result: "Artifact") -> tuple[bool, str]:
-        """Run the model and the result on the target in turns: whether the result is faster, and by how much."""
+    def _time(self, result: "Artifact") -> tuple[Timing, str]:
+        """Run the model and the result on the target in turns: what each takes, and the same in words."""
         models = [self.model.materialize(proto) for proto in (self.model.original, result)]
         target = self.tuner.options.wishes.target.name
         times = profiler_of(self.model).time(models, target, next(iter(self.seen)).feeds)
@@ -195,7 +197,7 @@ class _Finish:
             f"on {target} a run takes {after:.3g} ms against {before:.3g} ms in FP32: {times.ratios[1]:.2f} times as "
             f"long (half of the runs between {low:.2f} and {high:.2f})"
         )
-        return times.ratios[1] < 1.0, told
+        return Timing(target, before, before * times.ratios[1]), told
 
     def _verify(self, result: "Artifact") -> Comparison:
         """Compare the converted model itself with the original, on data that the search has not seen if any is."""

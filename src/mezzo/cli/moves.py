@@ -1,0 +1,120 @@
+"""The one command that a first screen ends with, spelled so that it can be copied."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+from mezzo.cli.options import Options
+from mezzo.core.plans import Plan
+from mezzo.dtypes import LOW_DTYPES
+from mezzo.report.headline import Aim, Headline, Move, Step
+from mezzo.report.names import quote
+
+_BUDGET = "1e-3"
+_ANY_DATA = "data.npz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a command was given that the next one needs again. `held_out` is data that a search did not see; `saved` a
+    plan that was saved or replayed; `verb` the command itself, for one that is given again with something changed.
+    """
+
+    verb: str
+    source: Path
+    result: Path
+    options: Options
+    data: Path | None = None
+    held_out: Path | None = None
+    labels: Sequence[str] = ()
+    saved: Path | None = None
+    budget: str | None = None
+
+
+def result_of(source: Path, plan: Plan) -> Path:
+    """Where what was planned would go, beside its source."""
+    word = next((word for word, dtype in LOW_DTYPES.items() if dtype in plan.lows), "low")
+    return source.with_name(f"{source.stem}.{word}.onnx")
+
+
+def with_step(headline: Headline, given: Given) -> Headline:
+    """The headline with its aim as a command."""
+    return headline.with_step(spell_step(headline.aim, given))
+
+
+def spell_step(aim: Aim, given: Given) -> Step:
+    """The command that an aim comes to, and what it is good for."""
+    source, result, data = given.source, given.result, given.held_out or given.data
+    match aim.move:
+        case Move.WRITE:
+            if given.saved is not None:
+                words = [*_plan_words(given.saved), *given.options.beside_a_plan().words("convert")]
+                return Step(_command("convert", source, result, *words), "replays the plan, edited or not")
+            return Step(_command("convert", source, result, *given.options.words("convert")), "converts as planned")
+        case Move.JUDGE if data is None:
+            words = ["--data", "random", *given.options.beside_a_plan().words("compare")]
+            why = "does it run and answer the same? --data FILE.npz of yours proves more"
+            return Step(_command("compare", source, result, *words), why)
+        case Move.JUDGE:
+            words = [*_data_words(data, given.labels), *given.options.beside_a_plan().words("compare")]
+            return Step(_command("compare", source, result, *words), "judges the result again, layer by layer")
+        case Move.JUDGE_ON_OWN_DATA:
+            words = [*_data_words(Path(_ANY_DATA), given.labels), *given.options.beside_a_plan().words("compare")]
+            why = f"with inputs of your own: an array for each in {_ANY_DATA}"
+            return Step(_command("compare", source, result, *words), why)
+        case Move.RETARGET if not aim.words:
+            return Step("mezzo targets", "which target gains, by which format, and what it takes")
+        case Move.RETARGET:
+            return _retarget(aim, given)
+        case Move.TUNE | Move.LOOSEN:
+            return _tune(aim, given)
+        case Move.MEASURE:
+            words = [*_data_words(data, given.labels), *given.options.beside_a_plan().words("ranges")]
+            return Step(_command("ranges", source, *words), "what values hold, and what a format would lose")
+        case Move.EXPLAIN:
+            words = given.options.words("explain")
+            node = aim.words.get("node", "NODE")
+            last = ["--", node] if node.startswith("-") else []
+            asked = [*words, *last] if last else [quote(node), *words]
+            return Step(_command("explain", source, *asked), "why this node runs in what it runs in")
+        case _:
+            assert_never(aim.move)
+
+
+def _retarget(aim: Aim, given: Given) -> Step:
+    to, target = aim.words["to"], aim.words["target"]
+    result = given.result.with_name(f"{given.source.stem}.{to}.onnx")
+    options = given.options.with_words("target", target).with_words("to", to)
+    words = [*_data_words(given.data, given.labels), *_budget_words(given), *options.words(given.verb)]
+    if given.verb == "plan":
+        return Step(_command("plan", given.source, *words), f"what gains on {target}, which is installed here")
+    return Step(_command(given.verb, given.source, result, *words), f"gains on {target}, which is installed here")
+
+
+def _tune(aim: Aim, given: Given) -> Step:
+    budget = aim.words.get("max_error", given.budget or _BUDGET)
+    words = [*_data_words(given.data, given.labels), "--max-error", budget, *given.options.words("tune")]
+    why = "the fastest model inside a budget of error, in place of this one"
+    if aim.move is Move.LOOSEN:
+        why = f"a budget of {budget} can be kept; --exclude keeps in FP32 what costs most"
+    return Step(_command("tune", given.source, given.result, *words), why)
+
+
+def _budget_words(given: Given) -> list[str]:
+    return [] if given.budget is None else ["--max-error", given.budget]
+
+
+def _plan_words(saved: Path) -> list[str]:
+    return ["--plan", quote(os.fspath(saved))]
+
+
+def _data_words(data: Path | None, labels: Sequence[str]) -> list[str]:
+    if data is None:
+        return []
+    return ["--data", quote(os.fspath(data)), *(word for label in labels for word in ("--labels", quote(label)))]
+
+
+def _command(verb: str, *words: str | Path) -> str:
+    return " ".join(("mezzo", verb, *(quote(os.fspath(word)) if isinstance(word, Path) else word for word in words)))

@@ -1,0 +1,362 @@
+"""Headlines of plans, conversions, comparisons, searches and folders: which sentences their numbers come to."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mezzo.core.plans import Plan
+from mezzo.dtypes import FORMATS, LOW_DTYPES
+from mezzo.report.account import Summary
+from mezzo.report.comparison import bounds_errors, find_beginning
+from mezzo.report.figures import spell_count, spell_error, spell_number, spell_share
+from mezzo.report.groups import choose_example, count_casts, count_precisions, group_high_nodes, is_operator
+from mezzo.report.headline import Aim, Headline, Move, Speed, Standing, expect_speed, tell_sizes
+from mezzo.report.names import clean
+
+if TYPE_CHECKING:
+    from mezzo.machine import Machine
+    from mezzo.numerics.measures import Comparison, Measured
+    from mezzo.report.folder import Folder
+
+# Values that come within this factor of a format's limit on the data: other data may pass it.
+_CLOSE = 8.0
+# A share of the budget past which another set of samples may well break it.
+_MUCH = 0.5
+_UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
+_RANDOM = "random inputs prove little: real ones are correlated and have outliers"
+_WORST_LAST = ("same", "undecided", "cannot tell", "different")
+Alternative = tuple[str, str]  # a target that is here and gains, and the word of the format it gains by
+
+
+def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative | None = None) -> Headline:
+    """The headline of a plan. `better`: what gains on this machine, if its own target does not."""
+    speed = _speed_of(plan, machine)
+    aim = Aim(Move.WRITE)
+    if speed.is_faster is False and better is not None:
+        aim = _retarget(better)
+    return Headline(
+        title=f"plan of {clean(source)}{_wanted(plan)}",
+        standing=Standing.UNJUDGED,
+        verdict=f"planned, nothing written: {_count_nodes(plan)}, {spell_count(count_casts(plan), 'cast')}",
+        risk=_asked_for(plan) or _UNMEASURED,
+        gains=(speed.sentence, *_instead(speed, better)),
+        is_faster=speed.is_faster,
+        aim=aim,
+    )
+
+
+def head_conversion(
+    source: str,
+    result: str,
+    plan: Plan,
+    summary: Summary,
+    measured: "Measured | None",
+    machine: "Machine",
+    better: Alternative | None = None,
+) -> Headline:
+    """The headline of a model that was written, and where there was data, judged."""
+    speed = _speed_of(plan, machine)
+    comparison = None if measured is None else measured.comparison
+    if comparison is None:
+        standing, verdict = Standing.UNJUDGED, f"written, not judged: {_count_nodes(plan)}"
+        risk = _asked_for(plan) or _UNMEASURED
+        aim = Aim(Move.JUDGE)
+    else:
+        assert measured is not None, "a comparison was measured"
+        standing, verdict = _judge(comparison)
+        risk = _risk_on_data(comparison, plan, measured)
+        aim = _after_judging(standing, comparison, plan, speed, better)
+    return Headline(
+        title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
+        standing=standing,
+        verdict=verdict,
+        risk=risk,
+        gains=_gains(summary, speed, better),
+        is_faster=speed.is_faster,
+        aim=aim,
+    )
+
+
+def head_tuning(
+    source: str,
+    result: str,
+    plan: Plan,
+    summary: Summary,
+    measured: "Measured",
+    machine: "Machine",
+    better: Alternative | None = None,
+) -> Headline:
+    """The headline of a search."""
+    search, comparison = measured.search, measured.comparison
+    assert search is not None and comparison is not None, "a search ends with a check"
+    speed = _measured_speed(measured) or _speed_of(plan, machine)
+    standing, verdict = _judge(comparison)
+    if standing is Standing.OPEN and search.is_within_budget:  # by the estimate, which is what a search is held to
+        standing = Standing.RIGHT
+        verdict = f"right: {_error_of(comparison)} within budget {spell_error(search.budget)}{_on(comparison)}"
+    unseen = "" if search.held_out_error is None else ", which tuning never saw"
+    risk = _risk_on_data(comparison, plan, measured)
+    if search.held_out_error is None and standing in (Standing.RIGHT, Standing.UNREFUTED):
+        risk = "judged on the data it was tuned on: other data may be worse"
+    aim = Aim(Move.JUDGE)
+    if standing is Standing.WRONG and math.isfinite(comparison.verdict.error.estimate):
+        aim = _loosen(comparison, plan)
+    elif standing is Standing.OPEN:
+        aim = Aim(Move.MEASURE)
+    elif speed.is_faster is False and any(count_precisions(plan)[dtype] for dtype in plan.lows):
+        aim = _retarget(better)
+    return Headline(
+        title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
+        standing=standing,
+        verdict=f"{verdict}{unseen}; {_count_nodes(plan)}",
+        risk=risk,
+        gains=_gains(summary, speed, better),
+        is_faster=speed.is_faster,
+        aim=aim,
+    )
+
+
+def head_comparison(
+    reference: str, model: str, comparison: "Comparison", sizes_bytes: tuple[int, int] | None = None
+) -> Headline:
+    """The headline of a comparison."""
+    standing, verdict = _judge(comparison)
+    moves = {
+        Standing.RIGHT: Move.MEASURE,
+        Standing.UNREFUTED: Move.JUDGE_ON_OWN_DATA,
+        Standing.WRONG: Move.TUNE,
+        Standing.OPEN: Move.MEASURE,
+        Standing.UNJUDGED: Move.MEASURE,
+    }
+    size = () if sizes_bytes is None else (tell_sizes(*sizes_bytes),)
+    return Headline(
+        title=f"{clean(reference)} <-> {clean(model)}, {'run natively' if comparison.run == 'native' else 'emulated'}",
+        standing=standing,
+        verdict=verdict,
+        risk=_risk_of(comparison),
+        gains=(*size, "speed not measured: a comparison judges answers alone"),
+        is_faster=None,
+        aim=Aim(moves[standing]),
+    )
+
+
+def _wanted(plan: Plan) -> str:
+    """The format and the target that a plan was made for."""
+    settings = dict(plan.settings)
+    to = " and ".join(word for word, dtype in LOW_DTYPES.items() if dtype in plan.lows)
+    target = f" for {clean(settings['target'])}" if settings.get("target") else ""
+    return f", to {to or ' and '.join(map(str, plan.lows))}{target}"
+
+
+def _count_nodes(plan: Plan) -> str:
+    """How many operators run in what: "80 of 82 nodes in f16, 2 in f32"."""
+    counts = count_precisions(plan)
+    every = sum(counts.values())
+    if not every:
+        return "the model computes no floats"
+    lows = [f"{counts[dtype]} of {spell_count(every, 'node')} in {dtype}" for dtype in plan.lows]
+    rest = [f"{count} in {dtype}" for dtype, count in counts.items() if dtype not in plan.lows and count]
+    return ", ".join([*lows, *rest])
+
+
+def _speed_of(plan: Plan, machine: "Machine") -> Speed:
+    if not any(count_precisions(plan)[dtype] for dtype in plan.lows):
+        return Speed(f"no speed gain: every node stays in {plan.high}", False)
+    target = dict(plan.settings).get("target", "")
+    return expect_speed(plan.gain, clean(target), machine)
+
+
+def _measured_speed(measured: "Measured") -> Speed | None:
+    """What was timed, where it was."""
+    timed = measured.timing
+    if timed is None:
+        return None
+    share = timed.after_ms / timed.before_ms if timed.before_ms else math.inf
+    said = f"a run takes {timed.after_ms:.3g} ms, {timed.before_ms:.3g} ms in FP32"
+    return Speed(f"measured on {clean(timed.target)}: {said} ({100 * share:.0f} %)", share < 1)
+
+
+def _gains(summary: Summary, speed: Speed, better: Alternative | None) -> tuple[str, ...]:
+    sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
+    return sizes, speed.sentence, *_instead(speed, better)
+
+
+def _instead(speed: Speed, better: Alternative | None) -> tuple[str, ...]:
+    if speed.is_faster is not False or better is None:
+        return ()
+    target, to = better
+    return (f"{target}, installed here, gains by {to}: --target {target} --to {to}",)
+
+
+def _retarget(better: Alternative | None) -> Aim:
+    """Take what gains in place of a target that does not, or look for what would."""
+    return Aim(Move.RETARGET) if better is None else Aim(Move.RETARGET, {"target": better[0], "to": better[1]})
+
+
+def _judge(comparison: "Comparison") -> tuple[Standing, str]:
+    """Whether answers are right, in a sentence with the numbers that say so."""
+    verdict, is_random = comparison.verdict, comparison.data.seed is not None
+    error, bound, on = _error_of(comparison), spell_error(verdict.budget), _on(comparison)
+    match verdict.ruling.value:
+        case "same" if is_random:
+            return Standing.UNREFUTED, f"not refuted: {error} within bound {bound}{on}"
+        case "same":
+            return Standing.RIGHT, f"right: {error} within bound {bound}{on}"
+        case "different" if any(output.fault for output in comparison.outputs):
+            return Standing.WRONG, f"wrong: {clean(verdict.because)}{on}"
+        case "different":
+            return Standing.WRONG, f"wrong: {error} past bound {bound}{on}"
+        case "undecided":
+            high = spell_error(verdict.error.high)
+            return Standing.OPEN, f"undecided: {error} within bound {bound}{on}, but may be {high}"
+        case _:
+            return Standing.OPEN, f"cannot tell: {clean(verdict.because)}"
+
+
+def _error_of(comparison: "Comparison") -> str:
+    """What is bounded: the error, or the drop of the user's metric."""
+    estimate = spell_error(comparison.verdict.error.estimate)
+    if comparison.metric is None or bounds_errors(comparison):
+        return f"error {estimate}"
+    return f"{clean(comparison.metric.name)} drops by {estimate}"
+
+
+def _on(comparison: "Comparison") -> str:
+    random = "random " if comparison.data.seed is not None else ""
+    return f" on {spell_count(comparison.data.samples, f'{random}sample')}"
+
+
+def _risk_of(comparison: "Comparison") -> str:
+    """The most important worry that a comparison leaves."""
+    verdict = comparison.verdict
+    ruling, error, bound = verdict.ruling.value, verdict.error.estimate, verdict.budget
+    begins = find_beginning(comparison.layers, bound if bounds_errors(comparison) else math.inf)
+    if ruling == "different" and begins is not None:
+        why = clean(begins.fault) if begins.fault else f"error {spell_error(begins.relative_l2.estimate)}"
+        return f"the error begins at {clean(begins.name)}: {why}"
+    if ruling == "different":
+        return "whoever uses this model gets other answers than the reference's"
+    if comparison.data.seed is not None:
+        return _RANDOM
+    if ruling == "undecided":
+        return f"{spell_count(comparison.data.samples, 'sample')} do not decide: more would"
+    if ruling == "cannot tell":
+        return "nobody knows whether the answers are the same: this data shows nothing"
+    if comparison.run == "native":
+        return "run natively: what the runtime computes in FP32 was not rounded as on the target"
+    if bound and error > _MUCH * bound:
+        return f"the error takes {spell_share(error / bound)} of the bound: other data may pass it"
+    return f"none seen on this data: the error takes {spell_share(error / bound if bound else 0.0)} of the bound"
+
+
+def _risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> str:
+    """The most important worry about a result that was judged."""
+    ruling = comparison.verdict.ruling.value
+    if ruling == "different":
+        return "the result was written all the same: it is not fit for use"
+    close = _close_to_overflow(plan, measured)
+    if ruling == "same" and comparison.data.seed is None and close is not None:
+        return close
+    return _risk_of(comparison)
+
+
+def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
+    """How many values of what runs low come near its largest number on the data, if any do."""
+    if measured.ranges is None:
+        return None
+    most = {
+        name: FORMATS[node.precision.output].max_finite
+        for name, node in plan.by_name.items()
+        if is_operator(node) and node.precision.output in plan.lows
+    }
+    close = [
+        value for value in measured.ranges.values if value.node in most and value.largest * _CLOSE > most[value.node]
+    ]
+    if not close:
+        return None
+    worst = max(close, key=lambda value: value.largest / most[value.node])
+    come = "value comes" if len(close) == 1 else "values come"
+    return f"{len(close)} {come} close to overflow: {spell_number(worst.largest)} at {clean(worst.node)}"
+
+
+def _asked_for(plan: Plan) -> str | None:
+    """The worry that the user has asked for what rules may forbid, where that is so."""
+    asked = [node for node in plan.nodes if node.rule == "include" and node.precision.compute in plan.lows]
+    if not asked:
+        return None
+    runs = "node runs" if len(asked) == 1 else "nodes run"
+    return f"nothing was measured, and {len(asked)} {runs} low because --include says so"
+
+
+def _after_judging(
+    standing: Standing, comparison: "Comparison", plan: Plan, speed: Speed, better: Alternative | None
+) -> Aim:
+    """What to do with a result that was judged."""
+    if standing is Standing.WRONG:
+        return Aim(Move.TUNE)
+    if standing is Standing.OPEN:
+        return Aim(Move.MEASURE)
+    if standing is Standing.UNREFUTED:
+        return Aim(Move.JUDGE_ON_OWN_DATA)
+    if speed.is_faster is False and any(count_precisions(plan)[dtype] for dtype in plan.lows):
+        return _retarget(better)
+    if group_high_nodes(plan):
+        return Aim(Move.TUNE, {"max_error": _round(comparison.verdict.budget)} if bounds_errors(comparison) else {})
+    return _explain(plan)
+
+
+def _explain(plan: Plan) -> Aim:
+    node = choose_example(plan)
+    words: Mapping[str, str] = {} if node is None else {"node": node.name}
+    return Aim(Move.EXPLAIN, words)
+
+
+def _loosen(comparison: "Comparison", plan: Plan) -> Aim:
+    error = comparison.verdict.error.estimate
+    if comparison.metric is not None and not bounds_errors(comparison):
+        return _explain(plan)
+    return Aim(Move.LOOSEN, {"max_error": _round(1.5 * error)})
+
+
+def _round(error: float) -> str:
+    """Two digits, rounded up: what is said to be enough is enough."""
+    if not 0 < error < math.inf:
+        return "1e-3"
+    power = math.floor(math.log10(error)) - 1
+    return f"{math.ceil(error / 10.0**power) * 10.0**power:.2g}"
+
+
+def head_folder(
+    source: str, result: str, folder: "Folder", machine: "Machine", better: Alternative | None = None
+) -> Headline:
+    """The headline of a folder: the worst of its checks, the sizes of all."""
+    every = tuple(file.converted for file in folder.files)
+    first = every[0]
+    wanted = _wanted(replace(first.plan, settings=folder.settings))
+    checks = [(file.result, file.converted.measured.comparison) for file in folder.files
+              if file.converted.measured is not None and file.converted.measured.comparison is not None]  # fmt: skip
+    worst = max(checks, key=lambda check: _WORST_LAST.index(check[1].verdict.ruling.value), default=None)
+    speeds = [_speed_of(made.plan, machine) for made in every]
+    speed = next((one for one in speeds if one.is_faster is not False), speeds[0])
+    models = spell_count(len(every), "model")
+    if worst is None:
+        standing, verdict, risk = Standing.UNJUDGED, f"written, not judged: {models}", _UNMEASURED
+        aim = Aim(Move.JUDGE)
+    else:
+        standing, said = _judge(worst[1])
+        verdict = said if len(every) == 1 else f"{said}, the worst of {len(checks)} checked: {clean(worst[0])}"
+        risk, aim = _risk_of(worst[1]), Aim(Move.TUNE if standing is Standing.WRONG else Move.JUDGE)
+        if len(checks) < len(every):
+            risk = f"{len(every) - len(checks)} of {models} had no data and were not judged"
+    before, after = (sum(sizes) for sizes in zip(*((m.summary.size_before_bytes, m.summary.size_after_bytes)
+                                                   for m in every), strict=True))  # fmt: skip
+    return Headline(
+        title=f"{clean(source)} -> {clean(result)}{wanted}",
+        standing=standing,
+        verdict=verdict,
+        risk=risk,
+        gains=(tell_sizes(before, after), speed.sentence, *_instead(speed, better)),
+        is_faster=speed.is_faster,
+        aim=aim,
+    )
