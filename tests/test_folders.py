@@ -424,7 +424,7 @@ def test_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_command_reports_or_accounts_for_every_file(
     export: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["convert", str(export), str(tmp_path / "a"), "--io", "low"]) == 0
+    assert main(["convert", str(export), str(tmp_path / "a"), "--io", "low", "-v"]) == 0
     said = capsys.readouterr().out
     assert all(f"onnx/{name}_fp16.onnx" in said for name in MODELS) and "f16: encoder_hidden_states" in said
     assert main(["convert", str(export), str(tmp_path / "b"), "--io", "low", "--json"]) == 0

@@ -27,14 +27,14 @@ COMMANDS = {
 }
 # The sections that each command fills.
 SECTIONS = {
-    "convert": {"conversion", "decisions"},
-    "convert on data": {"conversion", "decisions", "data", "ranges", "errors"},
-    "compare": {"decisions", "data", "errors"},
-    "compare natively": {"decisions", "data", "errors"},
-    "compare in tiles": {"decisions", "data", "errors"},
+    "convert": {"summary", "conversion", "decisions"},
+    "convert on data": {"summary", "conversion", "decisions", "data", "ranges", "errors"},
+    "compare": {"summary", "decisions", "data", "errors"},
+    "compare natively": {"summary", "decisions", "data", "errors"},
+    "compare in tiles": {"summary", "decisions", "data", "errors"},
     "ranges": {"data", "ranges"},
     "sensitivity": {"data", "sensitivity"},
-    "tune": {"conversion", "decisions", "data", "ranges", "errors", "sensitivity", "frontier", "search"},
+    "tune": {"summary", "conversion", "decisions", "data", "ranges", "errors", "sensitivity", "frontier", "search"},
 }
 OPTIONAL = {"settings", "notes", "costs"}
 ALWAYS = {"format", "command", "versions", "models"}

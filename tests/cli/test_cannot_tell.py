@@ -52,9 +52,9 @@ def test_no_sample_is_3(run, command):
 
 
 def test_figures_that_judge_nothing_say_so(run):
-    ran = run(*WORDS["compare"], "nan.npz")
+    ran = run(*WORDS["compare"], "nan.npz", "-v")
     assert "no output could be judged; the figures below are of what is finite, and judge nothing\n" in ran.out
-    ran = run(*WORDS["compare"], "none.npz")
+    ran = run(*WORDS["compare"], "none.npz", "-v")
     assert "no output could be judged\n" in ran.out and ran.out.endswith("\nno output was computed\n")
 
 
@@ -81,14 +81,14 @@ def test_undecided_for_want_of_samples_is_3(run):
     run("convert", "model.onnx", "low.onnx", "--policy", "aggressive", "--target", "any", "--include", "*")
     found = json.loads(run("compare", "model.onnx", "low.onnx", "--data", "one.npz", "--json").out)
     error = found["errors"]["verdict"]["error"]["estimate"]
-    ran = run("compare", "model.onnx", "low.onnx", "--data", "one.npz", "--max-error", str(2 * error))
+    ran = run("compare", "model.onnx", "low.onnx", "--data", "one.npz", "--max-error", str(2 * error), "-v")
     assert ran.code == 3 and "undecided: output 'y' differs most" in ran.out
 
 
 def test_wrong_is_1_whatever_else_cannot_be_told(run):
     other = onnx.parser.parse_model(MODEL.replace("{1,2,3", "{1,2,-3"))
     onnx.save(other, "other.onnx")
-    ran = run("compare", "model.onnx", "other.onnx", "--data", "nan.npz")
+    ran = run("compare", "model.onnx", "other.onnx", "--data", "nan.npz", "-v")
     assert ran.code == 1 and "not the same" in ran.out and NAN in ran.out
 
 
@@ -99,7 +99,7 @@ def test_a_folder_ends_with_the_worst_of_its_models(run, folder):
         onnx.save(onnx.parser.parse_model(MODEL), folder / "models" / f"{name}.onnx")
     for name, data in (("a", "good"), ("b", "nan")):
         (folder / "data" / f"{name}.npz").write_bytes((folder / f"{data}.npz").read_bytes())
-    ran = run("convert", "models", "out", "--data", "data")
+    ran = run("convert", "models", "out", "--data", "data", "-v")
     assert ran.code == 3 and "b_fp16.onnx: cannot tell on 16 samples; input 'x' holds NaN in sample 2" in ran.out
     assert "a_fp16.onnx: the same on 16 samples" in ran.out and (folder / "out" / "b_fp16.onnx").exists()
 
@@ -110,5 +110,5 @@ def test_help_tells_the_code(run, command):
 
 
 def test_a_conversion_within_its_budget_on_few_samples_is_done(run):
-    ran = run("convert", "model.onnx", "out.onnx", "--data", "one.npz")
+    ran = run("convert", "model.onnx", "out.onnx", "--data", "one.npz", "-v")
     assert ran.code == 0 and ("undecided: " in ran.out or "the same: " in ran.out)

@@ -32,7 +32,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def compare(run, model, *words, data="data.npz"):
-    return run("compare", "model.onnx", model, "--data", data, *words)
+    return run("compare", "model.onnx", model, "--data", data, "-v", *words)
 
 
 def test_the_same_is_0_and_says_how_far_apart(run):

@@ -46,7 +46,7 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "verb", [("plan", "three.onnx"), ("convert", "three.onnx", "out.onnx"), ("explain", "three.onnx", "mm")]
 )
 def test_commands_to_try_next_repeat_what_was_asked(run: Run, here: Path, verb: tuple[str, ...]) -> None:
-    ran = run(*verb, *_OPTIONS.split())
+    ran = run(*verb, *_OPTIONS.split(), *(() if verb[0] == "explain" else ("-v",)))
     assert ran.code == 0
     tried = commands(ran.out)
     assert tried
@@ -62,13 +62,13 @@ def test_commands_to_try_next_repeat_what_was_asked(run: Run, here: Path, verb: 
 
 
 def test_commands_after_a_saved_plan_repeat_what_it_does_not_hold(run: Run, here: Path) -> None:
-    tried = commands(run("plan", "three.onnx", *_OPTIONS.split(), "--save", "p.json").out)
+    tried = commands(run("plan", "three.onnx", *_OPTIONS.split(), "--save", "p.json", "-v").out)
     assert tried[-1] == "mezzo convert three.onnx three.bf16.onnx --plan p.json --trust-external-paths"
     assert run(*shlex.split(tried[-1])[1:]).code == 0
 
 
 def test_commands_after_a_folder_repeat_what_fits_each_of_its_models(run: Run, here: Path) -> None:
-    tried = commands(run("convert", "models", "out", *_OPTIONS.split(), "--no-provenance").out)
+    tried = commands(run("convert", "models", "out", *_OPTIONS.split(), "--no-provenance", "-v").out)
     assert tried == [
         "mezzo plan models/three.onnx --to bf16 --policy aggressive --strategy forward --target any --out-of-range "
         "clamp --opset keep --trust-external-paths",
@@ -79,7 +79,9 @@ def test_commands_after_a_folder_repeat_what_fits_each_of_its_models(run: Run, h
 
 def test_commands_after_tuning_repeat_what_was_asked(run: Run, here: Path) -> None:
     asked = [word for word in _OPTIONS.split() if word not in ("--strategy", "forward")]
-    ran = run("tune", "three.onnx", "t.onnx", "--data", "three.npz", "--max-error", "1", *asked, "--no-provenance")
+    ran = run(
+        "tune", "three.onnx", "t.onnx", "--data", "three.npz", "--max-error", "1", *asked, "--no-provenance", "-v"
+    )
     assert ran.code in (0, 3)
     compare, sensitivity = commands(ran.out)
     assert compare == "mezzo compare three.onnx t.onnx --data three.npz --trust-external-paths"

@@ -102,14 +102,14 @@ def test_every_command_that_would_free_an_island_does(run, folder, text, options
             save(LAYER_NORM.replace("w = {1,", "w = {100000,"), "model.onnx")
         case _:
             save(text, "model.onnx")
-    ran = run("convert", "model.onnx", "out.onnx", *options)
+    ran = run("convert", "model.onnx", "out.onnx", "-v", *options)
     assert ran.code == 0, ran.err
     low = str(mezzo.plan("model.onnx").low) if "bf16" not in options else "bf16"
     before = int(re.search(rf"^nodes in {low} +\d+ +(\d+)$", ran.out, re.MULTILINE)[1])
     commands = commands_under_islands(ran.out)
     assert commands
     for command in commands:
-        planned = run(*shlex.split(command)[1:])
+        planned = run(*shlex.split(command)[1:], "-v")
         assert planned.code == 0, f"{command}: {planned.err}"
         after = int(re.search(rf"^nodes in {low} +(\d+)$", planned.out, re.MULTILINE)[1])
         assert after > before, command
@@ -117,11 +117,11 @@ def test_every_command_that_would_free_an_island_does(run, folder, text, options
 
 def test_island_of_a_replayed_plan_points_to_the_plan(run, folder):
     assert run("plan", "layernorm.onnx", "--save", "plan.json", "--quiet").code == 0
-    out = run("convert", "layernorm.onnx", "out.onnx", "--plan", "plan.json").out
+    out = run("convert", "layernorm.onnx", "out.onnx", "--plan", "plan.json", "-v").out
     assert "the plan says so: give its nodes another precision in plan.json" in out
 
 
 def test_nothing_is_drawn_of_a_model_without_floats(run, folder):
     save("""<ir_version: 8, opset_import: ["" : 17]> g (int64[N] x) => (int64[N] y) { y = Neg(x) }""", "ints.onnx")
-    ran = run("convert", "ints.onnx", "out.onnx")
+    ran = run("convert", "ints.onnx", "out.onnx", "-v")
     assert ran.code == 0 and "which precision" not in ran.out and "island" not in ran.out

@@ -52,17 +52,17 @@ def test_what_data_decided_is_asked_of_the_result(run: Run, tmp_path: Path) -> N
     made.graph.initializer.append(onnx.numpy_helper.from_array(weight, "w"))
     onnx.save(made, model)
     np.savez(data, x=np.random.default_rng(1).standard_normal((64, 8)).astype(np.float32))
-    ran = run("convert", model, out, "--data", data)
+    ran = run("convert", model, out, "--data", data, "-v")
     assert ran.code == 0 and f"mezzo explain {out} " in ran.out and f"mezzo explain {model}" not in ran.out
     told = run("explain", out, "sm").out
     assert told.startswith("sm (Softmax) runs in f16: is f16 in the model already, as decided when it was made")
     assert "deny, the policy alone would keep it high." in told
-    assert f"mezzo explain {model} " in run("convert", model, tmp_path / "other.onnx").out
+    assert f"mezzo explain {model} " in run("convert", model, tmp_path / "other.onnx", "-v").out
     # A file that tells nothing cannot be asked: the plan is, where it was saved.
-    untold = run("convert", model, tmp_path / "untold.onnx", "--data", data, "--no-provenance")
+    untold = run("convert", model, tmp_path / "untold.onnx", "--data", data, "--no-provenance", "-v")
     assert untold.code == 0 and "mezzo explain" not in untold.out
     plan = tmp_path / "plan.json"
-    asked = run("convert", model, tmp_path / "u.onnx", "--data", data, "--no-provenance", "--save-plan", plan)
+    asked = run("convert", model, tmp_path / "u.onnx", "--data", data, "--no-provenance", "--save-plan", plan, "-v")
     assert f"  mezzo explain {plan} " in asked.out and f"mezzo explain {tmp_path / 'u.onnx'}" not in asked.out
 
 
@@ -84,13 +84,13 @@ def test_explain_says_so_where_what_the_file_tells_does_not_fit(run: Run, writte
 
 
 def test_a_second_conversion_gives_the_same_file(run: Run, written: Path, tmp_path: Path) -> None:
-    ran = run("convert", written, tmp_path / "again.onnx")
+    ran = run("convert", written, tmp_path / "again.onnx", "-v")
     assert ran.code == 0 and "are kept in f32, as decided when this file was made (convert)" in ran.out
     assert (tmp_path / "again.onnx").read_bytes() == written.read_bytes()
 
 
 def test_another_policy_decides_anew_and_says_so(run: Run, written: Path, tmp_path: Path) -> None:
-    ran = run("convert", written, tmp_path / "again.onnx", "--policy", "aggressive")
+    ran = run("convert", written, tmp_path / "again.onnx", "--policy", "aggressive", "-v")
     assert "--policy aggressive asks for something else" in ran.out
     assert "mm (MatMul) runs in f16" in run("explain", tmp_path / "again.onnx", "mm").out
 

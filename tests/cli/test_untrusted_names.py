@@ -24,7 +24,7 @@ def hostile(folder):
 @pytest.mark.parametrize(
     "words",
     [
-        ("convert", "hostile.onnx", "out.onnx"),
+        ("convert", "hostile.onnx", "out.onnx", "-v"),
         ("plan", "hostile.onnx", "--nodes"),
         ("explain", "hostile.onnx", f"Softmax{HOSTILE}"),
         ("explain", "hostile.onnx", f"MatMul{HOSTILE}"),

@@ -133,7 +133,7 @@ def test_nothing_measured_is_left_out(measure, definition):
 
 def test_measured_numbers_stand_where_the_schema_says():
     document = DOCUMENTS["tune"]
-    assert document["data"] == {"name": "calib.npz", "batches": 4, "samples": 128}
+    assert document["data"] == {"name": "calib.npz", "batches": 4, "samples": 128, "seed": None}
     squares = document["ranges"]["values"][1]
     assert squares["maximum"] == 2.5e6 and squares["formats"]["f16"]["beyond"] == 0.75
     assert list(squares["formats"]) == ["f16", "bf16"]

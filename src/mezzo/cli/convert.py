@@ -121,22 +121,21 @@ def _tell(
     quiet: bool,
 ) -> None:
     """Print what was done, draw the report where one is asked for."""
-    from mezzo.deciding.gaining import find_better
+    from mezzo.converting.summaries import summarise_result
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_conversion
-    from mezzo.report.headlines import head_conversion
     from mezzo.report.picture import report_whole_picture
     from mezzo.report.text import report_conversion, report_next_steps
 
     source, options, plan_file = asked.source, asked.options, asked.saved
     names = os.fspath(source), os.fspath(asked.result)
-    made, machine = converted.plan, find_machine()
+    made = converted.plan
     told = (*names, made, converted.summary, converted.measured)
-    headline = with_step(head_conversion(*told, machine, find_better(made.gain, machine)), asked)
+    headline = with_step(summarise_result(*names, converted), asked)
     remedies = steps_to_free(source, converted.picture, made, options, plan_file)
     steps = steps_after_conversion(source, made, options, plan_file, teller)
     if as_json or report is not None:
-        account = describe_conversion(*told, machine=machine, headline=headline)
+        account = describe_conversion(*told, machine=find_machine(), headline=headline)
         freeing = [(command, why) for command, why in remedies if command is not None]
         account = draw_report(report, account, converted.outline, [*freeing, *steps])
         if as_json and not quiet:

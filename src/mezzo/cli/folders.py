@@ -61,11 +61,10 @@ def convert_models(
         if value is not None:
             raise InputError(f"{name} is for single models, and IN is a folder; leave it out, or name one of its files")
     from mezzo.cli.progress import Patience
-    from mezzo.deciding.gaining import find_better
+    from mezzo.converting.summaries import summarise_folder
     from mezzo.folders.converting import convert_folder
     from mezzo.machine import find_machine
     from mezzo.report.folder import describe_folder, report_folder
-    from mezzo.report.headlines import head_folder
     from mezzo.report.text import report_next_steps
 
     with Patience() as progress:
@@ -81,14 +80,13 @@ def convert_models(
             progress=progress,
         )
     names = os.fspath(source), os.fspath(result)
-    machine, plan = find_machine(), folder.files[0].converted.plan
     again = Given(
         verb="convert", source=folder.source / folder.files[0].source, result=folder.path / folder.files[0].result,
         options=options.without(*_naming_parts()),
     )  # fmt: skip
-    headline = with_step(head_folder(*names, folder, machine, find_better(plan.gain, machine)), again)
+    headline = with_step(summarise_folder(*names, folder), again)
     if as_json:
-        print_document(describe_folder(*names, folder, machine=machine, headline=headline))
+        print_document(describe_folder(*names, folder, machine=find_machine(), headline=headline))
     elif not quiet:
         how = output_layout()
         rest = report_folder(how, *names, folder)[1:]  # the headline has its title

@@ -35,10 +35,8 @@ def plan(
     chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
-    from mezzo.deciding.gaining import find_better
+    from mezzo.converting.summaries import summarise_plan
     from mezzo.files.planfile import save_plan, to_json
-    from mezzo.machine import find_machine
-    from mezzo.report.headlines import head_plan
     from mezzo.report.text import report_next_steps, report_nodes, report_plan
     from mezzo.verbs import convert as pipeline
 
@@ -51,8 +49,8 @@ def plan(
     if as_json:
         print_json(to_json(planned))
         return
-    machine, layout = find_machine(), output_layout()
-    headline = head_plan(os.fspath(source), planned, machine, find_better(planned.gain, machine))
+    layout = output_layout()
+    headline = summarise_plan(os.fspath(source), planned)
     given_words = Given(verb="plan", source=source, result=result_of(source, planned), options=options, saved=save)
     parts = report_plan(layout, os.fspath(source), planned)[1:]  # the headline has its title
     if every_node:

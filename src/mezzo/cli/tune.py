@@ -85,12 +85,11 @@ def tune(
     limit_s = None if time_limit is None else _read_duration(time_limit)
 
     from mezzo.cli.progress import Patience
-    from mezzo.deciding.gaining import find_better
+    from mezzo.converting.summaries import summarise_result
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.judging.answers import read_accumulation
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_tuning
-    from mezzo.report.headlines import head_tuning
     from mezzo.report.text import report_next_steps
     from mezzo.report.tuning import report_tuning
     from mezzo.verbs.tune import tune as find
@@ -110,16 +109,16 @@ def tune(
         _end(measured)
         return
     names = os.fspath(source), os.fspath(result)
-    steps, machine = steps_after_tuning(source, result, data, held_out, labels or (), options), find_machine()
+    steps = steps_after_tuning(source, result, data, held_out, labels or (), options)
     described = (*names, found.plan, found.summary, measured)
     again = Given(
         verb="tune", source=source, result=result, options=options, data=data, held_out=held_out,
         labels=labels or (), budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
-    headline = with_step(head_tuning(*described, machine, find_better(found.plan.gain, machine)), again)
+    headline = with_step(summarise_result(*names, found), again)
     if as_json or report is not None:
         accumulation = read_accumulation(accumulate, tile, "emulated")
-        account = describe_tuning(*described, accumulation=accumulation, machine=machine, headline=headline)
+        account = describe_tuning(*described, accumulation=accumulation, machine=find_machine(), headline=headline)
         account = draw_report(report, account, found.outline, steps)
         if as_json and not quiet:
             print_document(account)

@@ -33,7 +33,9 @@ def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative |
     """The headline of a plan. `better`: what gains on this machine, if its own target does not."""
     speed = _speed_of(plan, machine)
     aim = Aim(Move.WRITE)
-    if speed.is_faster is False and better is not None:
+    if not _runs_low(plan):
+        aim = _explain(plan)
+    elif speed.is_faster is False and better is not None:
         aim = _retarget(better)
     return Headline(
         title=f"plan of {clean(source)}{_wanted(plan)}",
@@ -61,7 +63,7 @@ def head_conversion(
     if comparison is None:
         standing, verdict = Standing.UNJUDGED, f"written, not judged: {_count_nodes(plan)}"
         risk = _asked_for(plan) or _UNMEASURED
-        aim = Aim(Move.JUDGE)
+        aim = Aim(Move.JUDGE) if _runs_low(plan) else _explain(plan)
     else:
         assert measured is not None, "a comparison was measured"
         standing, verdict = _judge(comparison)
@@ -104,7 +106,7 @@ def head_tuning(
         aim = _loosen(comparison, plan)
     elif standing is Standing.OPEN:
         aim = Aim(Move.MEASURE)
-    elif speed.is_faster is False and any(count_precisions(plan)[dtype] for dtype in plan.lows):
+    elif speed.is_faster is False and _runs_low(plan):
         aim = _retarget(better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
@@ -160,8 +162,13 @@ def _count_nodes(plan: Plan) -> str:
     return ", ".join([*lows, *rest])
 
 
+def _runs_low(plan: Plan) -> bool:
+    counts = count_precisions(plan)
+    return any(counts[dtype] for dtype in plan.lows)
+
+
 def _speed_of(plan: Plan, machine: "Machine") -> Speed:
-    if not any(count_precisions(plan)[dtype] for dtype in plan.lows):
+    if not _runs_low(plan):
         return Speed(f"no speed gain: every node stays in {plan.high}", False)
     target = dict(plan.settings).get("target", "")
     return expect_speed(plan.gain, clean(target), machine)
@@ -299,7 +306,7 @@ def _after_judging(
         return Aim(Move.MEASURE)
     if standing is Standing.UNREFUTED:
         return Aim(Move.JUDGE_ON_OWN_DATA)
-    if speed.is_faster is False and any(count_precisions(plan)[dtype] for dtype in plan.lows):
+    if speed.is_faster is False and _runs_low(plan):
         return _retarget(better)
     if group_high_nodes(plan):
         return Aim(Move.TUNE, {"max_error": _round(comparison.verdict.budget)} if bounds_errors(comparison) else {})
