@@ -15,6 +15,7 @@ from mezzo.core.lab import Answers, Feeds, Layers, Reached, Run, Running
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
 from mezzo.core.reading import Reading as AnyReading
+from mezzo.core.slots import Slot
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 
@@ -56,6 +57,10 @@ class ToyInputs:
     def __init__(self, program: ToyProgram) -> None:
         self._widths = {words[1]: int(words[2]) for words in program.lines if words[0] == "in"}
         self.names = tuple(self._widths)
+
+    @property
+    def slots(self) -> Sequence[Slot]:
+        return [Slot(name=name, dtype=DType.FLOAT32, lengths=("N", width)) for name, width in self._widths.items()]
 
     def check(self, feeds: Feeds) -> None:
         for name, width in self._widths.items():

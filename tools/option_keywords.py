@@ -57,7 +57,7 @@ def _types() -> Iterator[tuple[str, str]]:
 
 
 def _spell(names: list[str], types: dict[str, str]) -> str:
-    return "".join(f"    {name}: {types[name]} | None\n" for name in names)
+    return "".join(f"    {name}: {types[name].removesuffix(' | None')} | None\n" for name in names)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ def sensitivity(
     chosen.setdefault("policy", "aggressive")
 
     from mezzo.cli.progress import Patience
+    from mezzo.core.keywords import planning_request_of
+    from mezzo.deciding.options import asked_format
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_sensitivity
     from mezzo.report.sensitivity import report_sensitivity
@@ -64,7 +66,7 @@ def sensitivity(
             runs=runs,
             accumulate=accumulate,
             tile=tile,
-            to=options.word("to"),
+            to=asked_format(planning_request_of(chosen)),
             policy=chosen["policy"],
         )
         print_document(describe_sensitivity(os.fspath(model), found, settings=asked, machine=find_machine()))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from mezzo.cli.moves import result_of
 from mezzo.cli.options import Options
 from mezzo.core.option import NAMING_NODES, Form, about, asked_so, spell_option
 from mezzo.core.plans import Plan, PlannedNode
@@ -82,7 +83,7 @@ def _dropped(options: Options, option: str, because: str) -> Options:
 
 def steps_after_planning(source: Path, plan: Plan, options: Options, saved: Path | None) -> Steps:
     """What to do with a plan."""
-    result = source.with_name(f"{source.stem}.{options.word('to')}.onnx")
+    result = result_of(source, plan)
     steps: Steps = []
     example = choose_example(plan)
     if example is not None:

@@ -235,11 +235,12 @@ def _make_plan(
         settings=options.settings,
         edits=tuple(edits),
         limits=_stored_within(reading.graph, edits),
-        notes=(*_notes(judged, wishes, levels), *options.notes),
+        notes=(*(() if options.choice is None else (options.choice,)), *_notes(judged, wishes, levels), *options.notes),
         make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, wishes, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
         origin=options.notes,
         gain=wishes.target.gain(wishes.low),
+        choice=options.choice,
     )
 
 

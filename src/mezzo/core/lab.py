@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mezzo.core.reading import Artifact, Reading
+from mezzo.core.slots import Slot
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class Inputs(Protocol):
     def fixed_length(self) -> int | None: ...
     @property
     def has_fixed_length(self) -> bool: ...
+    @property
+    def slots(self) -> Sequence[Slot]:
+        """What the inputs that need a feed take, and what reads their numbers."""
+
     def check(self, feeds: Feeds) -> None:
         """Raises InputError: a feed is missing, unknown, or of another type, rank or length than its input."""
 

@@ -90,8 +90,8 @@ class Plan:
     `dialect` is that of the model, and `version` the one of it that the edits need; None where no step is taken.
     `settings` are the options that made the plan, by name, for the reader. `limits` are the constants stored within
     bounds: the name of their source, the bound. `origin` is what the model tells of how it was made, as far as it bears
-    on the plan; `gain` what the target's table says of its speed. The nodes and the fingerprint are worked out when
-    first asked for: most conversions never do.
+    on the plan; `gain` what the target's table says of its speed; `choice` why this format is taken, where nobody has
+    asked for one. The nodes and the fingerprint are worked out when first asked for: most conversions never do.
     """
 
     line: Line
@@ -105,6 +105,7 @@ class Plan:
     make_fingerprint: Callable[[], str] = field(repr=False, compare=False)
     origin: tuple[str, ...] = ()
     gain: Gain | None = field(default=None, repr=False, compare=False)
+    choice: str | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def nodes(self) -> tuple[PlannedNode, ...]:

@@ -27,10 +27,15 @@ TargetLike = str | os.PathLike[str] | Target | None
 class Request:
     """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean. The order is help's."""
 
-    to: str | Sequence[str] = field(
-        default="fp16",
+    to: str | Sequence[str] | None = field(
+        default=None,
         metadata=About(
-            "The low precision: fp16 or bf16.", Form.FORMATS, Scope.OTHER, Panel.WHAT, is_said=True
+            "The low precision: fp16 or bf16.",
+            Form.FORMATS,
+            Scope.OTHER,
+            Panel.WHAT,
+            usual="what gains on --target here, else fp16",
+            is_said=True,
         ).as_metadata(),
     )
     policy: PolicyLike = field(

@@ -9,6 +9,22 @@ from mezzo.machine import Machine
 from mezzo.packages import PACKAGES, find_version
 from mezzo.plugins.discovery import target as find_target
 
+_OTHERWISE = "--to says otherwise"
+
+
+def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
+    """The word of the format to take on a target where nobody asks for one, and the sentence that says why: the first
+    of its gains that holds here, or may, as nobody can tell; else the first format that it runs, for the size.
+    """
+    words = {dtype: word for word, dtype in LOW_DTYPES.items()}
+    for gain in target.gains:
+        if gain.dtype in words and gain.is_faster_on(machine) is not False:
+            word = words[gain.dtype]
+            where = " on this machine" if gain.needs and gain.is_faster_on(machine) else ""
+            return word, f"to {word}: what gains on {target.name}{where}; {_OTHERWISE}"
+    word = next((word for word, dtype in LOW_DTYPES.items() if target.speaks_of(dtype)), next(iter(LOW_DTYPES)))
+    return word, f"to {word}, for the size alone; {_OTHERWISE}"
+
 
 def find_gaining(machine: Machine) -> tuple[str, str] | None:
     """A target whose runtime is installed and that this machine makes faster, with the format's word; None if none."""

@@ -12,12 +12,14 @@ from mezzo.core.policy import Policy
 from mezzo.core.policy_function import name_function, policy_of
 from mezzo.core.request import PolicyLike, Request, TargetLike, check_choices, one_format, settings_of
 from mezzo.core.target import Target
+from mezzo.deciding.gaining import choose_format
 from mezzo.deciding.recording import name_content
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.files.policyfile import load_policy
 from mezzo.files.targetfile import load_target
+from mezzo.machine import find_machine
 from mezzo.ops import known_operators
 from mezzo.plugins.discovery import policy as find_policy
 from mezzo.plugins.discovery import strategy as find_strategy
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
+_USUAL_FORMAT = "fp16"
 _DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
 
 
@@ -37,7 +40,8 @@ class Options:
 
     `version` says whether that of the model's dialect may rise, "auto" or "keep": what ONNX's users call the opset.
     `is_recorded` says whether the result tells how it was made; `digests` name in it what files the options name.
-    `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it.
+    `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it. `choice`
+    says why the format is taken, where nobody has asked for one.
     """
 
     wishes: Wishes
@@ -48,6 +52,7 @@ class Options:
     digests: Mapping[str, str] = field(default_factory=dict)
     recalled: "Recalled | None" = None
     notes: tuple[str, ...] = ()
+    choice: str | None = None
 
 
 def chosen_target(to: str, target: TargetLike) -> Target:
@@ -78,9 +83,26 @@ def _choose(option: str, value: str, choices: Sequence[str]) -> str:
     return value
 
 
+def asked_format(request: Request) -> str:
+    """The word of the format asked for, or that of what gains on the target and machine.
+
+    Raises InputError: there is no such format or target.
+    """
+    return _read_format(request)[0]
+
+
+def _read_format(request: Request) -> tuple[str, str | None]:
+    """The format, and where nobody has asked for it, why."""
+    if request.to is not None:
+        return one_format(request.to), None
+    if request.target is None:
+        return _USUAL_FORMAT, None
+    return choose_format(chosen_target(_USUAL_FORMAT, request.target), find_machine())
+
+
 def read_options(request: Request) -> Options:
     """Validate a request. Raises InputError: an option has no such value."""
-    to = one_format(request.to)
+    to, choice = _read_format(request)
     low = LOW_DTYPES[to]
     check_choices(request)
     target = chosen_target(to, request.target)
@@ -118,6 +140,7 @@ def read_options(request: Request) -> Options:
         settings=settings,
         is_recorded=request.provenance,
         digests=digests,
+        choice=choice,
     )
 
 

@@ -33,7 +33,7 @@ from mezzo.files.tomlfile import (
 _HEAD = {"name", "summary", "base", "max_opset", "newest", "notes", "formats", "costs", "refuse", "run", "gain"}
 _REFUSE = {"op", "format", "because", "source", "versions", "attribute"}
 _RUN = {"ops", "format", "because", "source"}
-_GAIN = {"format", "faster", "because", "source"}
+_GAIN = {"format", "faster", "because", "source", "short"}
 _COSTS = {"cast_launch", "linear_factor"}
 _LARGEST_PRICE = 1 << 30  # prices are added up in 64 bits
 _ONNX = "onnx"
@@ -189,6 +189,7 @@ def _read_gain(where: str, name: str, entry: Mapping[str, object]) -> Gain:
         because=read_text(where, entry, "because"),
         source=source,
         since="",
+        short=read_text(where, entry, "short") if "short" in entry else "",
     )
 
 

@@ -12,8 +12,8 @@ from mezzo.converting.results import Converted, Progress, open_source, store_of
 from mezzo.core.frontend import Model
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of, tells_options
-from mezzo.core.request import Request, one_format
-from mezzo.deciding.options import read_options
+from mezzo.core.request import Request
+from mezzo.deciding.options import asked_format, read_options
 from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.folders.checking import check_places, check_ties, why_low
 from mezzo.folders.configs import find_config, update_config
@@ -96,7 +96,7 @@ def convert_folder(
         ContractError: a result would break a promise.
     """
     request = request_of(options)
-    to = one_format(request.to)
+    to = asked_format(request)
     if layout not in (placings := [placing.value for placing in Placing]):
         raise InputError(f"layout is {layout!r}; choose one of {', '.join(placings)}")
     places = Path(src), Path(src if dst is None else dst)

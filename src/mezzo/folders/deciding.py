@@ -10,8 +10,8 @@ from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind
 from mezzo.core.option import NAMING_NODES, Form, about, spell_option
-from mezzo.core.request import IO, Request, one_format
-from mezzo.deciding.options import read_options
+from mezzo.core.request import IO, Request
+from mezzo.deciding.options import asked_format, read_options
 from mezzo.deciding.planner import matcher
 from mezzo.deciding.rules import nodes_in
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
@@ -51,7 +51,7 @@ def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> R
     patterns = {name: tuple(getattr(request, name)) for name in forms}
     if not any(patterns.values()):
         return dict.fromkeys(names, request)
-    low, matched = LOW_DTYPES[one_format(request.to)], set[tuple[str, str]]()
+    low, matched = LOW_DTYPES[asked_format(request)], set[tuple[str, str]]()
     fitted: Requests = {}
     for name in names:
         graph = open_named(name).read(low).graph
@@ -114,7 +114,7 @@ def _low_only(given: Mapping[str, str]) -> IO:
 
 def _agree(fitted: Requests, request: Request, ports: Ports, open_named: Open) -> Requests:
     """Plan every model, and take back to FP32 what its tie cannot hold everywhere, until all ties have one type."""
-    to, ties = one_format(request.to), find_ties(ports)
+    to, ties = asked_format(request), find_ties(ports)
     low = LOW_DTYPES[to]
     able = _planned_ports({name: replace(fit, io="low") for name, fit in fitted.items()}, open_named)
     held = able if request.io == "low" else _planned_ports(fitted, open_named)

@@ -14,7 +14,7 @@ from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError
 from mezzo.judging.standards import Standards, lowest_of
 from mezzo.numerics.custom import Metric, MetricTally
-from mezzo.numerics.measures import Comparison, DataSource, Deviation, Verdict
+from mezzo.numerics.measures import Comparison, Deviation, Verdict
 from mezzo.numerics.metrics import Meter
 from mezzo.numerics.telling import DataWatch
 from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop, read_drop
@@ -115,7 +115,7 @@ def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wis
     del sessions, answers  # room for the next
     more, said = _compare_layers(pair, chunks[1:], dataset, lowest, wishes)
     return Comparison(
-        data=DataSource(dataset.name, count, samples),
+        data=dataset.source(count, samples),
         run=wishes.run,
         outputs=results,
         layers=(*inner, *more),
@@ -139,7 +139,7 @@ def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Asked
     """The comparison on data without a sample: nothing is run, and nothing can be told."""
     verdict = judge((), DataWatch().faults())
     return Comparison(
-        data=DataSource(dataset.name, batches, 0),
+        data=dataset.source(batches, 0),
         run=wishes.run,
         outputs=(),
         layers=(),

@@ -6,11 +6,13 @@ from dataclasses import replace
 from mezzo.converting.results import lab_of
 from mezzo.core.frontend import Model
 from mezzo.errors import InputError
+from mezzo.judging.drawn import draw_data, read_seed
 from mezzo.numerics.datasets import Batch, Data, Dataset, open_data
 
 
 def open_model_data(model: Model, data: Data, *, labels: Sequence[str] = (), batch_size: int | None = None) -> Dataset:
     """Open data to feed a model with. Inputs with a default may be absent; those of an optional type are then empty.
+    Data called "random", or "random:" and a seed, is drawn.
 
     Where the model fixes the first length of its inputs and no `batch_size` is given, data that is longer is split
     into batches of it. Arrays come as they are in the data; running the model rounds them to its types.
@@ -18,7 +20,14 @@ def open_model_data(model: Model, data: Data, *, labels: Sequence[str] = (), bat
     Raises:
         InputError: there is no such data or its names are wrong; while iterating: a type or shape is.
     """
-    inputs = lab_of(model).inputs
+    inputs, seed = lab_of(model).inputs, read_seed(data)
+    if seed is not None:
+        if labels:
+            raise InputError(
+                f"labels {', '.join(map(repr, labels))} cannot be drawn at random; give data that has them"
+            )
+        drawn = draw_data(model, seed)
+        data = lambda: (batch.feeds for batch in drawn)  # noqa: E731
     empty = dict.fromkeys(inputs.empty)
     opened = open_data(
         data,
@@ -37,4 +46,4 @@ def open_model_data(model: Model, data: Data, *, labels: Sequence[str] = (), bat
                 raise InputError(f"{batch.origin}: {error}") from error
             yield fed
 
-    return Dataset(opened.name, start)
+    return Dataset(opened.name if seed is None else drawn.name, start, seed)

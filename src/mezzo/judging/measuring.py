@@ -46,7 +46,7 @@ def measure_ranges(
             if measuring is None:
                 if progress is not None:
                     progress("preparing", 0, 0)
-                measuring = _Measuring(lab, dataset.name, batch, path)
+                measuring = _Measuring(lab, dataset, batch, path)
             if progress is not None:
                 progress("measuring", number, 0)
             measuring.take(number, batch)
@@ -56,7 +56,7 @@ def measure_ranges(
         if measuring is not None:
             measuring.save()
     if measuring is None:
-        return Ranges(DataSource(dataset.name, 0, 0), (), (), watch.faults())
+        return Ranges(dataset.source(0, 0), (), (), watch.faults())
     return replace(measuring.result(), unknown=watch.faults())
 
 
@@ -71,10 +71,10 @@ def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab") -> "Iterator
 class _Measuring:
     """One pass over data, on its way."""
 
-    def __init__(self, lab: "Lab", data: str, batch: "Batch", path: Path | None) -> None:
+    def __init__(self, lab: "Lab", data: "Dataset", batch: "Batch", path: Path | None) -> None:
         self._instruments = lab.instruments(batch.feeds)
-        self._path = path
-        self._state = State(model=self._instruments.fingerprint, data=data, values=self._instruments.size)
+        self._path, self._seed = path, data.seed
+        self._state = State(model=self._instruments.fingerprint, data=data.name, values=self._instruments.size)
         self._accumulator = Accumulator(self._instruments.size)
         if path is not None and os.path.lexists(path):
             self._state, self._accumulator = load_state(path, self._state)
@@ -139,5 +139,5 @@ class _Measuring:
         """What was measured so far."""
         state = self._state
         names = [ValueName(value.record, value.name, value.node, value.op) for value in self._instruments.values]
-        source = DataSource(state.data, state.batches, state.samples)
+        source = DataSource(state.data, state.batches, state.samples, self._seed)
         return Ranges(source, self._accumulator.ranges(names, state.origins), self._instruments.skipped)

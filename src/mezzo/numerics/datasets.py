@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mezzo.errors import InputError
+from mezzo.numerics.measures import DataSource
 from mezzo.numerics.npz import NpzFile
 
 Data = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]] | Callable[[], Iterable[Any]]
@@ -30,10 +31,15 @@ class Batch:
 class Dataset:
     """Batches, one in memory at a time. Iterating starts over, unless the data came as a one-shot iterator."""
 
-    def __init__(self, name: str, start: Callable[[], Iterator[Batch]]) -> None:
-        """`start` begins a pass over the data."""
+    def __init__(self, name: str, start: Callable[[], Iterator[Batch]], seed: int | None = None) -> None:
+        """`start` begins a pass over the data. `seed` is that of inputs drawn at random, which prove little."""
         self.name = name
+        self.seed = seed
         self._start = start
+
+    def source(self, batches: int, samples: int) -> DataSource:
+        """The data, for an account, as far as it was used."""
+        return DataSource(self.name, batches, samples, self.seed)
 
     def __iter__(self) -> Iterator[Batch]:
         """Begin a pass. Raises InputError: some data does not fit, there is none, or it cannot be read again."""

@@ -57,7 +57,8 @@ def spell_agreement(share: "Interval") -> str:
 def spell_data(data: "DataSource") -> str:
     """The data and how much of it there was."""
     samples = f"{data.samples} sample{'' if data.samples == 1 else 's'}"
-    return f"{data.name}: {samples} in {data.batches} batch{'' if data.batches == 1 else 'es'}"
+    drawn = "" if data.seed is None else "; drawn at random, which proves little"
+    return f"{data.name}: {samples} in {data.batches} batch{'' if data.batches == 1 else 'es'}{drawn}"
 
 
 def spell_time(time_s: float) -> str:

@@ -11,7 +11,7 @@ from mezzo.report.layout import heading
 
 _WIDTH = 80  # where nobody looks: in a pipe
 _WIDEST = 100  # longer lines are hard to read
-_MARGIN = 9
+_MARGIN = 8
 _STYLES = {
     Standing.UNJUDGED: "bold yellow",
     Standing.RIGHT: "bold green",

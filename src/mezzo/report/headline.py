@@ -119,5 +119,5 @@ def expect_speed(gain: Gain | None, target: str, machine: "Machine") -> Speed:
     holds = gain.is_faster_on(machine)
     if holds is False:
         return Speed(f"no speed gain on this machine: it lacks {' and '.join(gain.needs)}", False)
-    needed = "" if holds else f", with {' or '.join(gain.needs)}"
-    return Speed(f"faster by the table of {target}, not measured{needed}: {gain.in_short}", True)
+    needed = "" if holds else f" with {' or '.join(gain.needs)}"
+    return Speed(f"faster expected{needed}, not measured: {gain.in_short}", True)

@@ -42,7 +42,7 @@ def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative |
         standing=Standing.UNJUDGED,
         verdict=f"planned, nothing written: {_count_nodes(plan)}, {spell_count(count_casts(plan), 'cast')}",
         risk=_asked_for(plan) or _UNMEASURED,
-        gains=(speed.sentence, *_instead(speed, better)),
+        gains=(*_chosen(plan), speed.sentence, *_instead(speed, better)),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -74,7 +74,7 @@ def head_conversion(
         standing=standing,
         verdict=verdict,
         risk=risk,
-        gains=_gains(summary, speed, better),
+        gains=_gains(plan, summary, speed, better),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -95,8 +95,11 @@ def head_tuning(
     speed = _measured_speed(measured) or _speed_of(plan, machine)
     standing, verdict = _judge(comparison)
     if standing is Standing.OPEN and search.is_within_budget:  # by the estimate, which is what a search is held to
-        standing = Standing.RIGHT
-        verdict = f"right: {_error_of(comparison)} within budget {spell_error(search.budget)}{_on(comparison)}"
+        is_random = comparison.data.seed is not None
+        standing = Standing.UNREFUTED if is_random else Standing.RIGHT
+        verdict = (
+            f"{standing.value}: {_error_of(comparison)} within bound {spell_error(search.budget)}{_on(comparison)}"
+        )
     unseen = "" if search.held_out_error is None else ", which tuning never saw"
     risk = _risk_on_data(comparison, plan, measured)
     if search.held_out_error is None and standing in (Standing.RIGHT, Standing.UNREFUTED):
@@ -106,6 +109,8 @@ def head_tuning(
         aim = _loosen(comparison, plan)
     elif standing is Standing.OPEN:
         aim = Aim(Move.MEASURE)
+    elif standing is Standing.UNREFUTED:
+        aim = Aim(Move.JUDGE_ON_OWN_DATA)
     elif speed.is_faster is False and _runs_low(plan):
         aim = _retarget(better)
     return Headline(
@@ -113,7 +118,7 @@ def head_tuning(
         standing=standing,
         verdict=f"{verdict}{unseen}; {_count_nodes(plan)}",
         risk=risk,
-        gains=_gains(summary, speed, better),
+        gains=_gains(plan, summary, speed, better),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -184,9 +189,14 @@ def _measured_speed(measured: "Measured") -> Speed | None:
     return Speed(f"measured on {clean(timed.target)}: {said} ({100 * share:.0f} %)", share < 1)
 
 
-def _gains(summary: Summary, speed: Speed, better: Alternative | None) -> tuple[str, ...]:
+def _gains(plan: Plan, summary: Summary, speed: Speed, better: Alternative | None) -> tuple[str, ...]:
     sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
-    return sizes, speed.sentence, *_instead(speed, better)
+    return *_chosen(plan), sizes, speed.sentence, *_instead(speed, better)
+
+
+def _chosen(plan: Plan) -> tuple[str, ...]:
+    """Why the format is taken, where nobody has asked for it."""
+    return () if plan.choice is None else (plan.choice,)
 
 
 def _instead(speed: Speed, better: Alternative | None) -> tuple[str, ...]:
@@ -363,7 +373,7 @@ def head_folder(
         standing=standing,
         verdict=verdict,
         risk=risk,
-        gains=(tell_sizes(before, after), speed.sentence, *_instead(speed, better)),
+        gains=(*_chosen(first.plan), tell_sizes(before, after), speed.sentence, *_instead(speed, better)),
         is_faster=speed.is_faster,
         aim=aim,
     )

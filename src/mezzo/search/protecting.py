@@ -60,7 +60,9 @@ def convert_on_data(
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     ranges = measure_ranges(model, dataset)
-    attempt = _lift(model, options, dataset, ranges) or _protect(model, options, dataset, ranges)
+    # What was made up speaks against running low, and never for it.
+    lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)
+    attempt = lifted or _protect(model, options, dataset, ranges)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
 
@@ -133,7 +135,7 @@ def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: _Att
     goal = Goal(max_error=verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
     tuner = _tuner(model, options, dataset, goal, _EVALUATIONS_ON_FEW)
     few = few_samples(tuner.bench, next(iter(dataset)))
-    tuner.data = Dataset(few.origin, lambda: iter([few]))
+    tuner.data = Dataset(few.origin, lambda: iter([few]), dataset.seed)
     slack = 1.0
     for _ in range(_RETURNS):
         choosing = tuner.choose(slack)

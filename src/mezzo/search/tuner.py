@@ -203,7 +203,7 @@ class Tuner:
         )  # fmt: skip
         self.probes += probing.runs
         self._learn(seen, probing)
-        source = DataSource(batch.origin, 1, batch.samples)
+        source = DataSource(batch.origin, 1, batch.samples, self.data.seed)
         self.sensitivity = describe_probing(self.bench, units, probing, source, self.telling.unknown)
 
     def _learn(self, units: Sequence[int], probing: Probing) -> None:

@@ -9,7 +9,7 @@ from mezzo.converting.results import Progress, open_source, read_plan_options
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.judging.answers import read_accumulation
 from mezzo.judging.data import open_model_data
-from mezzo.numerics.measures import DataSource, Sensitivity
+from mezzo.numerics.measures import Sensitivity
 from mezzo.numerics.telling import DataWatch
 from mezzo.search.bench import MOST_RUNS, Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
 
@@ -54,11 +54,9 @@ def sensitivity(
     units: Sequence[Unit] = units_of(bench.judged, bench.low)
     first = next((batch for batch in dataset if batch.samples), None)
     if first is None:
-        return Sensitivity(
-            data=DataSource(dataset.name, 0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults()
-        )
+        return Sensitivity(data=dataset.source(0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults())
     batch = few_samples(bench, first)
-    data_source, telling = DataSource(dataset.name, 1, batch.samples), bench.tell([batch])
+    data_source, telling = dataset.source(1, batch.samples), bench.tell([batch])
     judged = bench.outputs - telling.blind
     if not judged:
         return Sensitivity(data=data_source, units=(), all_low=math.nan, runs=0, unknown=telling.unknown)

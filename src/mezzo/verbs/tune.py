@@ -22,7 +22,6 @@ from mezzo.numerics.frontier import Candidate, predict
 from mezzo.numerics.measures import (
     Comparison,
     CostTable,
-    DataSource,
     Deviation,
     FrontierPoint,
     Measured,
@@ -241,7 +240,7 @@ class _Finish:
         )
         factor = 1.0 if prediction is None else prediction.factor
         points = tuple(_point(point, choosing, factor) for point in choosing.points)
-        source = DataSource(self.seen.name, self.ranges.data.batches, self.ranges.data.samples)
+        source = self.seen.source(self.ranges.data.batches, self.ranges.data.samples)
         return Measured(
             data=source,
             ranges=self.ranges,

@@ -1,8 +1,12 @@
 """What an ONNX model is fed, as whoever opens data for it asks."""
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import onnx
 
 from mezzo.core.lab import Feeds
+from mezzo.core.slots import Slot
 from mezzo.frontends.onnx.feeds import fit_feeds, retype
 
 
@@ -10,7 +14,7 @@ class OnnxInputs:
     """The inputs of a model. Those with a default may be absent; those of an optional type are then empty."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        graph = model.graph
+        graph, self._model = model.graph, model
         self._ports = list(graph.input)
         self.names = tuple(port.name for port in self._ports)
         self.optional = frozenset(
@@ -38,6 +42,12 @@ class OnnxInputs:
     def has_fixed_length(self) -> bool:
         dims = [port.type.tensor_type.shape.dim[:1] for port in self._ports]
         return any(dim.HasField("dim_value") for first in dims for dim in first)
+
+    @cached_property
+    def slots(self) -> Sequence[Slot]:
+        from mezzo.frontends.onnx.slots import read_slots
+
+        return read_slots(self._model)
 
     def check(self, feeds: Feeds) -> None:
         fit_feeds(feeds, self._ports, self.optional)
