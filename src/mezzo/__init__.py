@@ -91,6 +91,11 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names; nothing is loaded for them."""
+    return sorted({*__all__, "__doc__", "__file__", "__name__", "__path__"})
+
+
 def __getattr__(name: str) -> Any:
     # Loaded when first used: `import mezzo` stays quick for the command line and for those who only want the errors.
     if name in _HOMES:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mezzo.converting.decided import Decided
     from mezzo.numerics.measures import Measured
+    from mezzo.report.headline import Headline
     from mezzo.views.outline import Outline
     from mezzo.views.picture import Picture
 
@@ -41,7 +42,7 @@ class Summary:
     notes: tuple[str, ...]
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class Converted:
     """A result. `model` is read back from the file where one was written. `measured` is what data has shown, if any
     was given.
@@ -54,6 +55,21 @@ class Converted:
     _model: Artifact | None = field(default=None, repr=False)
     _decided: "Decided | None" = field(default=None, repr=False, compare=False)
     _load: Callable[[Path], Artifact] | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        from mezzo.report.notebook import lines_of
+
+        return "\n  ".join(lines_of("Converted", self._headline()))
+
+    def _repr_html_(self) -> str:
+        from mezzo.report.notebook import bars_of, page_of
+
+        return page_of(self._headline(), () if self._decided is None else bars_of(self.picture))
+
+    def _headline(self) -> "Headline":
+        from mezzo.converting.summaries import summarise_result
+
+        return summarise_result("the model", "memory" if self.path is None else os.fspath(self.path), self)
 
     @cached_property
     def picture(self) -> "Picture":

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mezzo.core.levels import Line, Precision
 from mezzo.core.policy import Category
+from mezzo.core.shown import Shown
 from mezzo.core.target import Gain
 from mezzo.dtypes import DType
 
@@ -83,8 +84,8 @@ class PlannedNode(NamedTuple):
     cause: str | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Plan(Shown):
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
 
     `dialect` is that of the model, and `version` the one of it that the edits need; None where no step is taken.

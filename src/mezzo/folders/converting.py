@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.results import Converted, Progress, open_source, store_of
+from mezzo.converting.summaries import summarise_folder
 from mezzo.core.frontend import Model
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of, tells_options
@@ -24,6 +25,8 @@ from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_data
 from mezzo.folders.staging import FolderStaging
 from mezzo.folders.ties import TypedTie
 from mezzo.places import check_destination
+from mezzo.report.headline import Headline
+from mezzo.report.notebook import lines_of, page_of
 from mezzo.verbs.convert import convert_opened
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ class ConvertedFile:
     converted: Converted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ConvertedFolder:
     """A folder that has been converted. All names are paths in a folder, with "/" between the parts.
 
@@ -60,6 +63,15 @@ class ConvertedFolder:
     ties: tuple[TypedTie, ...]
     settings: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return "\n  ".join(lines_of("ConvertedFolder", self._headline()))
+
+    def _repr_html_(self) -> str:
+        return page_of(self._headline())
+
+    def _headline(self) -> Headline:
+        return summarise_folder(os.fspath(self.source), os.fspath(self.path), self)
 
 
 @tells_options

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mezzo.core.shown import Shown
 from mezzo.dtypes import DType
 
 
@@ -72,8 +73,8 @@ class ValueRange:
         return max(abs(self.minimum), abs(self.maximum))
 
 
-@dataclass(frozen=True, slots=True)
-class Ranges:
+@dataclass(frozen=True, slots=True, repr=False)
+class Ranges(Shown):
     """The ranges of every float value of a model, in graph order. `skipped` says what was not measured, and why.
 
     `unknown`: why the data cannot tell what the values are, in words; empty where it can.
@@ -167,8 +168,8 @@ class Verdict:
         return self.ruling is Ruling.SAME
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Comparison(Shown):
     """The answers of one model against a reference's. `run`: "emulated" in the true precision, or "native".
     `sizes_bytes`: those of the reference and of the model, where they are known.
     """
@@ -201,8 +202,8 @@ class UnitError:
     high: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Sensitivity(Shown):
     """Units, the most costly first. `runs` is how many forward runs it took, on `data`; `all_low` the error of all, NaN
     where nothing was run. `unknown`: what the data cannot tell, in words.
     """

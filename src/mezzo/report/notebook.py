@@ -1,0 +1,240 @@
+"""Results as Python shows them: three lines in a shell; in a notebook a table and a picture, in light and in dark.
+
+What a notebook is given stands alone: no script, no file, no network, and every name is escaped.
+"""
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+from functools import singledispatch
+
+from mezzo.core.plans import Plan
+from mezzo.dtypes import FORMATS, DType
+from mezzo.machine import find_machine
+from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
+from mezzo.report.figures import spell_count, spell_data, spell_error, spell_number
+from mezzo.report.groups import count_precisions
+from mezzo.report.headline import Aim, Headline, Move
+from mezzo.report.headlines import head_comparison, head_plan
+from mezzo.report.names import clean, join_some
+from mezzo.views.picture import Picture
+
+_WORST = 8
+_NAMED = 3
+# Seen on white and on black alike.
+_COLOURS = {"f16": "#2e9e5b", "bf16": "#1f9bb5", "f32": "#c8962e", "f64": "#a05fc0"}
+_OTHER = "#7a86a8"
+_WIDE = 420  # of a picture, in its own units
+_CELL = 'style="text-align:left;padding:2px 12px 2px 0;border-bottom:1px solid rgba(128,128,128,.35)"'
+
+
+def to_text(record: object) -> str:
+    """A record in three lines."""
+    return "\n  ".join(_lines(record))
+
+
+def to_html(record: object) -> str:
+    """A record as a fragment of a page."""
+    return _page(record)
+
+
+@singledispatch
+def _lines(record: object) -> Sequence[str]:
+    raise AssertionError(f"{type(record).__name__} has no lines of its own")
+
+
+@singledispatch
+def _page(record: object) -> str:
+    raise AssertionError(f"{type(record).__name__} has no table of its own")
+
+
+@_lines.register
+def _(plan: Plan) -> Sequence[str]:
+    return lines_of("Plan", _headline_of(plan))
+
+
+@_page.register
+def _(plan: Plan) -> str:
+    shares = [(str(dtype), count) for dtype, count in count_precisions(plan).items()]
+    return page_of(_headline_of(plan), [("nodes", shares)])
+
+
+def _headline_of(plan: Plan) -> Headline:
+    return head_plan("the model", plan, find_machine())
+
+
+@_lines.register
+def _(comparison: Comparison) -> Sequence[str]:
+    return lines_of("Comparison", head_comparison("the reference", "the model", comparison, comparison.sizes_bytes))
+
+
+@_page.register
+def _(comparison: Comparison) -> str:
+    headline = head_comparison("the reference", "the model", comparison, comparison.sizes_bytes)
+    outputs = sorted(comparison.outputs, key=_badness, reverse=True)[:_WORST]
+    layers = sorted(comparison.layers, key=_badness, reverse=True)[: _WORST - len(outputs)]
+    rows = [(f"output {clean(one.name)}", _error_of(one), one.relative_l2.estimate) for one in outputs]
+    rows += [(clean(one.name), _error_of(one), one.relative_l2.estimate) for one in layers]
+    return page_of(headline) + _table(("", "relative L2 error", ""), _with_bars(rows, comparison.verdict.budget))
+
+
+@_lines.register
+def _(ranges: Ranges) -> Sequence[str]:
+    largest = max(ranges.values, key=lambda value: value.largest, default=None)
+    most = "no value was measured"
+    if largest is not None:
+        most = f"the largest magnitude is {spell_number(largest.largest)}, of {clean(largest.value)}; {_pass(ranges)}"
+    unknown = f"cannot tell: {clean(ranges.unknown[0])}" if ranges.unknown else "mezzo.convert takes the same data"
+    return f"Ranges of {spell_count(len(ranges.values), 'value')} on {clean(spell_data(ranges.data))}", most, unknown
+
+
+@_page.register
+def _(ranges: Ranges) -> str:
+    first, *rest = _lines(ranges)
+    worst = sorted(ranges.values, key=lambda value: value.largest, reverse=True)[:_WORST]
+    rows = [(clean(value.value), spell_number(value.largest), value.largest) for value in worst]
+    limit = FORMATS[DType.FLOAT16].max_finite
+    head = "".join(f"<div>{_safe(line)}</div>" for line in (first, *rest))
+    return _frame(head + _table(("value", "largest", "against f16's 65504"), _with_bars(rows, limit)))
+
+
+def _pass(ranges: Ranges) -> str:
+    limit = FORMATS[DType.FLOAT16].max_finite
+    past = [value.value for value in ranges.values if value.largest > limit]
+    return f"{join_some(past, _NAMED)} pass f16's range" if past else "none passes f16's range"
+
+
+@_lines.register
+def _(sensitivity: Sensitivity) -> Sequence[str]:
+    units, whole, worst = sensitivity.units, "nothing was run", "no unit was judged"
+    if units:
+        worst = f"costliest: {clean(units[0].name)}, error {spell_error(units[0].error)} when it alone runs low"
+    if not math.isnan(sensitivity.all_low):
+        whole = f"all low: error {spell_error(sensitivity.all_low)}"
+    about = f"Sensitivity of {spell_count(len(units), 'unit')} in {spell_count(sensitivity.runs, 'run')}"
+    return f"{about} on {clean(spell_data(sensitivity.data))}", worst, whole
+
+
+@_page.register
+def _(sensitivity: Sensitivity) -> str:
+    first, *rest = _lines(sensitivity)
+    rows = [(clean(unit.name), spell_error(unit.error), unit.error) for unit in sensitivity.units[:_WORST]]
+    head = "".join(f"<div>{_safe(line)}</div>" for line in (first, *rest))
+    return _frame(head + _table(("unit", "error alone", "of all low"), _with_bars(rows, sensitivity.all_low)))
+
+
+def lines_of(what: str, headline: Headline) -> Sequence[str]:
+    """A headline in three lines: what and whether it may be trusted; what worries and what is gained; what is next."""
+    gains = "; ".join(headline.gains)
+    first = f"{what}: {headline.title}; {headline.verdict}"
+    return first, f"risk: {headline.risk}; {gains}", f"next: {_call(headline.aim)}"
+
+
+def page_of(headline: Headline, bars: Iterable[tuple[str, Sequence[tuple[str, int]]]] = ()) -> str:
+    """A headline as a table, with bars for what runs in which precision."""
+    rows = [(label, _safe(sentence)) for label, sentence in headline.rows()]
+    rows.append(("next", f"<code>{_safe(_call(headline.aim))}</code>"))
+    cells = "".join(f"<tr><th {_CELL}>{_safe(label)}</th><td {_CELL}>{cell}</td></tr>" for label, cell in rows)
+    table = f'<table style="border-collapse:collapse"><tbody>{cells}</tbody></table>'
+    return _frame(f"<div><b>{_safe(headline.title)}</b></div>{table}{_bars(list(bars))}")
+
+
+def bars_of(picture: Picture) -> list[tuple[str, Sequence[tuple[str, int]]]]:
+    """What a picture says of nodes, weights, activations and multiply-adds, for `page_of`."""
+    return [
+        ("nodes", [(str(share.dtype), share.nodes) for share in picture.shares]),
+        ("weights", [(str(share.dtype), share.weights_bytes) for share in picture.shares]),
+        ("activations", [(str(share.dtype), share.activations_bytes) for share in picture.shares]),
+        ("multiply-adds", [(str(share.dtype), share.multiply_adds) for share in picture.shares]),
+    ]
+
+
+def _call(aim: Aim) -> str:
+    """What to do next as Python."""
+    words = "".join(f", {name}={value!r}" for name, value in aim.words.items())
+    match aim.move:
+        case Move.WRITE:
+            return "mezzo.convert(source, result, plan=plan)"
+        case Move.JUDGE:
+            return 'mezzo.compare(source, result, "random")  # or data of your own'
+        case Move.JUDGE_ON_OWN_DATA:
+            return "mezzo.compare(source, result, data)"
+        case Move.RETARGET if not aim.words:
+            return "mezzo.convert(source, result, target=...)  # 'mezzo targets' tells which gain"
+        case Move.RETARGET:
+            return f"mezzo.convert(source, result{words})"
+        case Move.TUNE | Move.LOOSEN:
+            return f"mezzo.tune(source, result, data=data{words or ', max_error=1e-3'})"
+        case Move.MEASURE:
+            return "mezzo.ranges(source, data)"
+        case Move.EXPLAIN:
+            return f"mezzo.explain(plan, {aim.words.get('node', 'NODE')!r})"
+
+
+def _badness(found: Deviation) -> float:
+    error = found.relative_l2.estimate
+    return math.inf if found.fault or math.isnan(error) else error
+
+
+def _error_of(found: Deviation) -> str:
+    return clean(found.fault) if found.fault else spell_error(found.relative_l2.estimate)
+
+
+def _safe(text: str) -> str:
+    return html.escape(clean(text))
+
+
+def _frame(inner: str) -> str:
+    return f'<div class="mezzo" style="color:inherit;font-size:13px;line-height:1.5">{inner}</div>'
+
+
+def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are safe already."""
+    head = "".join(f"<th {_CELL}>{_safe(title)}</th>" for title in titles)
+    body = "".join("<tr>" + "".join(f"<td {_CELL}>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _with_bars(rows: Iterable[tuple[str, str, float]], limit: float) -> list[tuple[str, str, str]]:
+    """Rows of a name, a number in words and the number, which becomes a bar as long as its share of the limit."""
+    return [(_safe(name), _safe(said), _bar_of(number, limit)) for name, said, number in rows]
+
+
+def _bar_of(number: float, limit: float) -> str:
+    share = number / limit if limit > 0 and math.isfinite(number) else math.inf if number else 0.0
+    colour = _COLOURS["f16"] if share <= 1 else "#c0392b"
+    width = 120 * min(max(share, 0.0), 1.0)
+    return (
+        f'<svg width="120" height="10" role="img" aria-label="{_safe(f"{100 * share:.3g} % of {limit:.3g}")}">'
+        f'<rect width="120" height="10" fill="none" stroke="rgba(128,128,128,.5)"/>'
+        f'<rect width="{width:.1f}" height="10" fill="{colour}"/></svg>'
+    )
+
+
+def _bars(bars: Sequence[tuple[str, Sequence[tuple[str, int]]]]) -> str:
+    """One bar for each measure with a part for each precision, as long as its share, and what the colours mean."""
+    shown = [(name, parts) for name, parts in bars if sum(size for _, size in parts)]
+    if not shown:
+        return ""
+    lines, dtypes = [], list(dict.fromkeys(dtype for _, parts in shown for dtype, size in parts if size))
+    for place, (name, parts) in enumerate(shown):
+        whole, left = sum(size for _, size in parts), 110.0
+        lines.append(f'<text x="0" y="{place * 18 + 12}" font-size="12" fill="currentColor">{_safe(name)}</text>')
+        for dtype, size in parts:
+            width = (_WIDE - 110) * size / whole
+            told = f"<title>{_safe(f'{name}: {100 * size / whole:.1f} % in {dtype}')}</title>"
+            shape = f'x="{left:.1f}" y="{place * 18 + 2}" width="{width:.1f}" height="12" fill="{_colour(dtype)}"'
+            lines.append(f"<rect {shape}>{told}</rect>" if size else "")
+            left += width
+    top = len(shown) * 18
+    for place, dtype in enumerate(dtypes):
+        lines.append(f'<rect x="{110 + place * 70}" y="{top + 4}" width="10" height="10" fill="{_colour(dtype)}"/>')
+        lines.append(
+            f'<text x="{124 + place * 70}" y="{top + 13}" font-size="12" fill="currentColor">{_safe(dtype)}</text>'
+        )
+    box = f'width="{_WIDE}" height="{top + 18}" viewBox="0 0 {_WIDE} {top + 18}"'
+    return f'<svg {box} role="img">{"".join(lines)}</svg>'
+
+
+def _colour(dtype: str) -> str:
+    return _COLOURS.get(dtype, _OTHER)
