@@ -25,6 +25,7 @@ _NAMED = 3
 _COLOURS = {"f16": "#2e9e5b", "bf16": "#1f9bb5", "f32": "#c8962e", "f64": "#a05fc0"}
 _OTHER = "#7a86a8"
 _WIDE = 420  # of a picture, in its own units
+_TABLE = "border-collapse:collapse;color:inherit;font:inherit"  # which a page without a doctype does not
 _CELL = 'style="text-align:left;padding:2px 12px 2px 0;border-bottom:1px solid rgba(128,128,128,.35)"'
 
 
@@ -135,7 +136,7 @@ def page_of(headline: Headline, bars: Iterable[tuple[str, Sequence[tuple[str, in
     rows = [(label, _safe(sentence)) for label, sentence in headline.rows()]
     rows.append(("next", f"<code>{_safe(_call(headline.aim))}</code>"))
     cells = "".join(f"<tr><th {_CELL}>{_safe(label)}</th><td {_CELL}>{cell}</td></tr>" for label, cell in rows)
-    table = f'<table style="border-collapse:collapse"><tbody>{cells}</tbody></table>'
+    table = f'<table style="{_TABLE}"><tbody>{cells}</tbody></table>'
     return _frame(f"<div><b>{_safe(headline.title)}</b></div>{table}{_bars(list(bars))}")
 
 
@@ -192,7 +193,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of cells that are safe already."""
     head = "".join(f"<th {_CELL}>{_safe(title)}</th>" for title in titles)
     body = "".join("<tr>" + "".join(f"<td {_CELL}>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<table style="border-collapse:collapse"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
 def _with_bars(rows: Iterable[tuple[str, str, float]], limit: float) -> list[tuple[str, str, str]]:
