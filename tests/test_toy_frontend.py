@@ -199,6 +199,15 @@ def test_comparison_tells_same_from_different(tmp_path: Path) -> None:
     assert mezzo.compare(source, other, [feeds()]).verdict.ruling is Ruling.DIFFERENT
 
 
+def test_random_inputs_fit_a_program(tmp_path: Path) -> None:
+    """It says what its inputs take, and nothing else is asked of it."""
+    source, result = saved(tmp_path, program()), tmp_path / "b.toy"
+    convert(source, result)
+    comparison = mezzo.compare(source, result, "random")
+    assert comparison.data.seed == 0 and comparison.data.samples >= 16
+    assert "not refuted" in repr(comparison) and mezzo.ranges(source, "random:2").data.seed == 2
+
+
 def test_comparison_cannot_tell_on_data_that_shows_nothing(tmp_path: Path) -> None:
     source, result = saved(tmp_path, program()), tmp_path / "b.toy"
     convert(source, result, policy="aggressive")

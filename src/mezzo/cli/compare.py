@@ -74,16 +74,15 @@ def compare(
     names = os.fspath(reference), os.fspath(model)
     options = given.Options({"trust_external_paths": True} if trust_external_paths else {})
     again = Given(verb="compare", source=reference, result=model, options=options, data=data, labels=labels or ())
-    headline = with_step(head_comparison(*names, comparison, comparison.sizes_bytes), again)
+    headline = with_step(head_comparison(*names, comparison, find_machine()), again)
     if report is not None or (as_json and not quiet):
         asked = measuring.spell_settings(
             data=data, max_error=max_error, run=run, metric=metric, max_drop=max_drop, batch=batch,
             accumulate=accumulate, tile=tile,
         )  # fmt: skip
         accumulation = read_accumulation(accumulate, tile, run)
-        machine = find_machine()
         account = describe_comparison(
-            *names, comparison, settings=asked, accumulation=accumulation, machine=machine,
+            *names, comparison, settings=asked, accumulation=accumulation, machine=find_machine(),
             headline=headline, decided=decided_nodes(model, trust_external_paths=trust_external_paths),
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)

@@ -98,7 +98,7 @@ def _tune(aim: Aim, given: Given) -> Step:
     words = [*_data_words(given.data, given.labels), "--max-error", budget, *given.options.words("tune")]
     why = "the fastest model inside a budget of error, in place of this one"
     if aim.move is Move.LOOSEN:
-        why = f"a budget of {budget} can be kept; --exclude keeps in FP32 what costs most"
+        why = "with a budget that can be kept; --exclude keeps in FP32 what costs most"
     return Step(_command("tune", given.source, given.result, *words), why)
 
 

@@ -16,7 +16,7 @@ from mezzo.deciding.options import Options, chosen_target
 from mezzo.deciding.reasons import follow
 from mezzo.deciding.recalled import Recalled, spell_steps
 from mezzo.deciding.recording import Decisions, describe_step, record_decisions, record_plan
-from mezzo.dtypes import HIGH
+from mezzo.dtypes import HIGH, DType
 from mezzo.files.provenance import Provenance, Row, digest_names, read_text, show_name, to_text, told_nodes
 
 
@@ -112,6 +112,19 @@ def _find_cause(row: Row, place: int, graph: Graph, nodes: Sequence[Node]) -> in
     if row.cause is None or not 0 <= place + row.cause < len(nodes):
         return None
     return nodes[place + row.cause].id
+
+
+def told_target(model: Model) -> tuple[str | None, DType | None]:
+    """The target that a model says it was made for, and in what; nothing where it does not say."""
+    entry = model.record
+    if entry is None or entry.text is None:
+        return None, None
+    try:
+        provenance = read_text(entry.text)
+    except ValueError:
+        return None, None
+    target = dict(provenance.steps[-1].options).get("target") if provenance.steps else None
+    return target, provenance.low
 
 
 def tell_record(model: Model) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mezzo.core.shown import Shown
+from mezzo.core.target import Gain
 from mezzo.dtypes import DType
 
 
@@ -171,7 +172,8 @@ class Verdict:
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Comparison(Shown):
     """The answers of one model against a reference's. `run`: "emulated" in the true precision, or "native".
-    `sizes_bytes`: those of the reference and of the model, where they are known.
+    `sizes_bytes`: those of the reference and of the model, where they are known; `target`: what the model says that it
+    was made for, and `gain` what the target's table tells of its speed.
     """
 
     data: DataSource
@@ -182,6 +184,8 @@ class Comparison(Shown):
     metric: MetricResult | None = None
     notes: tuple[str, ...] = ()
     sizes_bytes: tuple[int, int] | None = None
+    target: str | None = None
+    gain: Gain | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,8 @@ def head_tuning(
         aim = _loosen(comparison, plan)
     elif standing is Standing.OPEN:
         aim = Aim(Move.MEASURE)
+    elif not _runs_low(plan):
+        aim = _allow_more(measured) or _explain(plan)
     elif standing is Standing.UNREFUTED:
         aim = Aim(Move.JUDGE_ON_OWN_DATA)
     elif speed.is_faster is False and _runs_low(plan):
@@ -124,11 +126,12 @@ def head_tuning(
     )
 
 
-def head_comparison(
-    reference: str, model: str, comparison: "Comparison", sizes_bytes: tuple[int, int] | None = None
-) -> Headline:
+def head_comparison(reference: str, model: str, comparison: "Comparison", machine: "Machine") -> Headline:
     """The headline of a comparison."""
     standing, verdict = _judge(comparison)
+    speed = Speed("speed not measured: a comparison judges answers alone", None)
+    if comparison.target is not None:
+        speed = expect_speed(comparison.gain, clean(comparison.target), machine)
     moves = {
         Standing.RIGHT: Move.MEASURE,
         Standing.UNREFUTED: Move.JUDGE_ON_OWN_DATA,
@@ -136,14 +139,14 @@ def head_comparison(
         Standing.OPEN: Move.MEASURE,
         Standing.UNJUDGED: Move.MEASURE,
     }
-    size = () if sizes_bytes is None else (tell_sizes(*sizes_bytes),)
+    size = () if comparison.sizes_bytes is None else (tell_sizes(*comparison.sizes_bytes),)
     return Headline(
         title=f"{clean(reference)} <-> {clean(model)}, {'run natively' if comparison.run == 'native' else 'emulated'}",
         standing=standing,
         verdict=verdict,
         risk=_risk_of(comparison),
-        gains=(*size, "speed not measured: a comparison judges answers alone"),
-        is_faster=None,
+        gains=(*size, speed.sentence),
+        is_faster=speed.is_faster,
         aim=Aim(moves[standing]),
     )
 
@@ -221,7 +224,7 @@ def _judge(comparison: "Comparison") -> tuple[Standing, str]:
         case "same":
             return Standing.RIGHT, f"right: {error} within bound {bound}{on}"
         case "different" if any(output.fault for output in comparison.outputs):
-            return Standing.WRONG, f"wrong: {clean(verdict.because)}{on}"
+            return Standing.WRONG, f"wrong: {clean(verdict.because)}"
         case "different":
             return Standing.WRONG, f"wrong: {error} past bound {bound}{on}"
         case "undecided":
@@ -250,8 +253,9 @@ def _risk_of(comparison: "Comparison") -> str:
     ruling, error, bound = verdict.ruling.value, verdict.error.estimate, verdict.budget
     begins = find_beginning(comparison.layers, bound if bounds_errors(comparison) else math.inf)
     if ruling == "different" and begins is not None:
-        why = clean(begins.fault) if begins.fault else f"error {spell_error(begins.relative_l2.estimate)}"
-        return f"the error begins at {clean(begins.name)}: {why}"
+        before = spell_count(comparison.layers.index(begins), "layer")
+        keep = "keeps" if before.startswith("1 ") else "keep"
+        return f"the error begins at {clean(begins.name)}; {before} before it {keep} the bound"
     if ruling == "different":
         return "whoever uses this model gets other answers than the reference's"
     if comparison.data.seed is not None:
@@ -327,6 +331,17 @@ def _explain(plan: Plan) -> Aim:
     node = choose_example(plan)
     words: Mapping[str, str] = {} if node is None else {"node": node.name}
     return Aim(Move.EXPLAIN, words)
+
+
+def _allow_more(measured: "Measured") -> Aim | None:
+    """The least budget that lets something run low, by the frontier; None where that is not known."""
+    comparison, search = measured.comparison, measured.search
+    if comparison is None or search is None or (comparison.metric is not None and not bounds_errors(comparison)):
+        return None
+    errors = [point.predicted_error if point.error is None else point.error for point in measured.frontier
+              if point.low_nodes]  # fmt: skip
+    least = min((error for error in errors if 0 < error < math.inf), default=None)
+    return None if least is None else Aim(Move.LOOSEN, {"max_error": _round(least * search.margin)})
 
 
 def _loosen(comparison: "Comparison", plan: Plan) -> Aim:

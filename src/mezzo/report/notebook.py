@@ -66,17 +66,18 @@ def _headline_of(plan: Plan) -> Headline:
 
 @_lines.register
 def _(comparison: Comparison) -> Sequence[str]:
-    return lines_of("Comparison", head_comparison("the reference", "the model", comparison, comparison.sizes_bytes))
+    return lines_of("Comparison", head_comparison("the reference", "the model", comparison, find_machine()))
 
 
 @_page.register
 def _(comparison: Comparison) -> str:
-    headline = head_comparison("the reference", "the model", comparison, comparison.sizes_bytes)
+    headline = head_comparison("the reference", "the model", comparison, find_machine())
     outputs = sorted(comparison.outputs, key=_badness, reverse=True)[:_WORST]
     layers = sorted(comparison.layers, key=_badness, reverse=True)[: _WORST - len(outputs)]
     rows = [(f"output {clean(one.name)}", _error_of(one), one.relative_l2.estimate) for one in outputs]
     rows += [(clean(one.name), _error_of(one), one.relative_l2.estimate) for one in layers]
-    return page_of(headline) + _table(("", "relative L2 error", ""), _with_bars(rows, comparison.verdict.budget))
+    table = _table(("", "relative L2 error", "of the bound"), _with_bars(rows, comparison.verdict.budget))
+    return _frame(page_of(headline) + table)
 
 
 @_lines.register

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mezzo.converting.recalling import told_target
 from mezzo.converting.results import Progress, lab_of, open_source
+from mezzo.deciding.gaining import told_gain
 from mezzo.errors import InputError
 from mezzo.judging.answers import Asked, check_asked, compare_asked, read_accumulation
 from mezzo.judging.data import open_model_data
@@ -81,7 +83,9 @@ def compare(
         batch_size = lab_of(ours).inputs.fixed_length or lab_of(theirs).inputs.fixed_length
     dataset = open_model_data(ours, data, labels=labels, batch_size=batch_size)
     comparison = compare_asked(ours, theirs.materialize(theirs.original), dataset, wishes)
-    return replace(comparison, sizes_bytes=(ours.size_bytes, theirs.size_bytes))
+    target, low = told_target(theirs)
+    gain = None if target is None or low is None else told_gain(target, low)
+    return replace(comparison, sizes_bytes=(ours.size_bytes, theirs.size_bytes), target=target, gain=gain)
 
 
 def _name(given: Any, otherwise: str) -> str:
