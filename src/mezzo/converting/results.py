@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from mezzo.converting.decided import Decided
     from mezzo.numerics.measures import Measured
-    from mezzo.report.headline import Headline
     from mezzo.views.outline import Outline
     from mezzo.views.picture import Picture
 
@@ -57,19 +56,14 @@ class Converted:
     _load: Callable[[Path], Artifact] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        from mezzo.report.notebook import lines_of
+        from mezzo.converting.summaries import spell_result
 
-        return "\n  ".join(lines_of("Converted", self._headline()))
+        return spell_result(self)
 
     def _repr_html_(self) -> str:
-        from mezzo.report.notebook import bars_of, page_of
+        from mezzo.converting.summaries import draw_result
 
-        return page_of(self._headline(), () if self._decided is None else bars_of(self.picture))
-
-    def _headline(self) -> "Headline":
-        from mezzo.converting.summaries import summarise_result
-
-        return summarise_result("the model", "memory" if self.path is None else os.fspath(self.path), self)
+        return draw_result(self)
 
     @cached_property
     def picture(self) -> "Picture":

@@ -97,7 +97,7 @@ class Gain:
     source: str
     since: str
     needs: tuple[str, ...] = ()
-    short: str = ""
+    short: str | None = None
 
     @property
     def in_short(self) -> str:

@@ -189,7 +189,7 @@ def _read_gain(where: str, name: str, entry: Mapping[str, object]) -> Gain:
         because=read_text(where, entry, "because"),
         source=source,
         since="",
-        short=read_text(where, entry, "short") if "short" in entry else "",
+        short=read_text(where, entry, "short") if "short" in entry else None,
     )
 
 

@@ -183,7 +183,7 @@ class Comparison(Shown):
     verdict: Verdict
     metric: MetricResult | None = None
     notes: tuple[str, ...] = ()
-    sizes_bytes: tuple[int, int] | None = None
+    sizes_bytes: tuple[int, ...] = ()
     target: str | None = None
     gain: Gain | None = None
 

@@ -139,7 +139,7 @@ def head_comparison(reference: str, model: str, comparison: "Comparison", machin
         Standing.OPEN: Move.MEASURE,
         Standing.UNJUDGED: Move.MEASURE,
     }
-    size = () if comparison.sizes_bytes is None else (tell_sizes(*comparison.sizes_bytes),)
+    size = (tell_sizes(*comparison.sizes_bytes),) if comparison.sizes_bytes else ()
     return Headline(
         title=f"{clean(reference)} <-> {clean(model)}, {'run natively' if comparison.run == 'native' else 'emulated'}",
         standing=standing,

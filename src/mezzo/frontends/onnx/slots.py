@@ -146,7 +146,7 @@ def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
         return model
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Found:
     """What has been seen on the walk from one input."""
 
