@@ -18,7 +18,8 @@ def choose_format(target: Target, machine: Machine) -> tuple[str, str]:
     """
     words = {dtype: word for word, dtype in LOW_DTYPES.items()}
     for gain in target.gains:
-        if gain.dtype in words and gain.is_faster_on(machine) is not False:
+        is_known = machine.features is not None or not gain.needs  # a system that tells nothing speaks for nothing
+        if gain.dtype in words and is_known and gain.is_faster_on(machine) is not False:
             word = words[gain.dtype]
             where = " on this machine" if gain.needs and gain.is_faster_on(machine) else ""
             return word, f"to {word}: what gains on {target.name}{where}; {_OTHERWISE}"

@@ -58,6 +58,7 @@ def draw_data(model: "Model", seed: int) -> Dataset:
     """
     lab = lab_of(model)
     slots, assumptions, run = lab.inputs.slots, _assume(model), lab.native()
+    empty = dict.fromkeys(lab.inputs.empty)
     fault: MezzoError | None = None
     runs: tuple[Sizes, bool] | None = None
     tried: set[str] = set()
@@ -72,7 +73,7 @@ def draw_data(model: "Model", seed: int) -> Dataset:
         try:
             check_size(model.name, slots, shapes)
             feeds = draw_batch(slots, shapes, assumptions, np.random.default_rng([seed, 0]), is_timid=is_timid)
-            answers = run(feeds)
+            answers = run({**empty, **feeds})
         except MezzoError as error:
             fault = fault or error
             continue

@@ -13,11 +13,11 @@ from mezzo.core.slots import Length, Part, Slot
 from mezzo.dtypes import DType, integer_span, size_bits
 from mezzo.errors import InputError
 from mezzo.estimates.inputs import Assumption
-from mezzo.estimates.moments import INTEGER, SIGMA, UNIT
+from mezzo.estimates.moments import INTEGER, POSITIVE, SIGMA, UNIT
 
 # What one batch may take.
 MOST_BYTES = 1 << 28
-_CHANNELS = 3
+_ABOVE_ZERO = 1e-2  # of the spread: what a logarithm or a root reads is not zero
 _LIST = 2  # tensors in a list
 _MOST_WHOLE = 4  # of numbers that nobody bounds: lengths, counts, codes
 _WORDS = ("alpha", "beta", "gamma", "delta")
@@ -35,6 +35,7 @@ class Sizes:
     sequence: int = 16
     picture: int = 64
     past: int = 0
+    channels: int = 3
 
     def choose(self, slot: Slot, axis: int, name: str | None) -> int:
         """How long an open axis of a slot is."""
@@ -44,7 +45,7 @@ class Sizes:
         if axis == 0:
             return self.batch
         if slot.dtype is not None and integer_span(slot.dtype) is None and rank >= 4:
-            return _CHANNELS if axis == 1 else self.picture
+            return self.channels if axis == 1 else self.picture
         return self.sequence
 
 
@@ -56,8 +57,10 @@ LADDER = (
     Sizes(sequence=1),
     Sizes(batch=1, sequence=128, picture=224),
     Sizes(batch=2, sequence=16, picture=32, past=16),
+    Sizes(channels=1),
     Sizes(batch=1, sequence=16_000, picture=256),
-    *(Sizes(batch=1, sequence=length) for length in (*range(2, 65), 77, 100, 197, 224, 256, 384, 512, 1500, 3000)),
+    *(Sizes(sequence=length) for length in (*range(2, 65), 77, 100, 197, 224, 256, 384, 512, 1500, 3000)),
+    *(Sizes(batch=1, sequence=length) for length in range(2, 65)),
     *(Sizes(batch=1, picture=size) for size in (28, 96, 112, 128, 160, 192, 227, 299, 384, 416, 512, 640)),
 )
 
@@ -95,7 +98,8 @@ def _fixed_beside(slots: Sequence[Slot], slot: Slot, axis: int) -> int | None:
     found = {
         lengths[axis]
         for other in slots
-        if other is not slot and (lengths := other.lengths) is not None and axis < len(lengths)
+        if other is not slot and other.part not in (Part.SIZE, Part.SWITCH)
+        if (lengths := other.lengths) is not None and axis < len(lengths)
         if (axis == 0 or len(lengths) == len(slot.lengths or ())) and isinstance(lengths[axis], int)
     }
     only = next(iter(found)) if len(found) == 1 else None
@@ -216,4 +220,5 @@ def _draw_floats(shape: tuple[int, ...], assumption: Assumption | None, generato
     if held.flags & UNIT:
         return generator.uniform(max(held.low, 0.01), min(held.high, 0.99), shape).astype(np.float32)
     std = held.std if math.isfinite(held.std) and held.std else 1.0
-    return generator.normal(held.mean, std, shape).clip(held.low, held.high).astype(np.float32)
+    low = held.low if held.low or not held.flags & POSITIVE else _ABOVE_ZERO * std
+    return generator.normal(held.mean, std, shape).clip(low, held.high).astype(np.float32)
