@@ -120,12 +120,6 @@ def print_error(message: str) -> None:
     print(line, file=sys.stderr)
 
 
-def say_first(message: str) -> None:
-    """Tell somebody at a terminal one line before the work starts; in a pipe nobody waits, and the report says it."""
-    if sys.stderr.isatty():
-        print_error(message)
-
-
 def _write(text: str) -> None:
     """Print to stdout. A reader that has gone ends the program quietly, as it ends other programs."""
     try:

@@ -36,6 +36,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "as ONNX Runtime's CPU runs it, which computes FP16 in FP32",
         ),
         ("mezzo compare model.onnx model.fp16.onnx --data data.npz --max-error 1e-2 --json", "every layer as data"),
+        (
+            "mezzo compare model.onnx model.fp16.onnx --data random",
+            "no data at hand: does it run?",
+        ),
     ),
     "sensitivity": (
         ("mezzo sensitivity model.onnx --data data.npz", "which operators cost most of the error"),

@@ -11,7 +11,7 @@ from mezzo.errors import InputError
 
 PANEL = "Data"
 
-_DATA = "An .npz file with an array for each input, by its name, or a folder of them"
+_DATA = "An .npz file with an array for each input, by its name, or a folder of them, or 'random'"
 
 Data = Annotated[
     Path, typer.Option("--data", metavar="DATA", help=f"{_DATA}.", show_default=False, rich_help_panel=PANEL)

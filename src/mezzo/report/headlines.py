@@ -6,25 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mezzo.core.plans import Plan
-from mezzo.dtypes import FORMATS, LOW_DTYPES
-from mezzo.report.account import Summary
-from mezzo.report.comparison import bounds_errors, find_beginning
-from mezzo.report.figures import spell_count, spell_error, spell_number, spell_share
-from mezzo.report.groups import choose_example, count_casts, count_precisions, group_high_nodes, is_operator
+from mezzo.dtypes import LOW_DTYPES
+from mezzo.report.comparison import bounds_errors
+from mezzo.report.figures import spell_count, spell_error
+from mezzo.report.groups import choose_example, count_casts, count_precisions, group_high_nodes
 from mezzo.report.headline import Aim, Headline, Move, Speed, Standing, expect_speed, tell_sizes
 from mezzo.report.names import clean
+from mezzo.report.trust import error_of, judge, risk_of, risk_on_data, spell_samples
 
 if TYPE_CHECKING:
     from mezzo.machine import Machine
     from mezzo.numerics.measures import Comparison, Measured
     from mezzo.report.folder import Folder
 
-# Values that come within this factor of a format's limit on the data: other data may pass it.
-_CLOSE = 8.0
-# A share of the budget past which another set of samples may well break it.
-_MUCH = 0.5
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
-_RANDOM = "random inputs prove little: real ones are correlated and have outliers"
 _WORST_LAST = ("same", "undecided", "cannot tell", "different")
 Alternative = tuple[str, str]  # a target that is here and gains, and the word of the format it gains by
 
@@ -66,8 +61,8 @@ def head_conversion(
         aim = Aim(Move.JUDGE) if _runs_low(plan) else _explain(plan)
     else:
         assert measured is not None, "a comparison was measured"
-        standing, verdict = _judge(comparison)
-        risk = _risk_on_data(comparison, plan, measured)
+        standing, verdict = judge(comparison)
+        risk = risk_on_data(comparison, plan, measured)
         aim = _after_judging(standing, comparison, plan, speed, better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
@@ -93,15 +88,13 @@ def head_tuning(
     search, comparison = measured.search, measured.comparison
     assert search is not None and comparison is not None, "a search ends with a check"
     speed = _measured_speed(measured) or _speed_of(plan, machine)
-    standing, verdict = _judge(comparison)
+    standing, verdict = judge(comparison)
     if standing is Standing.OPEN and search.is_within_budget:  # by the estimate, which is what a search is held to
-        is_random = comparison.data.seed is not None
-        standing = Standing.UNREFUTED if is_random else Standing.RIGHT
-        verdict = (
-            f"{standing.value}: {_error_of(comparison)} within bound {spell_error(search.budget)}{_on(comparison)}"
-        )
+        standing = Standing.RIGHT if comparison.data.seed is None else Standing.UNREFUTED
+        error, bound = error_of(comparison), spell_error(search.budget)
+        verdict = f"{standing.value}: {error} within bound {bound}{spell_samples(comparison)}"
     unseen = "" if search.held_out_error is None else ", which tuning never saw"
-    risk = _risk_on_data(comparison, plan, measured)
+    risk = risk_on_data(comparison, plan, measured)
     if search.held_out_error is None and standing in (Standing.RIGHT, Standing.UNREFUTED):
         risk = "judged on the data it was tuned on: other data may be worse"
     aim = Aim(Move.JUDGE)
@@ -128,7 +121,7 @@ def head_tuning(
 
 def head_comparison(reference: str, model: str, comparison: "Comparison", machine: "Machine") -> Headline:
     """The headline of a comparison."""
-    standing, verdict = _judge(comparison)
+    standing, verdict = judge(comparison)
     speed = Speed("speed not measured: a comparison judges answers alone", None)
     if comparison.target is not None:
         speed = expect_speed(comparison.gain, clean(comparison.target), machine)
@@ -144,7 +137,7 @@ def head_comparison(reference: str, model: str, comparison: "Comparison", machin
         title=f"{clean(reference)} <-> {clean(model)}, {'run natively' if comparison.run == 'native' else 'emulated'}",
         standing=standing,
         verdict=verdict,
-        risk=_risk_of(comparison),
+        risk=risk_of(comparison),
         gains=(*size, speed.sentence),
         is_faster=speed.is_faster,
         aim=Aim(moves[standing]),
@@ -212,93 +205,6 @@ def _instead(speed: Speed, better: Alternative | None) -> tuple[str, ...]:
 def _retarget(better: Alternative | None) -> Aim:
     """Take what gains in place of a target that does not, or look for what would."""
     return Aim(Move.RETARGET) if better is None else Aim(Move.RETARGET, {"target": better[0], "to": better[1]})
-
-
-def _judge(comparison: "Comparison") -> tuple[Standing, str]:
-    """Whether answers are right, in a sentence with the numbers that say so."""
-    verdict, is_random = comparison.verdict, comparison.data.seed is not None
-    error, bound, on = _error_of(comparison), spell_error(verdict.budget), _on(comparison)
-    match verdict.ruling.value:
-        case "same" if is_random:
-            return Standing.UNREFUTED, f"not refuted: {error} within bound {bound}{on}"
-        case "same":
-            return Standing.RIGHT, f"right: {error} within bound {bound}{on}"
-        case "different" if any(output.fault for output in comparison.outputs):
-            return Standing.WRONG, f"wrong: {clean(verdict.because)}"
-        case "different":
-            return Standing.WRONG, f"wrong: {error} past bound {bound}{on}"
-        case "undecided":
-            high = spell_error(verdict.error.high)
-            return Standing.OPEN, f"undecided: {error} within bound {bound}{on}, but may be {high}"
-        case _:
-            return Standing.OPEN, f"cannot tell: {clean(verdict.because)}"
-
-
-def _error_of(comparison: "Comparison") -> str:
-    """What is bounded: the error, or the drop of the user's metric."""
-    estimate = spell_error(comparison.verdict.error.estimate)
-    if comparison.metric is None or bounds_errors(comparison):
-        return f"error {estimate}"
-    return f"{clean(comparison.metric.name)} drops by {estimate}"
-
-
-def _on(comparison: "Comparison") -> str:
-    random = "random " if comparison.data.seed is not None else ""
-    return f" on {spell_count(comparison.data.samples, f'{random}sample')}"
-
-
-def _risk_of(comparison: "Comparison") -> str:
-    """The most important worry that a comparison leaves."""
-    verdict = comparison.verdict
-    ruling, error, bound = verdict.ruling.value, verdict.error.estimate, verdict.budget
-    begins = find_beginning(comparison.layers, bound if bounds_errors(comparison) else math.inf)
-    if ruling == "different" and begins is not None:
-        before = spell_count(comparison.layers.index(begins), "layer")
-        keep = "keeps" if before.startswith("1 ") else "keep"
-        return f"the error begins at {clean(begins.name)}; {before} before it {keep} the bound"
-    if ruling == "different":
-        return "whoever uses this model gets other answers than the reference's"
-    if comparison.data.seed is not None:
-        return _RANDOM
-    if ruling == "undecided":
-        return f"{spell_count(comparison.data.samples, 'sample')} do not decide: more would"
-    if ruling == "cannot tell":
-        return "nobody knows whether the answers are the same: this data shows nothing"
-    if comparison.run == "native":
-        return "run natively: what the runtime computes in FP32 was not rounded as on the target"
-    if bound and error > _MUCH * bound:
-        return f"the error takes {spell_share(error / bound)} of the bound: other data may pass it"
-    return f"none seen on this data: the error takes {spell_share(error / bound if bound else 0.0)} of the bound"
-
-
-def _risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> str:
-    """The most important worry about a result that was judged."""
-    ruling = comparison.verdict.ruling.value
-    if ruling == "different":
-        return "the result was written all the same: it is not fit for use"
-    close = _close_to_overflow(plan, measured)
-    if ruling == "same" and comparison.data.seed is None and close is not None:
-        return close
-    return _risk_of(comparison)
-
-
-def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
-    """How many values of what runs low come near its largest number on the data, if any do."""
-    if measured.ranges is None:
-        return None
-    most = {
-        name: FORMATS[node.precision.output].max_finite
-        for name, node in plan.by_name.items()
-        if is_operator(node) and node.precision.output in plan.lows
-    }
-    close = [
-        value for value in measured.ranges.values if value.node in most and value.largest * _CLOSE > most[value.node]
-    ]
-    if not close:
-        return None
-    worst = max(close, key=lambda value: value.largest / most[value.node])
-    come = "value comes" if len(close) == 1 else "values come"
-    return f"{len(close)} {come} close to overflow: {spell_number(worst.largest)} at {clean(worst.node)}"
 
 
 def _asked_for(plan: Plan) -> str | None:
@@ -376,9 +282,9 @@ def head_folder(
         standing, verdict, risk = Standing.UNJUDGED, f"written, not judged: {models}", _UNMEASURED
         aim = Aim(Move.JUDGE)
     else:
-        standing, said = _judge(worst[1])
+        standing, said = judge(worst[1])
         verdict = said if len(every) == 1 else f"{said}, the worst of {len(checks)} checked: {clean(worst[0])}"
-        risk, aim = _risk_of(worst[1]), Aim(Move.TUNE if standing is Standing.WRONG else Move.JUDGE)
+        risk, aim = risk_of(worst[1]), Aim(Move.TUNE if standing is Standing.WRONG else Move.JUDGE)
         if len(checks) < len(every):
             risk = f"{len(every) - len(checks)} of {models} had no data and were not judged"
     before, after = (sum(sizes) for sizes in zip(*((m.summary.size_before_bytes, m.summary.size_after_bytes)

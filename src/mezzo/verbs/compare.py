@@ -45,7 +45,8 @@ def compare(
     among them, no sample, or nothing that ever changes.
 
     Args:
-        data: an .npz file, a folder of them, or dicts of arrays by the reference's input names.
+        data: an .npz file, a folder of them, or dicts of arrays by the reference's input names; "random", or
+            "random:" and a seed, draws inputs that fit the reference, which proves little.
         max_error: largest relative L2 error of an output, ||y - ref|| / ||ref|| over the data; by default a few eps of
             the coarsest float format that an output depends on, never below FP32's noise in that output.
         run: "emulated" rounds every result as its type says; "native" trusts the runtime, which may compute in FP32.

@@ -41,8 +41,8 @@ def convert(
     """Convert an FP32 ONNX model to a typed mixed-precision one. The source is never changed.
 
     Args:
-        to: "fp16", the default, or "bf16". Several formats, as a list or with commas, are refused: no two of them
-            stand on one line of levels.
+        to: "fp16" or "bf16"; left out what gains on the target that is named, on this machine, else "fp16". Several
+            formats, as a list or with commas, are refused: no two of them stand on one line of levels.
         policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a Policy, or a function
             that says of each node what it wants: of a `mezzo.core.selectors.Site`, or of one and "fp16" or "bf16". It
             returns "allow", "infer", "clear" or "deny", or one of these with the dtypes it sums up and hands on in, or
@@ -64,7 +64,8 @@ def convert(
             those it was made with.
         data: an .npz file, a folder of them, or dicts of arrays by input name: what overflows on it keeps FP32, what
             was only suspected and fits runs low, and the result is checked on it in the true precision; `labels` names
-            arrays that are no inputs, `batch_size` splits along the first axis.
+            arrays that are no inputs, `batch_size` splits along the first axis. "random" draws inputs that fit it:
+            they add protection, and lift none.
         provenance: whether the result's metadata says what made it: mezzo's version, the options and the plan. A model
             that says so keeps its FP32 nodes when it is converted again, unless another format, policy, strategy or
             target is asked for.

@@ -86,7 +86,7 @@ def tune(
     holds, and what reaches only outputs of which nothing shows stays FP32.
 
     Args:
-        data: what to tune on; where `held_out` is not given, a quarter of it is held out.
+        data: what to tune on, as of `mezzo.compare`; where `held_out` is not given, a quarter of it is held out.
         max_error: the budget.
         metric, max_drop: instead of it, a metric ("module:function" or a callable; larger is better) and by how much it
             may drop: 0.005, or "0.5%" of the reference's.
