@@ -10,7 +10,6 @@ import typer
 from mezzo.cli import choices, measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
-from mezzo.cli.moves import Given, with_step
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_comparison, tell_report
 from mezzo.cli.verdicts import end_with
 
@@ -55,6 +54,7 @@ def compare(
     """
     check_report(report, reference, model)
 
+    from mezzo.cli.moves import Given, with_step
     from mezzo.cli.progress import Patience
     from mezzo.converting.results import decided_nodes
     from mezzo.judging.answers import read_accumulation

@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from mezzo.report.documents import to_json
-from mezzo.report.first_screen import report_headline
-from mezzo.report.headline import Headline
-from mezzo.report.layout import Layout, blank
 from mezzo.report.names import clean, clean_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from mezzo.report.headline import Headline
     from mezzo.report.layout import Layout
 
 # In a pipe a line is as long as what it says: the reader is another program, or a pager that wraps.
@@ -54,14 +52,17 @@ def print_report(parts: "Iterable[RenderableType]", layout: "Layout") -> None:
 
 
 def print_first_screen(
-    headline: Headline, rest: Iterable[RenderableType], layout: Layout, *, has_all: bool, more: str
+    headline: "Headline", rest: "Iterable[RenderableType]", layout: "Layout", *, has_all: bool, more: str
 ) -> None:
     """Print a headline, and where all is wanted the rest below it, set apart; else say how to see it, with `more`."""
+    from mezzo.report.first_screen import report_headline
+    from mezzo.report.layout import blank
+
     parts = report_headline(headline, "" if has_all else more)
     print_report([*parts, *([blank(), *rest] if has_all else [])], layout)
 
 
-def output_layout() -> Layout:
+def output_layout() -> "Layout":
     """Find out where stdout goes."""
     from mezzo.report.layout import Layout
 

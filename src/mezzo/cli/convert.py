@@ -9,12 +9,12 @@ import typer
 from mezzo.cli import folders, measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
-from mezzo.cli.moves import Given, with_step
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
 from mezzo.cli.verdicts import end_with_worst
 from mezzo.places import check_destination
 
 if TYPE_CHECKING:
+    from mezzo.cli.moves import Given
     from mezzo.converting.results import Converted
 
 
@@ -64,6 +64,7 @@ def convert(
     check_report(report, source, result, save_plan=save_plan)
     chosen = options.to_writing()
 
+    from mezzo.cli.moves import Given
     from mezzo.cli.progress import Patience
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.verbs import convert as pipeline
@@ -111,7 +112,7 @@ def _find_teller(
 
 
 def _tell(
-    asked: Given,
+    asked: "Given",
     converted: "Converted",
     teller: Path | None,
     report: Path | None,
@@ -121,17 +122,23 @@ def _tell(
     quiet: bool,
 ) -> None:
     """Print what was done, draw the report where one is asked for."""
+    from mezzo.cli.moves import with_step
     from mezzo.converting.summaries import summarise_result
+
+    source, options, plan_file = asked.source, asked.options, asked.saved
+    names = os.fspath(source), os.fspath(asked.result)
+    headline = with_step(summarise_result(*names, converted), asked)
+    if not (verbose or as_json or report is not None):
+        print_first_screen(headline, (), output_layout(), has_all=False, more=MORE_OR_DRAWN)
+        return
+    from mezzo.cli.steps import steps_after_conversion, steps_to_free
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_conversion
     from mezzo.report.picture import report_whole_picture
     from mezzo.report.text import report_conversion, report_next_steps
 
-    source, options, plan_file = asked.source, asked.options, asked.saved
-    names = os.fspath(source), os.fspath(asked.result)
     made = converted.plan
     told = (*names, made, converted.summary, converted.measured)
-    headline = with_step(summarise_result(*names, converted), asked)
     remedies = steps_to_free(source, converted.picture, made, options, plan_file)
     steps = steps_after_conversion(source, made, options, plan_file, teller)
     if as_json or report is not None:

@@ -9,8 +9,6 @@ import typer
 
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE, output_layout, print_document, print_first_screen
-from mezzo.cli.moves import Given, with_step
-from mezzo.cli.steps import Steps
 from mezzo.cli.verdicts import end_with_worst
 from mezzo.core.option import NAMING_NODES, Form, about
 from mezzo.core.request import Request
@@ -60,6 +58,7 @@ def convert_models(
     for name, value in unfit.items():
         if value is not None:
             raise InputError(f"{name} is for single models, and IN is a folder; leave it out, or name one of its files")
+    from mezzo.cli.moves import Given, with_step
     from mezzo.cli.progress import Patience
     from mezzo.converting.summaries import summarise_folder
     from mezzo.folders.converting import convert_folder
@@ -101,7 +100,7 @@ def _naming_parts() -> set[str]:
     return {option.name for option in fields(Request) if about(option).form in _OF_ONE_MODEL}
 
 
-def _steps(folder: "ConvertedFolder", options: given.Options) -> Steps:
+def _steps(folder: "ConvertedFolder", options: given.Options) -> "Steps":
     """What to look at once a folder is written. What names parts of a model is left out: it may fit another one."""
     source, result = (
         quote(os.fspath(where / name))

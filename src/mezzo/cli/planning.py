@@ -2,15 +2,19 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE, output_layout, print_first_screen, print_json
-from mezzo.cli.moves import Given, result_of, with_step
-from mezzo.cli.steps import steps_after_planning
 from mezzo.places import check_destinations
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mezzo.core.plans import Plan
+    from mezzo.report.layout import Layout
 
 
 @given.with_options
@@ -34,10 +38,10 @@ def plan(
     check_destinations({"--save": save}, (source,))
     chosen = options.to_library()
 
+    from mezzo.cli.moves import Given, result_of, with_step
     from mezzo.cli.progress import Patience
     from mezzo.converting.summaries import summarise_plan
     from mezzo.files.planfile import save_plan, to_json
-    from mezzo.report.text import report_next_steps, report_nodes, report_plan
     from mezzo.verbs import convert as pipeline
 
     with Patience() as progress:
@@ -50,10 +54,21 @@ def plan(
         print_json(to_json(planned))
         return
     layout = output_layout()
-    headline = summarise_plan(os.fspath(source), planned)
-    given_words = Given(verb="plan", source=source, result=result_of(source, planned), options=options, saved=save)
+    again = Given(verb="plan", source=source, result=result_of(source, planned), options=options, saved=save)
+    headline = with_step(summarise_plan(os.fspath(source), planned), again)
+    has_all = verbose or every_node
+    rest = _report_rest(source, planned, options, save, layout, every_node=every_node) if has_all else []
+    print_first_screen(headline, rest, layout, has_all=has_all, more=MORE)
+
+
+def _report_rest(
+    source: Path, planned: "Plan", options: given.Options, save: Path | None, layout: "Layout", *, every_node: bool
+) -> "list[RenderableType]":
+    """What stands below the headline of a plan."""
+    from mezzo.cli.steps import steps_after_planning
+    from mezzo.report.text import report_next_steps, report_nodes, report_plan
+
     parts = report_plan(layout, os.fspath(source), planned)[1:]  # the headline has its title
     if every_node:
         parts += report_nodes(layout, planned)
-    parts += report_next_steps(steps_after_planning(source, planned, options, save))
-    print_first_screen(with_step(headline, given_words), parts, layout, has_all=verbose or every_node, more=MORE)
+    return [*parts, *report_next_steps(steps_after_planning(source, planned, options, save))]

@@ -10,7 +10,6 @@ import typer
 from mezzo.cli import measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
-from mezzo.cli.moves import Given, with_step
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
 from mezzo.cli.verdicts import NO, end_unless_told
 from mezzo.errors import InputError
@@ -84,6 +83,7 @@ def tune(
     chosen.setdefault("policy", "aggressive")
     limit_s = None if time_limit is None else _read_duration(time_limit)
 
+    from mezzo.cli.moves import Given, with_step
     from mezzo.cli.progress import Patience
     from mezzo.converting.summaries import summarise_result
     from mezzo.files.planfile import save_plan as write_plan

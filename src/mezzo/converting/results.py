@@ -56,12 +56,12 @@ class Converted:
     _load: Callable[[Path], Artifact] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        from mezzo.converting.summaries import spell_result
+        from mezzo.converting.showing import spell_result
 
         return spell_result(self)
 
     def _repr_html_(self) -> str:
-        from mezzo.converting.summaries import draw_result
+        from mezzo.converting.showing import draw_result
 
         return draw_result(self)
 

@@ -1,6 +1,5 @@
 """What a reader has to know first of results, on the machine at hand and with the runtimes that are installed."""
 
-import os
 from typing import TYPE_CHECKING
 
 from mezzo.converting.results import Converted
@@ -9,7 +8,6 @@ from mezzo.deciding.gaining import find_better
 from mezzo.machine import find_machine
 from mezzo.report.headline import Headline
 from mezzo.report.headlines import head_conversion, head_folder, head_plan, head_tuning
-from mezzo.report.notebook import bars_of, lines_of, page_of
 
 if TYPE_CHECKING:
     from mezzo.report.folder import Folder
@@ -34,18 +32,3 @@ def summarise_folder(source: str, result: str, folder: "Folder") -> Headline:
     """The headline of a folder of conversions."""
     machine, first = find_machine(), next(iter(folder.files))
     return head_folder(source, result, folder, machine, find_better(first.converted.plan.gain, machine))
-
-
-def spell_result(converted: Converted) -> str:
-    """A conversion or a search in three lines, as Python shows it."""
-    return "\n  ".join(lines_of("Converted", _summarise(converted)))
-
-
-def draw_result(converted: Converted) -> str:
-    """A conversion or a search as a fragment of a page, as a notebook shows it."""
-    return page_of(_summarise(converted), bars_of(converted.picture))
-
-
-def _summarise(converted: Converted) -> Headline:
-    path = converted.path
-    return summarise_result("the model", "memory" if path is None else os.fspath(path), converted)

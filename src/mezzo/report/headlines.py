@@ -17,6 +17,7 @@ from mezzo.report.trust import error_of, judge, risk_of, risk_on_data, spell_sam
 if TYPE_CHECKING:
     from mezzo.machine import Machine
     from mezzo.numerics.measures import Comparison, Measured
+    from mezzo.report.account import Summary
     from mezzo.report.folder import Folder
 
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
@@ -47,7 +48,7 @@ def head_conversion(
     source: str,
     result: str,
     plan: Plan,
-    summary: Summary,
+    summary: "Summary",
     measured: "Measured | None",
     machine: "Machine",
     better: Alternative | None = None,
@@ -79,7 +80,7 @@ def head_tuning(
     source: str,
     result: str,
     plan: Plan,
-    summary: Summary,
+    summary: "Summary",
     measured: "Measured",
     machine: "Machine",
     better: Alternative | None = None,
@@ -185,7 +186,7 @@ def _measured_speed(measured: "Measured") -> Speed | None:
     return Speed(f"measured on {clean(timed.target)}: {said} ({100 * share:.0f} %)", share < 1)
 
 
-def _gains(plan: Plan, summary: Summary, speed: Speed, better: Alternative | None) -> tuple[str, ...]:
+def _gains(plan: Plan, summary: "Summary", speed: Speed, better: Alternative | None) -> tuple[str, ...]:
     sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
     return *_chosen(plan), sizes, speed.sentence, *_instead(speed, better)
 

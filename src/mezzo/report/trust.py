@@ -36,9 +36,7 @@ def judge(comparison: "Comparison") -> tuple[Standing, str]:
             return Standing.WRONG, f"wrong: {error} past bound {bound}{on}"
         case "undecided":
             high = verdict.error.high
-            more = (
-                f"but may be {spell_error(high)}" if math.isfinite(high) else "too few to tell how far off others are"
-            )
+            more = f"but may be {spell_error(high)}" if math.isfinite(high) else "too few to tell of others"
             return Standing.OPEN, f"undecided: {error} within bound {bound}{on}, {more}"
         case _:
             return Standing.OPEN, f"cannot tell: {clean(verdict.because)}"

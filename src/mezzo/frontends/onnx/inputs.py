@@ -8,6 +8,7 @@ import onnx
 from mezzo.core.lab import Feeds
 from mezzo.core.slots import Slot
 from mezzo.frontends.onnx.feeds import fit_feeds, retype
+from mezzo.frontends.onnx.slots import read_slots
 
 
 class OnnxInputs:
@@ -45,8 +46,6 @@ class OnnxInputs:
 
     @cached_property
     def slots(self) -> Sequence[Slot]:
-        from mezzo.frontends.onnx.slots import read_slots
-
         return read_slots(self._model)
 
     def check(self, feeds: Feeds) -> None:
