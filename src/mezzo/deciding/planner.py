@@ -17,14 +17,16 @@ from mezzo.core.selectors import Tier
 from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_regions
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
-from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing
+from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing, patterns_near
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import FORMATS, DType
 from mezzo.errors import InputError
 from mezzo.plugins.discovery import op_facts
+from mezzo.spelling import aside, ask_for
 from mezzo.structure import View
 from mezzo.structure.masks import mask_limits
 from mezzo.structure.saturating import saturated
+from mezzo.voices import option
 
 if TYPE_CHECKING:
     from mezzo.units.unit import Partition
@@ -209,9 +211,11 @@ def _apply_patterns(
         matches = matcher(pattern)
         found = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and matches(n)]
         if not found:
+            asked = aside(ask_for(patterns_near(graph, pattern)))
+            example = next((n.op for n in graph.nodes if n.kind is Kind.OP), "Softmax")
             raise InputError(
-                f"--{rule} {pattern!r} matches no node; patterns are globs on node names, or 'op:' and an operator "
-                f"such as 'op:{next((n.op for n in graph.nodes if n.kind is Kind.OP), 'Softmax')}'"
+                f"{option(rule)} {pattern!r} matches no node{asked}; patterns are globs on node names, or 'op:' and an "
+                f"operator such as 'op:{example}'"
             )
         worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in found:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.results import Converted, Progress, open_source, store_of
+from mezzo.core.format_words import one_format
 from mezzo.core.frontend import Model
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of, tells_options
-from mezzo.core.request import Request, one_format
+from mezzo.core.request import Request, choose_one
 from mezzo.deciding.options import read_options
 from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.folders.checking import check_places, check_ties, why_low
@@ -24,7 +25,9 @@ from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_data
 from mezzo.folders.staging import FolderStaging
 from mezzo.folders.ties import TypedTie
 from mezzo.places import check_destination
+from mezzo.strangers import describe_folder
 from mezzo.verbs.convert import convert_opened
+from mezzo.voices import setting
 
 if TYPE_CHECKING:
     from mezzo.folders.data import FolderData
@@ -97,8 +100,7 @@ def convert_folder(
     """
     request = request_of(options)
     to = one_format(request.to)
-    if layout not in (placings := [placing.value for placing in Placing]):
-        raise InputError(f"layout is {layout!r}; choose one of {', '.join(placings)}")
+    layout = choose_one("layout", layout, [placing.value for placing in Placing])
     places = Path(src), Path(src if dst is None else dst)
     folder = _Folder(*places, Placing(layout), to, request.trust_external_paths)
     folder.progress = progress
@@ -149,8 +151,9 @@ class _Folder:
                 skipped.append((name, because))
         self.models, self.skipped = tuple(models), tuple(skipped)
         if not models:
-            what = f"the {len(skipped)} there are low already" if skipped else "there is no .onnx file in it"
-            where = os.fspath(self.source)
+            if not skipped:
+                raise InputError(describe_folder(self.source))
+            where, what = os.fspath(self.source), f"the {len(skipped)} there are low already"
             raise InputError(f"{where!r} has no model to convert: {what}; name a folder with FP32 models")
 
     def open(self, name: str) -> Model:
@@ -173,12 +176,14 @@ class _Folder:
             is_original = self.layout is Placing.BESIDE and name in known
             where = self.source if is_original else self.destination
             if is_original or os.path.lexists(where / name):
-                raise InputError(f"{name!r} is in {os.fspath(where)!r} already; pass --overwrite to replace it")
+                raise InputError(
+                    f"{name!r} is in {os.fspath(where)!r} already; pass {setting('overwrite', True)} to replace it"
+                )
         for name in () if self.is_in_place else self.copies:
             if os.path.lexists(self.destination / name):
                 raise InputError(
-                    f"{name!r} is in {os.fspath(self.destination)!r} already; pass --overwrite to replace it, or name "
-                    "a new folder"
+                    f"{name!r} is in {os.fspath(self.destination)!r} already; pass "
+                    f"{setting('overwrite', True)} to replace it, or name a new folder"
                 )
 
     def refuse_odd_places(self) -> None:
