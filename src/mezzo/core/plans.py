@@ -1,6 +1,6 @@
 """What was decided, why, and the edits that realise it. A plan is data: printed, saved, diffed, edited, replayed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -82,6 +82,20 @@ class PlannedNode(NamedTuple):
     cause: str | None
 
 
+class Names(NamedTuple):
+    """What else the nodes of a plan are known by: those that make a value, and those that read one that none of them
+    makes, by the value's name; the module that a node was exported from; what a value without floats holds.
+    """
+
+    makers: Mapping[str, tuple[str, ...]]
+    readers: Mapping[str, tuple[str, ...]]
+    modules: Mapping[str, str]
+    without_floats: Mapping[str, str]
+
+
+_NO_NAMES = Names({}, {}, {}, {})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
@@ -89,7 +103,8 @@ class Plan:
     `dialect` is that of the model, and `version` the one of it that the edits need; None where no step is taken.
     `settings` are the options that made the plan, by name, for the reader. `limits` are the constants stored within
     bounds: the name of their source, the bound. `origin` is what the model tells of how it was made, as far as it bears
-    on the plan. The nodes and the fingerprint are worked out when first asked for: most conversions never do.
+    on the plan. `names` are empty where the plan stands apart from its model, as a saved one does. The nodes, the
+    fingerprint and the names are worked out when first asked for: most conversions never do.
     """
 
     line: Line
@@ -102,6 +117,12 @@ class Plan:
     make_nodes: Callable[[], tuple[PlannedNode, ...]] = field(repr=False, compare=False)
     make_fingerprint: Callable[[], str] = field(repr=False, compare=False)
     origin: tuple[str, ...] = ()
+    make_names: Callable[[], Names] = field(default=lambda: _NO_NAMES, repr=False, compare=False)
+
+    @cached_property
+    def names(self) -> Names:
+        """What else the nodes are known by."""
+        return self.make_names()
 
     @cached_property
     def nodes(self) -> tuple[PlannedNode, ...]:
