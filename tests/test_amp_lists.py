@@ -98,8 +98,11 @@ def test_one_call_leaves_nothing_for_the_next() -> None:
 
 
 REFUSED = [
-    ({"target_dtype": "float64"}, "target_dtype is 'float64'; choose one of float16, bfloat16"),
-    ({"target_dtype": None}, "target_dtype is None; choose one of float16, bfloat16"),
+    (
+        {"target_dtype": "float64"},
+        "target_dtype is 'float64'; that is wider than FP32, and a low format is asked for; choose one of fp16, bf16",
+    ),
+    ({"target_dtype": None}, "target_dtype is None; write its name, or give a dtype; choose one of fp16, bf16"),
     (
         {"target_dtype_ops": ["MatMul"], "fp32_ops": ["MatMul"]},
         "operator 'MatMul' stands in target_dtype_ops and in fp32_ops; take it out of one",

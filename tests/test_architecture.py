@@ -18,7 +18,20 @@ _UNITING = ("converting", "judging", "search", "verbs", "folders")
 # Lowest first. A room imports itself and lower layers, and never another room of its own layer but in the first and the
 # last.
 _LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "dtypes", "machine", "packages", "places", "staging"}),  # vocabulary
+    frozenset(
+        {
+            "errors",
+            "dtypes",
+            "machine",
+            "packages",
+            "places",
+            "staging",
+            "spelling",
+            "voices",
+            "file_kinds",
+            "strangers",
+        }
+    ),  # vocabulary
     frozenset({"core"}),  # contracts
     frozenset({"estimates", "units"}),
     frozenset({"ops", "policies", "targets", "structure", "strategies", "files", "views"}),
@@ -52,7 +65,7 @@ _ABOUT_ONE_FRONTEND = {
 }
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
-    "cli": (140, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "cli": (148, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "converting": (6, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "core": (
         19,
@@ -66,6 +79,7 @@ _LATE = {
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
     "report": (2, "a chain asks the estimates' rules for their names alone; a table the figures for their titles"),
     "search": (1, "the tuner is loaded where a check has failed"),
+    "spelling": (1, "likeness is worked out once something was misspelled"),
     "strategies": (21, "discovery imports every strategy to list it; numpy is loaded when one assigns"),
     "structure": (3, "discovery imports every rule to list it; numpy is loaded when one looks at arrays"),
     "verbs": (17, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),

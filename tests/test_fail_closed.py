@@ -190,7 +190,7 @@ def test_user_cannot_force_what_no_row_allows(learned: str) -> None:
 def test_format_without_a_usual_target_asks_for_one(learned: str) -> None:
     with pytest.raises(mezzo.InputError) as caught:
         mezzo.plan(model(), to=learned)
-    assert str(caught.value) == f"no target is the usual one for {learned}; name one with --target"
+    assert str(caught.value) == f"no target is the usual one for {learned}; name one with target"
 
 
 def test_reasons_name_the_format(learned: str) -> None:

@@ -278,7 +278,7 @@ def test_links_of_a_hub_cache_have_to_be_trusted(big_export: Path, tmp_path: Pat
         (snapshot / name).parent.mkdir(parents=True, exist_ok=True)
         (snapshot / name).symlink_to(os.path.relpath(blobs / str(number), (snapshot / name).parent))
     said = error_of(snapshot, tmp_path / "out")
-    assert "is a link out of the folder" in said and "--trust-external-paths" in said
+    assert "is a link out of the folder" in said and "trust_external_paths=True" in said
     assert not (tmp_path / "out").exists()
     mezzo.convert_folder(snapshot, tmp_path / "out", trust_external_paths=True, layout="instead")
     after = files_of(tmp_path / "out")
@@ -316,7 +316,7 @@ def test_patterns_have_to_match_in_some_file(export: Path, tmp_path: Path) -> No
     folder = mezzo.convert_folder(export, tmp_path / "out", exclude=["act"], fix_region={"emb": "fp32"})
     planned = {file.source: file.converted.plan.by_name for file in folder.files}
     assert str(planned["onnx/encoder_model.onnx"]["act"].precision.compute) == "f32"
-    assert "--exclude 'nothing' matches no node in any of the folder's 4 models" in error_of(
+    assert "exclude 'nothing' matches no node in any of the folder's 4 models" in error_of(
         export, tmp_path / "no", exclude=["act", "nothing"]
     )
 
@@ -386,7 +386,7 @@ def test_what_cannot_be_is_refused_in_one_line(export: Path, tmp_path: Path) -> 
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
     assert "is no folder" in error_of(tmp_path / "file")
-    assert "has no model to convert: there is no .onnx file in it" in error_of(tmp_path / "empty")
+    assert "is a folder without an .onnx file; name a model, or a folder of models" in error_of(tmp_path / "empty")
     assert "is a file, and a folder comes out" in error_of(export, tmp_path / "file")
     assert "lies in the folder that is converted" in error_of(export, export / "sub")
     assert "there is no folder above it" in error_of(export, tmp_path / "a/b")

@@ -120,7 +120,7 @@ def test_new_option_is_a_setting_of_plans_folders_and_accounts(told: Told) -> No
     assert told["folder"]["hurry"] == "yes" and told["saved"]["hurry"] == "yes"
     assert told["account"]["settings"]["hurry"] == "yes"
     assert ["hurry", "yes"] in told["metadata"]
-    assert told["contradiction"].startswith("--hurry 'no' contradicts the plan, which was made with 'yes'")
+    assert told["contradiction"].startswith("hurry 'no' contradicts the plan, which was made with 'yes'")
 
 
 def test_new_option_is_part_of_the_key_of_what_is_kept(told: Told) -> None:
@@ -135,8 +135,8 @@ def test_new_option_is_repeated_by_the_commands_to_try_next(told: Told) -> None:
 
 def test_new_option_is_checked(told: Told) -> None:
     assert told["bad"] == "--hurry 'perhaps' is unknown; choose one of no, yes"
-    assert told["fault"] == "hurry is 'perhaps'; choose one of no, yes"
-    assert told["nowhere"].startswith("--glue 'nothing' matches no node in any of the folder's 1 models; ")
+    assert told["fault"] == "hurry 'perhaps' is unknown; choose one of no, yes"
+    assert told["nowhere"].startswith("glue 'nothing' matches no node in any of the folder's 1 models; ")
 
 
 def test_types_of_keywords_are_a_command_away(copy: Path) -> None:

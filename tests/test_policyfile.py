@@ -114,12 +114,12 @@ def test_module_that_the_exporter_noted_is_a_region() -> None:
 
 
 def test_region_that_matches_nothing_is_refused() -> None:
-    with pytest.raises(mezzo.InputError, match="--keep-region 'decoder' matches no node; regions are paths of scopes"):
+    with pytest.raises(mezzo.InputError, match="keep_region 'decoder' matches no node; regions are paths of scopes"):
         mezzo.plan(model(), keep_region=["decoder"])
 
 
 def test_region_cannot_be_fixed_to_another_low_format() -> None:
-    with pytest.raises(mezzo.InputError, match="fix_region 'enc' is 'bf16'; this conversion knows fp32 and fp16"):
+    with pytest.raises(mezzo.InputError, match="fix_region 'enc' is 'bf16'; this conversion goes to fp16"):
         mezzo.plan(model(), fix_region={"enc": "bf16"})
 
 
@@ -175,7 +175,7 @@ REFUSED = [
     ("allow = [", "policy 'mine' is not TOML: "),
     ("allow = 3", "policy 'mine': allow is 3; write a list of texts"),
     ('alow = ["Conv"]', "policy 'mine': 'alow' is unknown; choose of allow, base, "),
-    ('base = "bold"', "policy 'bold' is unknown; choose one of "),
+    ('base = "bald"', "policy 'bald' is unknown; choose one of "),
     (
         'allow = ["Conv"]\ndeny = ["Gemm", "Conv"]',
         "policy 'mine': operator 'Conv' stands in 'allow-list' (allow) and in 'deny-list' (deny); take it out of one",
@@ -190,7 +190,10 @@ REFUSED = [
     ('[[rule]]\ngives = "deny"\nconstant = { operand = -1 }', "policy 'mine', rule 1: operand is -1; operands count "),
     ('[[rule]]\ngives = "deny"\nconstant = { operand = nan }', "policy 'mine', rule 1: operand is nan; write a whole"),
     ('[[rule]]\ngives = "allow"\nop = "Conv"\nworth = -1', "policy 'mine', rule 1: worth is -1; write for how many"),
-    ('[[rule]]\ngives = "allow"\nop = "Conv"\noutput = "fp64"', "policy 'mine', rule 1: output is 'fp64'; choose one "),
+    (
+        '[[rule]]\ngives = "allow"\nop = "Conv"\noutput = "fp64"',
+        "policy 'mine', rule 1: output is 'fp64'; that is ",
+    ),
     ('missing = "loud"', "policy 'mine': missing is 'loud'; choose one of silent, warn, error"),
     ('promotes_untroubled = "yes"', "policy 'mine': promotes_untroubled is 'yes'; write true or false"),
 ]
@@ -221,4 +224,5 @@ def test_unknown_plug_in_is_refused_with_the_choices(option: str) -> None:
     table = getattr(discovery, {"policy": "policies", "strategy": "strategies", "target": "targets"}[option])()
     with pytest.raises(mezzo.InputError) as caught:
         mezzo.plan(model(), **{option: "magic"})  # type: ignore[arg-type]
-    assert str(caught.value) == f"{option} 'magic' is unknown; choose one of {', '.join(sorted(table))}"
+    more = "" if option == "strategy" else ", or write a .toml file of your own"
+    assert str(caught.value) == f"{option} 'magic' is unknown; choose one of {', '.join(sorted(table))}{more}"

@@ -257,7 +257,7 @@ def test_sensitivity_and_tuning_run_assignments_of_a_program(tmp_path: Path) -> 
 
 
 def test_what_nothing_times_is_not_measured(tmp_path: Path) -> None:
-    with pytest.raises(mezzo.InputError, match="cannot be timed: front end 'toy' does not; leave out --measure"):
+    with pytest.raises(mezzo.InputError, match="cannot be timed: front end 'toy' does not; leave out measure"):
         mezzo.tune(saved(tmp_path, program()), data=[feeds()], max_error=1e-2, measure=True, target="any")
 
 

@@ -165,12 +165,12 @@ def test_two_searches_give_the_same_bytes() -> None:
     [
         ({}, "say what must hold"),
         ({"max_error": 1e-3, "metric": len}, "say what must hold"),
-        ({"metric": "scores:accuracy"}, "a metric and max_drop go together"),
-        ({"max_error": 1e-3, "max_drop": "1%"}, "a metric and max_drop go together"),
+        ({"metric": "scores:accuracy"}, "metric and max_drop go together"),
+        ({"max_error": 1e-3, "max_drop": "1%"}, "metric and max_drop go together"),
         ({"max_error": 0.0}, "max_error is 0.0; give a relative error above 0"),
         ({"max_error": math.nan}, "max_error is nan"),
         ({"max_error": 1e-3, "strategy": "forward"}, "strategy 'forward' knows no price of error"),
-        ({"metric": len, "max_drop": "much"}, "max drop is 'much'"),
+        ({"metric": len, "max_drop": "much"}, "max_drop is 'much'"),
     ],
 )
 def test_what_cannot_be_asked_for_is_one_line(options: dict[str, Any], message: str) -> None:

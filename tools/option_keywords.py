@@ -25,6 +25,7 @@ Written by tools/option_keywords.py from the fields of `Request`: change those, 
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
+from mezzo.core.format_words import FormatLike
 from mezzo.core.request import IO, PolicyLike, TargetLike
 
 

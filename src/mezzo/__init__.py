@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from mezzo.folders.converting import ConvertedFolder, convert_folder
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
     from mezzo.verbs.compare import compare
-    from mezzo.verbs.convert import convert, explain, plan, show
+    from mezzo.verbs.convert import convert, plan, show
     from mezzo.verbs.emulate import emulate
+    from mezzo.verbs.explain import explain
     from mezzo.verbs.lists import convert_lists
     from mezzo.verbs.partition import Extracted, FusedUnit, Split, extract, partition
     from mezzo.verbs.ranges import ranges
@@ -78,7 +79,7 @@ _HOMES = {
     "convert_folder": "mezzo.folders.converting",
     "convert_lists": "mezzo.verbs.lists",
     "emulate": "mezzo.verbs.emulate",
-    "explain": "mezzo.verbs.convert",
+    "explain": "mezzo.verbs.explain",
     "extract": "mezzo.verbs.partition",
     "load_plan": "mezzo.files.planfile",
     "partition": "mezzo.verbs.partition",

@@ -45,7 +45,9 @@ class DType(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """What a floating format can hold. `eps` is the gap after 1.0."""
+    """What a floating format can hold. `eps` is the gap after 1.0. `words` are what people call it, the first what
+    options do.
+    """
 
     dtype: DType
     size_bytes: int
@@ -53,6 +55,7 @@ class Format:
     smallest_normal: float
     smallest_subnormal: float
     eps: float
+    words: tuple[str, ...] = ()
 
     @property
     def largest_exact_integer(self) -> int:
@@ -74,6 +77,7 @@ FORMATS: dict[DType, Format] = {
         smallest_normal=2.0**-1022,
         smallest_subnormal=2.0**-1074,
         eps=2.0**-52,
+        words=("fp64", "float64", "double", "f64", "binary64"),
     ),
     DType.FLOAT32: Format(
         dtype=DType.FLOAT32,
@@ -82,6 +86,7 @@ FORMATS: dict[DType, Format] = {
         smallest_normal=2.0**-126,
         smallest_subnormal=2.0**-149,
         eps=2.0**-23,
+        words=("fp32", "float32", "float", "single", "f32", "binary32", "full"),
     ),
     DType.FLOAT16: Format(
         dtype=DType.FLOAT16,
@@ -90,6 +95,7 @@ FORMATS: dict[DType, Format] = {
         smallest_normal=2.0**-14,
         smallest_subnormal=2.0**-24,
         eps=2.0**-10,
+        words=("fp16", "float16", "half", "f16", "binary16"),
     ),
     DType.BFLOAT16: Format(
         dtype=DType.BFLOAT16,
@@ -98,6 +104,7 @@ FORMATS: dict[DType, Format] = {
         smallest_normal=2.0**-126,
         smallest_subnormal=2.0**-133,
         eps=2.0**-7,
+        words=("bf16", "bfloat16", "bfloat", "brainfloat16", "brain16"),
     ),
 }
 

@@ -88,17 +88,18 @@ def test_a_metric_of_the_current_folder_decides(run):
         (("--data", "none.npz"), "mezzo: none.npz: no such file; give an .npz file or a folder of them"),
         (("--data", "labelled.npz"), "mezzo: labelled.npz: found 'sign', which the model does not have; the model "
          "wants 'x'; if 'sign' is for the metric, name it as a label"),
-        (("--data", "model.onnx"), "cannot be read"),
-        (("--run", "fast"), "mezzo: run is 'fast'; choose one of emulated, native"),
-        (("--max-error", "-1"), "mezzo: max error is -1.0; give a relative error of 0 or more, such as 1e-3"),
+        (("--data", "model.onnx"), "mezzo: model.onnx: is an ONNX model, not an .npz file; "),
+        (("--run", "fast"), "mezzo: --run 'fast' is unknown; choose one of emulated, native"),
+        (("--max-error", "-1"), "mezzo: --max-error is -1.0; give a relative error of 0 or more, such as 1e-3"),
         (("--metric", "own_scores:none"), "mezzo: metric 'own_scores:none' cannot be imported: AttributeError"),
-        (("--max-drop", "1%"), "mezzo: max drop is 1% of no metric; name one as module:function"),
-        (("--tile", "8"), "mezzo: tile is 8 without accumulate"),
-        (("--batch", "0"), "mezzo: batch size is 0; give 1 or more"),
+        (("--max-drop", "1%"), "mezzo: --max-drop is 1% of no metric; name one with --metric module:function"),
+        (("--tile", "8"), "mezzo: --tile is 8 without --accumulate; name the format"),
+        (("--batch", "0"), "mezzo: --batch is 0; give 1 or more"),
     ],
 )  # fmt: skip
 def test_bad_input_is_2_and_one_line(run, words, message):
-    ran = compare(run, "bf16.onnx", *words)
+    data = () if words[0] == "--data" else ("--data", "data.npz")
+    ran = run("compare", "model.onnx", "bf16.onnx", *data, *words)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err and ran.err.count("\n") == 1
 

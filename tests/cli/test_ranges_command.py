@@ -64,7 +64,7 @@ def test_quiet_prints_nothing_and_still_keeps_the_state(run: Run) -> None:
     [
         (["--format", "fp8"], "--format 'fp8' is unknown; choose one of fp16, bf16, f8e4m3fn, f8e5m2"),
         (["--top", "0"], "--top is 0; give 1 or more"),
-        (["--batch", "0"], "batch size is 0; give 1 or more"),
+        (["--batch", "0"], "--batch is 0; give 1 or more"),
         (["--resume", "model.onnx"], "--resume 'model.onnx' is a model of this command; give it a name of its own"),
         (["--labels", "z"], "nothing for 'z'"),
     ],

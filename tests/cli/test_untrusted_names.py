@@ -51,8 +51,14 @@ def test_json_keeps_hostile_names_as_they_are(run, hostile):
 
 
 def test_errors_show_hostile_names_escaped(run, hostile):
+    ran = run("explain", "hostile.onnx", HOSTILE[:-1])
+    assert ran.code == 2 and "did you mean" in ran.err
+    assert ran.err.count("\n") == 1 and ran.err.rstrip("\n").isprintable()
+
+
+def test_a_value_of_a_hostile_name_is_explained_escaped(run, hostile):
     ran = run("explain", "hostile.onnx", HOSTILE)
-    assert ran.code == 2 and ran.err.count("\n") == 1 and ran.err.rstrip("\n").isprintable()
+    assert ran.code == 0 and ran.out.startswith("value ") and all(line.isprintable() for line in ran.out.splitlines())
 
 
 @pytest.mark.parametrize(

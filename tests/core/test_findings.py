@@ -93,7 +93,7 @@ def test_what_was_measured_denies_whatever_was_said() -> None:
 def test_an_assumption_is_about_an_input(names: tuple[str, ...]) -> None:
     graph = view("in x 8\nin m 8\na = add x m\nout a").graph
     check_assumed(graph, dict.fromkeys(names, (0.0, 1.0)))
-    with pytest.raises(InputError, match=re.escape("--assume 'a' is no input of the model; choose one of m, x")):
+    with pytest.raises(InputError, match=re.escape("assume 'a' is no input of the model; choose one of m, x")):
         check_assumed(graph, {**dict.fromkeys(names, (0.0, 1.0)), "a": (0.0, 1.0)})
 
 

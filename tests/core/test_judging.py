@@ -125,10 +125,10 @@ def test_interface_that_cannot_be_had_is_refused() -> None:
     graph = toy_dialect.read("in x 8\na = move x\nout a")
     with pytest.raises(InputError) as caught:
         judge(graph, wishes(io={"b": F16}))
-    assert str(caught.value) == "--io 'b' is no input or output of the model; choose one of a, x"
+    assert str(caught.value) == "io 'b' is no input or output of the model; choose one of a, x"
     with pytest.raises(InputError) as caught:
         judge(changed(graph, "input x", legal=frozenset({HIGH})), wishes(io={"x": F16}))
-    words = "--io x=f16: 'x' cannot hold f16 at this opset, or holds no f32; leave it out"
+    words = "io of 'x' is f16: 'x' holds f32, and cannot hold f16 at this opset; leave it out"
     assert str(caught.value) == words
 
 
@@ -142,8 +142,8 @@ def test_interface_of_a_sequence_is_asked_what_its_holders_allow() -> None:
     with pytest.raises(InputError) as caught:
         judge(graph, wishes(io={"e": F16}))
     assert str(caught.value) == (
-        "--io e=f16: 'e' is a sequence, which cannot be cast, and 'e' holds it in f32; ask the same of both, or leave "
-        "it out"
+        "io of 'e' is f16: 'e' is a sequence, which cannot be cast, and 'e' holds it in f32; ask the same of both, or "
+        "leave it out"
     )
     assert judge(graph, wishes(io={"e": HIGH})).problem.linked == ((0, 1, 1),)
 
@@ -192,7 +192,7 @@ def test_include_and_exclude_have_the_last_word() -> None:
     with pytest.raises(InputError) as caught:
         judge(graph, wishes(exclude=("weight w",)))
     assert str(caught.value) == (
-        "--exclude 'weight w' matches no node; patterns are globs on node names, or 'op:' and an operator such as "
+        "exclude 'weight w' matches no node; patterns are globs on node names, or 'op:' and an operator such as "
         "'op:product'"
     )
     with pytest.raises(InputError, match="such as 'op:Softmax'"):
@@ -231,12 +231,12 @@ def test_region_that_cannot_run_low_is_told_and_one_that_is_low_is_left() -> Non
 
 
 def test_region_that_is_not_there_is_refused() -> None:
-    for option, asked in (("keep-region", {"keep_regions": ("z",)}), ("fix-region", {"fixed_regions": (("z", F16),)})):
+    for option, asked in (("keep_region", {"keep_regions": ("z",)}), ("fix_region", {"fixed_regions": (("z", F16),)})):
         with pytest.raises(InputError) as caught:
             judge(toy_dialect.read(TEXT), wishes(**asked))
         assert str(caught.value) == (
-            f"--{option} 'z' matches no node; regions are paths of scopes such as 'encoder/layer.3', and 'mezzo plan "
-            "MODEL --nodes' lists every node by its path"
+            f"{option} 'z' matches no node; regions are paths of scopes such as 'encoder/layer.3', and "
+            "'mezzo.plan(model).nodes' lists every node by its path"
         )
 
 

@@ -16,7 +16,7 @@ def run(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *map(str, words)], cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
-@pytest.mark.parametrize("tool", ["api_page", "tables_pages"])
+@pytest.mark.parametrize("tool", ["answers_page", "api_page", "tables_pages"])
 def test_reference_page_is_up_to_date(tool):
     ran = run(TOOLS / f"{tool}.py", "--check")
     assert ran.returncode == 0, ran.stderr

@@ -321,14 +321,14 @@ def test_the_users_metric_decides_with_a_drop():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"run": "fast"}, "run is 'fast'; choose one of emulated, native"),
-        ({"accumulate": "fp8"}, "accumulate is 'fp8'; choose one of fp16, bf16"),
+        ({"run": "fast"}, "run 'fast' is unknown; choose one of emulated, native"),
+        ({"accumulate": "fp8"}, "accumulate is 'fp8'; FP8 takes scales"),
         ({"tile": 4}, "tile is 4 without accumulate"),
         ({"accumulate": "bf16", "tile": 0}, "tile is 0; give 1 or more"),
         ({"accumulate": "bf16", "run": "native"}, "only an emulated run rounds its sums"),
-        ({"max_drop": "1%"}, "max drop is 1% of no metric; name one as module:function"),
-        ({"max_error": -1}, "max error is -1"),
-        ({"batch_size": 0}, "batch size is 0"),
+        ({"max_drop": "1%"}, "max_drop is 1% of no metric; name one with metric="),
+        ({"max_error": -1}, "max_error is -1"),
+        ({"batch_size": 0}, "batch_size is 0"),
         ({"labels": ["t"]}, "found nothing for 't'"),
     ],
 )

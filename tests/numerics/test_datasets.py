@@ -153,7 +153,7 @@ def test_what_is_no_data_is_said(data, message):
 def test_an_empty_folder_and_a_batch_size_of_zero_are_said(tmp_path):
     with pytest.raises(InputError, match=r"found no \.npz file in this folder"):
         open_data(tmp_path, ["x"])
-    with pytest.raises(InputError, match="batch size is 0; give 1 or more"):
+    with pytest.raises(InputError, match="batch_size is 0; give 1 or more"):
         open_data([{"x": 1}], ["x"], batch_size=0)
 
 

@@ -370,7 +370,7 @@ def test_a_budget_below_the_noise_is_raised_to_it():
     # Answers farther off than a tenth do not pass as the same, however noisy the reference is.
     assert choose_budget(None, BF16, 0.5).error == choose_budget(None, F32, 0.01).error == MOST_NOISE
     for wrong in (-1.0, math.nan, math.inf):
-        with pytest.raises(InputError, match="max error is"):
+        with pytest.raises(InputError, match="max_error is"):
             choose_budget(wrong, F16, 0.0)
 
 
@@ -378,7 +378,7 @@ def test_drops_are_absolute_or_a_share():
     assert read_drop("0.005").allowed(0.5) == 0.005
     assert read_drop("0.5%").allowed(-2.0) == 0.01
     for wrong in ("-1", "1 percent", "nan", "inf%", ""):
-        with pytest.raises(InputError, match=r"max drop is .*; give a difference such as"):
+        with pytest.raises(InputError, match=r"max_drop is .*; give a difference such as"):
             read_drop(wrong)
 
 

@@ -81,12 +81,15 @@ def outcome(path: Path) -> str | None:
 def test_files_that_are_no_models(tmp_path: Path, road: str) -> None:
     path = tmp_path / "m.onnx"
     assert refusal(lambda: load(path)) == f"cannot read '{path}': No such file or directory; name an ONNX model file"
-    assert refusal(lambda: load(tmp_path)) == f"'{tmp_path}' is a folder; name a file"
+    assert (
+        refusal(lambda: load(tmp_path))
+        == f"'{tmp_path}' is a folder without an .onnx file; name a model, or a folder of models"
+    )
     assert "embedded null byte" in refusal(lambda: load("a\0b"))
     path.touch()
     assert refusal(lambda: load(path), ModelError) == f"'{path}' is empty; name an ONNX model file"
     path.write_text("This is a text file, and not a short one.\n" * 10)
-    assert "is not an ONNX model, or is damaged: found" in refusal(lambda: load(path), ModelError)
+    assert refusal(lambda: load(path), ModelError) == f"'{path}' is a text file, not an ONNX model; name the model"
     path.write_bytes(numpy_helper.from_array(WEIGHT, "w").SerializeToString())
     assert "is not an ONNX model, or is damaged: found" in refusal(lambda: load(path), ModelError)
     path.write_bytes(b"\x08\x0a")
@@ -270,7 +273,7 @@ def test_model_hub_cache_opens_only_when_trusted(tmp_path: Path) -> None:
     path = snapshot / "model.onnx"
     message = refusal(lambda: load(path), ModelError)
     assert "'model.onnx_data' is a link out of the model's folder" in message
-    assert "--trust-external-paths" in message
+    assert "trust_external_paths=True" in message
     source = load(path, trust_external_paths=True)
     assert np.array_equal(source.blobs.array(source.model.graph.initializer[0]), WEIGHT)
     assert "belongs to the input" in refusal(lambda: save(source.model, source, blobs / "bbb"))

@@ -208,9 +208,7 @@ def test_feeds_of_every_kind_survive_the_way(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["tensorrt", "onnxruntime-cuda", "onnxruntime-web", "any", "onnx"])
 def test_target_without_a_profiler_is_refused(target: str) -> None:
-    wanted = (
-        f"target '{target}' cannot be measured here; measure onnxruntime-cpu or openvino-cpu, or leave out --measure"
-    )
+    wanted = f"target '{target}' cannot be measured here; measure onnxruntime-cpu or openvino-cpu, or leave out measure"
     with pytest.raises(InputError) as error:
         jobs.runtime_version(target)
     assert str(error.value) == wanted
@@ -218,7 +216,7 @@ def test_target_without_a_profiler_is_refused(target: str) -> None:
 
 def test_missing_runtime_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "find_version", lambda package: None)
-    wanted = 'openvino is not installed; pip install "mezzo\\[openvino\\]", or leave out --measure'
+    wanted = 'openvino is not installed; pip install "mezzo\\[openvino\\]", or leave out measure'
     with pytest.raises(InputError, match=wanted):
         jobs.runtime_version("openvino-cpu")
 

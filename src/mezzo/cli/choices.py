@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from mezzo.dtypes import LOW_DTYPES
-from mezzo.errors import InputError
+from mezzo.spelling import settle
 
 RUNS = ("emulated", "native")
 
@@ -39,12 +39,16 @@ complete_target = completing_plug_ins("target")
 complete_run = completing(RUNS)
 
 
-def check_choice(option: str, value: str, choices: Iterable[str]) -> str:
-    """Return the value if it is one of the choices. Raises InputError: it is not."""
-    valid = tuple(choices)
-    if value not in valid:
-        raise InputError(f"{option} {value!r} is unknown; choose one of {', '.join(valid)}")
-    return value
+def settle_plug_in(kind: str, word: str, option: str) -> str:
+    """The name of a plug-in that a word stands for. Raises InputError: it stands for none, or for several."""
+    from mezzo.plugins.discovery import settle_name
+
+    return settle_name(kind, word, option)
+
+
+def settle_choice(option: str, word: str, choices: Iterable[str]) -> str:
+    """The choice that a word stands for. Raises InputError: it stands for none."""
+    return settle(option, word, dict.fromkeys(choices, ()))
 
 
 def _complete(words: Iterable[str], incomplete: str) -> list[str]:

@@ -10,7 +10,14 @@ import typer
 from mezzo.cli import choices, measuring
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
-from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_comparison, tell_report
+from mezzo.cli.report_option import (
+    Report,
+    check_report,
+    draw_report,
+    steps_after_comparison,
+    steps_to_the_beginning,
+    tell_report,
+)
 from mezzo.cli.verdicts import end_with
 
 _WHAT = "What is the same"
@@ -62,6 +69,7 @@ def compare(
     from mezzo.report.account import describe_comparison
     from mezzo.report.comparison import report_comparison
     from mezzo.report.headlines import head_comparison
+    from mezzo.report.text import report_next_steps
     from mezzo.verbs.compare import compare as compare_models
     from mezzo.verbs.outlines import outline_pair
 
@@ -87,12 +95,15 @@ def compare(
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
         steps = steps_after_comparison(reference, model, data, labels or (), options, comparison)
-        account = draw_report(report, account, draw, steps)
+        begun = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
+        account = draw_report(report, account, draw, [*begun, *steps])
         if as_json and not quiet:
             print_document(account)
     if not quiet and not as_json:
         layout = output_layout()
+        begun = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
         rest = report_comparison(layout, *names, comparison)[1:]  # the headline has its title
+        rest = [*rest, *(report_next_steps(begun) if begun else [])]
         print_first_screen(headline, rest, layout, has_all=verbose, more=MORE_OR_DRAWN)
         tell_report(report)
     end_with(comparison.verdict.ruling)

@@ -21,7 +21,8 @@ def explain(
         str,
         typer.Argument(
             metavar="NODE",
-            help="The node's name; 'mezzo plan MODEL --nodes' lists them.",
+            help="The name of a node or of a value, an operator such as Softmax, a module or a path of scopes such as "
+            "encoder.layer.0, or a glob; 'mezzo plan MODEL --nodes' lists all nodes.",
             show_default=False,
             autocompletion=complete_node,
         ),
@@ -37,22 +38,34 @@ def explain(
     chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
-    from mezzo.cli.steps import steps_after_asking_a_plan, steps_after_explanation
+    from mezzo.cli.steps import steps_after_asking_a_plan, steps_after_explanation, steps_to_single_nodes
     from mezzo.core.keywords import named_settings
     from mezzo.deciding.options import replay_options
     from mezzo.files.planfile import load_plan
-    from mezzo.report.account import describe_chain
+    from mezzo.report.account import describe_chain, describe_meant
     from mezzo.report.chain import report_chain
     from mezzo.report.comparison import report_notes
+    from mezzo.report.meant import report_meant, report_origin
     from mezzo.report.text import report_next_steps
     from mezzo.verbs import convert as pipeline
+    from mezzo.verbs.explain import chain_of, find_meant
     from mezzo.verbs.partition import find_unit
 
     with Patience() as progress:
         plan = load_plan(model) if is_saved else pipeline.plan(model, **chosen, progress=progress)
     if is_saved and (settings := named_settings(chosen)):  # they may only say again what the plan was made with
         replay_options(settings, plan)
-    chain = pipeline.explain(plan, node)
+    meant = find_meant(plan, node)
+    if len(meant.nodes) > 1:
+        if as_json:
+            print_document(describe_meant(os.fspath(model), meant.word, meant.known.value, meant.nodes))
+            return
+        layout = output_layout()
+        parts = report_meant(layout, meant.word, meant.known.value, meant.nodes) + report_notes(plan.origin)
+        steps = steps_to_single_nodes(model, meant.nodes, given.Options() if is_saved else options)
+        print_report(parts + report_next_steps(steps), layout)
+        return
+    chain = chain_of(plan, meant.nodes[0])
     unit = None if is_saved else find_unit(model, chain[0].name, chosen)
     if as_json:
         print_document(describe_chain(os.fspath(model), chain, unit))
@@ -64,5 +77,6 @@ def explain(
     target = dict(plan.settings).get("target", "")
     precisions = {one.name: one.precision.compute for one in plan.nodes}
     parts = report_chain(chain, plan.lows, unit, target, precisions) + report_notes(plan.origin)
+    parts = report_origin(meant.word, meant.known.value, chain[0]) + parts
     parts += report_next_steps(steps, "what would change it") if steps else []
     print_report(parts, output_layout())

@@ -203,7 +203,12 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(context: typer.Context, **given: Any) -> None:
         values = {name: given.pop(name) for name in _request() if name in shared}
-        written = {name: _read(_request()[name], value) for name, value in values.items() if _is_named(context, name)}
+        known = _request()
+        written = {
+            name: words.settle(known[name], _read(known[name], value))
+            for name, value in values.items()
+            if _is_named(context, name)
+        }
         command(options=Options(written), **given)
 
     placed.insert(0, inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))

@@ -44,7 +44,7 @@ def partition(
     apart, or costs nothing. Patterns come from each runtime's documents and from the graphs that it makes.
     """
     if not target.endswith(".toml"):
-        choices.check_choice("--target", target, choices.list_plug_ins("target"))
+        target = choices.settle_plug_in("target", target, "--target")
     if (part is None) is not (output is None):
         lacking = "--output" if output is None else "--extract"
         raise InputError(f"{lacking} is missing: --extract names a part, --output the file that it goes to; give both")

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli import measuring
+from mezzo.cli import choices, measuring
 from mezzo.cli import options as given
-from mezzo.cli.choices import check_choice
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import end_unless_told
 from mezzo.dtypes import DType
@@ -50,7 +49,7 @@ def ranges(
 
     Exit code 3: the data cannot tell, as it holds NaN, infinities or no sample.
     """
-    dtype = FORMATS[check_choice("--format", format, FORMATS)]
+    dtype = FORMATS[choices.settle_choice("--format", format, FORMATS)]
     measuring.check_top(top)
     check_destinations({"--resume": resume}, (model,))
 

@@ -1,5 +1,6 @@
 """The option --report FILE, which several commands share: one HTML page of what the command did."""
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -72,6 +73,28 @@ def tell_report(report: Path | None) -> None:
     if report is not None:
         size = format_size(report.stat().st_size)
         print_text(f"\nreport: {os.fspath(report)} ({size}), for any browser")
+
+
+def steps_to_the_beginning(
+    reference: Path, model: Path, trust_external_paths: bool, comparison: "Comparison"
+) -> list[tuple[str, str]]:
+    """Where two models differ: whom to ask why the value where the error begins is what it is. The model that was
+    judged is asked where it tells how it was made, else the reference.
+    """
+    from mezzo.converting.results import decided_nodes
+    from mezzo.report.comparison import bounds_errors, find_beginning
+
+    if comparison.verdict.ruling.value != "different":
+        return []
+    begins = find_beginning(comparison.layers, comparison.verdict.budget if bounds_errors(comparison) else math.inf)
+    if begins is None:
+        return []
+    tells = model if decided_nodes(model, trust_external_paths=trust_external_paths) else reference
+    words = " --trust-external-paths" if trust_external_paths else ""
+    name = f"-- {quote(begins.name)}" if begins.name.startswith("-") else quote(begins.name)
+    return [
+        (f"mezzo explain {_words(tells)}{words} {name}", "why what makes the first wrong value runs in what it does")
+    ]
 
 
 def steps_after_comparison(

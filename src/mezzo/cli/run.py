@@ -15,8 +15,9 @@ from mezzo.cli.app import make_app
 from mezzo.cli.completing import answer_bash, is_asked_by_bash
 from mezzo.cli.console import print_error
 from mezzo.cli.interrupts import Interrupts
-from mezzo.cli.usage import explain_usage
+from mezzo.cli.usage import check_said_once, explain_usage
 from mezzo.errors import ContractError, MezzoError
+from mezzo.voices import Voice, speaking_to
 
 REFUSED = 1
 BAD_INPUT = 2
@@ -36,7 +37,9 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     command = typer.main.get_command(make_app())
     words = respell(sys.argv[1:] if arguments is None else arguments)
     try:
-        with _unwinding_on_termination():
+        with _unwinding_on_termination(), speaking_to(Voice.SHELL):
+            if words and words[0] in (commands := getattr(command, "commands", {})):
+                check_said_once(commands[words[0]].params, words[1:])
             run = partial(command.main, args=words, prog_name="mezzo", standalone_mode=False)
             code = answer_bash(os.environ, run) if is_asked_by_bash(os.environ) else run()
     except (KeyboardInterrupt, typer.Abort):
@@ -44,18 +47,18 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     except Exception as error:
         if interrupts.was_raised:  # what an interrupted call makes of itself
             return INTERRUPTED
-        told = _tell(error)
+        told = _tell(error, words)
         if told is None:
             raise
         return told
     return code if isinstance(code, int) else 0
 
 
-def _tell(error: Exception) -> int | None:
+def _tell(error: Exception, words: Sequence[str]) -> int | None:
     """Tell an error that a user can cause, and give the exit code; None for one of mezzo's own."""
     match error:
         case _ if isinstance(error, _USAGE_ERROR):
-            return explain_usage(error)
+            return explain_usage(error, words)
         case MezzoError():
             print_error(str(error))
             return REFUSED if isinstance(error, ContractError) else BAD_INPUT

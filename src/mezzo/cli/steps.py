@@ -19,6 +19,7 @@ from mezzo.report.picture import Remedy, shown_islands
 from mezzo.views.picture import Picture
 
 Steps = list[tuple[str, str]]
+_ASKED = 3
 
 
 def steps_after_conversion(
@@ -111,6 +112,13 @@ def steps_after_explanation(
             (option, value), effect = change
             steps.append((_command("plan", source, _spell(option, value), _without(options, [option])), effect))
     return list(dict.fromkeys(steps))
+
+
+def steps_to_single_nodes(source: Path, nodes: Sequence[PlannedNode], options: Options) -> Steps:
+    """Whom to ask for alone of several nodes: the first that each rule decided about."""
+    first = {(node.rule, node.precision): node for node in reversed(nodes)}
+    asked = [node for node in nodes if first[node.rule, node.precision] is node][:_ASKED]
+    return [(_ask(source, n.name, options), f"how this one came to {n.precision.compute}") for n in asked]
 
 
 def steps_after_asking_a_plan(saved: Path, node: PlannedNode) -> Steps:

@@ -1,14 +1,15 @@
 """mezzo policies, strategies, targets and ops: the tables that decisions are made from."""
 
-import difflib
 import fnmatch
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
+from mezzo.cli import choices
 from mezzo.cli.completing import complete_operator
 from mezzo.cli.console import output_layout, print_document, print_error, print_report
 from mezzo.cli.options import AsJson, Options, with_options
@@ -18,6 +19,7 @@ from mezzo.core.keywords import planning_request_of
 from mezzo.core.option import about
 from mezzo.core.request import Request
 from mezzo.errors import InputError
+from mezzo.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from mezzo.plugins.discovery import Table
@@ -26,14 +28,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def policies(as_json: AsJson = False) -> None:
-    """List the policies: what is wanted, rule by rule."""
+def _named(kind: str) -> Any:
+    """What Typer is told of the name of a row of a table."""
+    return typer.Argument(
+        metavar="[NAME]",
+        help="Show this one alone.",
+        show_default=False,
+        autocompletion=choices.completing_plug_ins(kind),
+    )
+
+
+PolicyName = Annotated[str | None, _named("policy")]
+TargetName = Annotated[str | None, _named("target")]
+
+
+def policies(name: PolicyName = None, as_json: AsJson = False) -> None:
+    """List the policies: what is wanted, rule by rule. With a name, that one."""
     from mezzo.plugins import discovery
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_policies
 
-    table = discovery.policies()
-    listed = [table[name] for name in sorted(table)]
+    table = _chosen(discovery.policies(), "policy", name)
+    listed = [table[each] for each in sorted(table)]
     if as_json:
         rows = [spell(policy) for policy in listed]
         print_document(document("policies", {"policies": _with_origins(table, rows), "broken": list(table.broken)}))
@@ -59,6 +75,8 @@ def strategies(
     from mezzo.report.catalogue import report_strategies, report_strategy_rows
 
     layout = output_layout()
+    name = None if model is None or model.exists() else _strategy_of(os.fspath(model))
+    model = model if name is None else None
     if model is None and report is not None:
         raise InputError("--report draws what the strategies make of a model; name one")
     if model is not None:
@@ -70,13 +88,13 @@ def strategies(
             print_report(report_strategy_rows(layout, str(model), rows), layout)
             tell_report(report)
         return
-    table = discovery.strategies()
+    table = _chosen(discovery.strategies(), "strategy", name)
     if as_json:
-        listed = [{"name": name, "summary": table[name].summary} for name in sorted(table)]
+        listed = [{"name": each, "summary": table[each].summary} for each in sorted(table)]
         content = {"strategies": _with_origins(table, listed), "broken": list(table.broken)}
         print_document(document("strategies", content))
     else:
-        summaries = {name: table[name].summary for name in sorted(table)}
+        summaries = {each: table[each].summary for each in sorted(table)}
         print_report(report_strategies(layout, summaries, table.origins), layout)
     _tell_broken(table)
 
@@ -107,14 +125,14 @@ def _spell(request: Request) -> Iterator[tuple[str, str]]:
     return ((name.replace("_", "-"), str(value)) for name, value in said if value)
 
 
-def targets(as_json: AsJson = False) -> None:
-    """List the targets: what each runtime or device cannot run."""
+def targets(name: TargetName = None, as_json: AsJson = False) -> None:
+    """List the targets: what each runtime or device cannot run. With a name, that one."""
     from mezzo.plugins import discovery
     from mezzo.report.account import document, spell
     from mezzo.report.catalogue import report_targets
 
-    table = discovery.targets()
-    listed = [table[name] for name in sorted(table)]
+    table = _chosen(discovery.targets(), "target", name)
+    listed = [table[each] for each in sorted(table)]
     if as_json:
         rows = [spell(target) for target in listed]
         print_document(document("targets", {"targets": _with_origins(table, rows), "broken": list(table.broken)}))
@@ -122,6 +140,24 @@ def targets(as_json: AsJson = False) -> None:
         layout = output_layout()
         print_report(report_targets(layout, listed, table.origins), layout)
     _tell_broken(table)
+
+
+def _chosen(table: "Table[T]", kind: str, name: str | None) -> "Table[T]":
+    """The table, or its one row of a name. Raises InputError: there is none of that name."""
+    if name is None:
+        return table
+    from mezzo.plugins.discovery import Table, settle_name
+
+    row = settle_name(kind, name)
+    return Table({row: table[row]}, {row: table.origins[row]})
+
+
+def _strategy_of(word: str) -> str | None:
+    """The strategy that a word stands for; None where it is the path of a model."""
+    from mezzo.plugins.discovery import settle_name
+
+    is_path = "." in word or os.sep in word
+    return None if is_path else settle_name("strategy", word)
 
 
 def _with_origins(table: "Table[T]", rows: Sequence[object]) -> list[dict[str, object]]:
@@ -170,9 +206,8 @@ def _match(pattern: str) -> list[tuple[str, OpFacts]]:
     every = [(dialect, row) for dialect in dialects() for row in op_facts(dialect).values()]
     matching = [(dialect, row) for dialect, row in every if fnmatch.fnmatchcase(row.op.lower(), pattern.lower())]
     if not matching:
-        names = {row.op.lower(): row.op for _, row in every}
-        close = [names[name] for name in difflib.get_close_matches(pattern.lower().strip("*"), list(names), n=3)]
-        hint = f"did you mean {' or '.join(close)}?" if close else "'mezzo ops' lists every operator"
+        names = {row.op for _, row in every}
+        hint = did_you_mean(pattern.strip("*"), sorted(names)) or "'mezzo ops' lists every operator"
         raise InputError(f"no operator matches {pattern!r}; {hint}")
     return matching
 

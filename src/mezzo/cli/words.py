@@ -6,10 +6,11 @@ from dataclasses import Field
 from typing import Any, assert_never
 
 from mezzo.cli import choices
+from mezzo.core.format_words import one_format, read_format
 from mezzo.core.option import About, Form, about, spell_option
-from mezzo.core.request import one_format
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
+from mezzo.spelling import names_meant
 
 # What is written of an option: a word, several, or that it is there. None says nothing.
 Written = str | tuple[str, ...] | bool | None
@@ -17,31 +18,32 @@ Written = str | tuple[str, ...] | bool | None
 
 def read(option: Field[Any], written: Written) -> object:
     """What is written of an option as the library spells it. Raises InputError: it is no such value."""
-    said, word = about(option), spelled(option)
     match written:
-        case bool() | None:
-            return written
-        case str():
-            _check_word(word, said, written)
+        case bool() | None | str():
             return written
         case _:
-            return _read_parts(word, said, written)
+            return _read_parts(spelled(option), about(option), written)
+
+
+def settle(option: Field[Any], written: Written) -> Written:
+    """What is written once of an option as mezzo itself writes it. Raises InputError: it is no such value."""
+    said, word = about(option), spelled(option)
+    if not isinstance(written, str):
+        return written
+    match said.form:
+        case Form.FORMATS:
+            return one_format(written)
+        case Form.CHOICE:
+            return choices.settle_choice(word, written, said.choices)
+        case Form.NAME if not (said.is_file and written.endswith(".toml")):
+            assert said.plug_in is not None, f"{option.name} says which plug-ins it names"
+            return choices.settle_plug_in(said.plug_in, written, word)
+    return written
 
 
 def spelled(option: Field[Any]) -> str:
     """An option as it is written on a command line."""
     return spell_option(option.name, about(option).form, option.default)
-
-
-def _check_word(option: str, said: About, word: str) -> None:
-    if said.form is Form.FORMATS:
-        for part in word.split(","):
-            choices.check_choice(option, part, LOW_DTYPES)
-        one_format(word)
-    elif said.plug_in is None:
-        choices.check_choice(option, word, said.choices)
-    elif not (said.is_file and word.endswith(".toml")):
-        choices.check_choice(option, word, choices.list_plug_ins(said.plug_in))
 
 
 def _read_parts(option: str, said: About, parts: tuple[str, ...]) -> object:
@@ -62,7 +64,7 @@ def _read_parts(option: str, said: About, parts: tuple[str, ...]) -> object:
 
 def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -> str | dict[str, str]:
     """Read one word for all, or names with a dtype each."""
-    plain = [word for word in words if word in for_all]
+    plain = [meant[0] for word in words if (meant := names_meant(word, dict.fromkeys(for_all, ())))]
     if plain and len(words) > 1:
         raise InputError(
             f"{option} {plain[0]!r} cannot be combined with another {option}; give names with a dtype each, or one word"
@@ -74,23 +76,26 @@ def _read_dtypes(option: str, words: tuple[str, ...], others: tuple[str, ...] = 
     """Read NAME=DTYPE words."""
     dtypes = ("fp32", *LOW_DTYPES)
     valid = " or ".join((*others, *(f"NAME={choice}" for choice in dtypes)))
-    return _read_named(option, words, "dtypes", valid, dtypes.__contains__)
+    return _read_named(
+        option, words, "dtypes", valid, lambda name, text: read_format(text, f"{option} {name!r}", dtypes[:1])
+    )
 
 
 def _read_ends(option: str, words: tuple[str, ...]) -> dict[str, str]:
     """Read NAME=LO..HI words; the ends are read with the other options."""
-    return _read_named(option, words, "ranges", "NAME=LO..HI, such as image=0..255", lambda ends: True)
+    return _read_named(option, words, "ranges", "NAME=LO..HI, such as image=0..255", lambda name, ends: ends)
 
 
 def _read_named(
-    option: str, words: tuple[str, ...], things: str, valid: str, is_valid: Callable[[str], bool]
+    option: str, words: tuple[str, ...], things: str, valid: str, read_thing: Callable[[str, str], str]
 ) -> dict[str, str]:
     """Read words that give names something, each name one."""
     named: dict[str, str] = {}
     for word in words:
-        name, sign, thing = word.rpartition("=")
-        if not sign or not name or not is_valid(thing):
+        name, sign, text = word.rpartition("=")
+        if not sign or not name:
             raise InputError(f"{option} {word!r} is not understood; give {valid}")
+        thing = read_thing(name, text)
         if named.setdefault(name, thing) != thing:
             raise InputError(f"{option} gives {name!r} two {things}, {named[name]} and {thing}; keep one")
     return named

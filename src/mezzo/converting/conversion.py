@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from mezzo.converting.decided import Decided, refuse_out_of_range
+from mezzo.converting.naming import names_in
 from mezzo.converting.recalling import asks_for_more, spell_record
 from mezzo.converting.replaying import replay
 from mezzo.converting.version_steps import assign, settle
@@ -241,6 +242,7 @@ def _make_plan(
         origin=options.notes,
         gain=wishes.target.gain(wishes.low),
         choice=options.choice,
+        make_names=lambda: names_in(problem.graph),
     )
 
 

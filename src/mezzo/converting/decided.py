@@ -16,6 +16,7 @@ from mezzo.dtypes import FORMATS
 from mezzo.errors import ContractError
 from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
+from mezzo.voices import setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,5 +44,6 @@ def refuse_out_of_range(graph: Graph, wishes: Wishes, nodes: Container[int]) -> 
             continue
         name = graph.nodes[finding.node].name
         raise ContractError(
-            f"node {name!r}: {finding.because}; use --out-of-range protect or clamp, or mend the weights"
+            f"node {name!r}: {finding.because}; use {setting('out_of_range', 'protect')} or "
+            f"{setting('out_of_range', 'clamp')}, or mend the weights"
         )

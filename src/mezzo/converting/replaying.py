@@ -20,6 +20,7 @@ from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options, check_pair
 from mezzo.deciding.planner import judge
 from mezzo.errors import InputError
+from mezzo.voices import verb
 
 
 def replay(model: Model, options: Options, given: Plan) -> Decided:
@@ -32,7 +33,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
     graph = reading.graph
     if graph.fingerprint != given.fingerprint:
         raise InputError(
-            "the plan was made for another model: their structures differ; make a new one with 'mezzo plan'"
+            f"the plan was made for another model: their structures differ; make a new one with {verb('plan')}"
         )
     wishes = replace(options.wishes, line=given.line)
     judged = judge(graph, wishes)
@@ -69,7 +70,7 @@ def read_for(model: Model, given: Plan) -> Reading:
     if given.dialect != own:
         raise InputError(
             f"the plan is of a model in dialect {given.dialect!r}, and {model.name} is in {own!r}; make a new one with "
-            "'mezzo plan'"
+            f"{verb('plan')}"
         )
     check_pair(given)
     return model.read(given.low, given.version)
@@ -88,7 +89,7 @@ def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
         entry = given.by_name.get(node.name)
         if entry is None:
             raise InputError(
-                f"the plan says nothing of node {node.name!r}; add it or make a new plan with 'mezzo plan'"
+                f"the plan says nothing of node {node.name!r}; add it or make a new plan with {verb('plan')}"
             )
         _check_precision(entry, given)
         level = line.level_of(entry.precision.compute)

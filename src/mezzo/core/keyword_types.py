@@ -6,13 +6,14 @@ Written by tools/option_keywords.py from the fields of `Request`: change those, 
 from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
+from mezzo.core.format_words import FormatLike
 from mezzo.core.request import IO, PolicyLike, TargetLike
 
 
 class PlanOptions(TypedDict, total=False):
     """The options that decide; their defaults are those of `Request`."""
 
-    to: str | Sequence[str] | None
+    to: FormatLike | None
     policy: PolicyLike | None
     strategy: str | None
     target: TargetLike | None

@@ -2,7 +2,6 @@
 that ask the running program tell each of them. What type checkers read is in `mezzo.core.keyword_types`.
 """
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, fields
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.option import about
 from mezzo.core.request import Request
+from mezzo.spelling import ask_for, names_meant, nearest
 
 _Verb = TypeVar("_Verb", bound=Callable[..., object])
 
@@ -20,11 +20,11 @@ def named_options(given: Mapping[str, object]) -> dict[str, Any]:
 
     Raises TypeError: there is no option of such a name.
     """
-    known = [option.name for option in fields(Request)]
+    known = {option.name: about(option).also for option in fields(Request)}
     for name in given:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            asked = ask_for(names_meant(name, known) or nearest(name, known, 1))
+            hint = f"; {asked}" if asked else ""
             raise TypeError(f"got an unexpected keyword argument {name!r}{hint}")
     return {name: value for name, value in given.items() if value is not None}
 

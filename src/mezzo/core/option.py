@@ -49,9 +49,10 @@ _KEY = "about"
 class About:
     """What holds of an option beside its name, type and default.
 
-    `choices` of those forms that have some; `plug_in` is the kind that discovery finds, `is_file` says that a path does
-    as well. `usual` tells the default in words where its value does not. `is_said`: in reports even at its default;
-    `is_setting`: of the plan; `is_of_result`: about the file that is written, so only verbs that write one take it.
+    `choices` of those forms that have some; `also` are the names that other tools have for it, which it asks back for.
+    `plug_in` is the kind that discovery finds, `is_file` says that a path does as well. `usual` tells the default in
+    words where its value does not. `is_said`: in reports even at its default; `is_setting`: of the plan;
+    `is_of_result`: about the file that is written, so only verbs that write one take it.
     """
 
     help: str
@@ -60,6 +61,7 @@ class About:
     panel: Panel
     _: KW_ONLY
     choices: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
     plug_in: str | None = None
     is_file: bool = False
     usual: str | None = None

@@ -1,6 +1,6 @@
 """What was decided, why, and the edits that realise it. A plan is data: printed, saved, diffed, edited, replayed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -84,6 +84,20 @@ class PlannedNode(NamedTuple):
     cause: str | None
 
 
+class Names(NamedTuple):
+    """What else the nodes of a plan are known by: those that make a value, and those that read one that none of them
+    makes, by the value's name; the module that a node was exported from; what a value without floats holds.
+    """
+
+    makers: Mapping[str, tuple[str, ...]]
+    readers: Mapping[str, tuple[str, ...]]
+    modules: Mapping[str, str]
+    without_floats: Mapping[str, str]
+
+
+_NO_NAMES = Names({}, {}, {}, {})
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Plan(Shown):
     """An assignment with its reasons and edits, bound to one model by `fingerprint`.
@@ -92,7 +106,8 @@ class Plan(Shown):
     `settings` are the options that made the plan, by name, for the reader. `limits` are the constants stored within
     bounds: the name of their source, the bound. `origin` is what the model tells of how it was made, as far as it bears
     on the plan; `gain` what the target's table says of its speed; `choice` why this format is taken, where nobody has
-    asked for one. The nodes and the fingerprint are worked out when first asked for: most conversions never do.
+    asked for one. `names` are empty where the plan stands apart from its model, as a saved one does. The nodes, the
+    fingerprint and the names are worked out when first asked for: most conversions never do.
     """
 
     line: Line
@@ -107,6 +122,12 @@ class Plan(Shown):
     origin: tuple[str, ...] = ()
     gain: Gain | None = field(default=None, repr=False, compare=False)
     choice: str | None = field(default=None, repr=False, compare=False)
+    make_names: Callable[[], Names] = field(default=lambda: _NO_NAMES, repr=False, compare=False)
+
+    @cached_property
+    def names(self) -> Names:
+        """What else the nodes are known by."""
+        return self.make_names()
 
     @cached_property
     def nodes(self) -> tuple[PlannedNode, ...]:

@@ -3,7 +3,7 @@ a device or a version."""
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from mezzo.core.facts import Cost, OpFacts, Risk
 from mezzo.core.selectors import Selector, Site, Tier
@@ -217,6 +217,7 @@ class Policy:
     `formats`: those that `otherwise`, `unlisted` and rules without formats speak of; in any other an operator is denied
     unless a rule names the format.
     `function`: is asked of each operator and beats all rules; what it answers None of is left to them.
+    `also`: other words for it; one that several policies have is asked back.
     """
 
     name: str
@@ -231,6 +232,7 @@ class Policy:
     source: str = ""
     formats: frozenset[DType] = HALF_FORMATS
     function: NodeFunction | None = None
+    also: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def may_hand_on_high(self) -> bool:

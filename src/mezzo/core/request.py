@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from mezzo.core.format_words import FormatLike, plain_word
 from mezzo.core.option import About, Form, Panel, Scope, about
 from mezzo.core.policy import NodeFunction, Policy
 from mezzo.core.target import Target
-from mezzo.dtypes import LOW_DTYPES
-from mezzo.errors import InputError
+from mezzo.spelling import names_meant, settle
+from mezzo.voices import option as called
 
 # Names of inputs and outputs to a dtype's option, or one word for all of them.
 IO = str | Mapping[str, str]
@@ -27,7 +28,7 @@ TargetLike = str | os.PathLike[str] | Target | None
 class Request:
     """What a caller asks for, in the words of `mezzo.convert`, which tells what they mean. The order is help's."""
 
-    to: str | Sequence[str] | None = field(
+    to: FormatLike | None = field(
         default=None,
         metadata=About(
             "The low precision: fp16 or bf16.",
@@ -36,6 +37,7 @@ class Request:
             Panel.WHAT,
             usual="what gains on --target here, else fp16",
             is_said=True,
+            also=("dtype", "precision", "type", "format", "data_type", "target_dtype"),
         ).as_metadata(),
     )
     policy: PolicyLike = field(
@@ -48,6 +50,12 @@ class Request:
             plug_in="policy",
             is_file=True,
             is_said=True,
+            also=(
+                "preset",
+                "mode",
+                "level",
+                "opt-level",
+            ),
         ).as_metadata(),
     )
     strategy: str = field(
@@ -72,6 +80,15 @@ class Request:
             is_file=True,
             usual="onnxruntime-cpu for fp16, onnx for bf16",
             is_said=True,
+            also=(
+                "device",
+                "provider",
+                "backend",
+                "runtime",
+                "ep",
+                "execution-provider",
+                "hardware",
+            ),
         ).as_metadata(),
     )
     include: Sequence[str] = field(
@@ -81,6 +98,10 @@ class Request:
             Form.PATTERNS,
             Scope.SINGLE_NODES,
             Panel.WHERE,
+            also=(
+                "allow-list",
+                "allow",
+            ),
         ).as_metadata(),
     )
     exclude: Sequence[str] = field(
@@ -90,6 +111,13 @@ class Request:
             Form.PATTERNS,
             Scope.SINGLE_NODES,
             Panel.WHERE,
+            also=(
+                "skip",
+                "block-list",
+                "node-block-list",
+                "op-block-list",
+                "keep-fp32",
+            ),
         ).as_metadata(),
     )
     keep_region: Sequence[str] = field(
@@ -119,6 +147,11 @@ class Request:
             Scope.SINGLE_NODES,
             Panel.WHERE,
             choices=("keep", "low", "follow"),
+            also=(
+                "keep-io-types",
+                "io-types",
+                "keep-io",
+            ),
         ).as_metadata(),
     )
     out_of_range: str = field(
@@ -129,6 +162,10 @@ class Request:
             Scope.EVERY_NODE,
             Panel.WHERE,
             choices=("protect", "clamp", "error"),
+            also=(
+                "clip",
+                "overflow",
+            ),
         ).as_metadata(),
     )
     opset: str = field(
@@ -148,6 +185,10 @@ class Request:
             Form.PORT_ENDS,
             Scope.EVERY_NODE,
             Panel.WHAT,
+            also=(
+                "input-range",
+                "range",
+            ),
         ).as_metadata(),
     )
     trust_external_paths: bool = field(
@@ -158,6 +199,10 @@ class Request:
             Scope.OTHER,
             Panel.FILES,
             is_setting=False,
+            also=(
+                "trust-remote",
+                "follow-links",
+            ),
         ).as_metadata(),
     )
     provenance: bool = field(
@@ -172,35 +217,32 @@ class Request:
         ).as_metadata(),
     )
 
-
-def read_formats(to: str | Sequence[str]) -> tuple[str, ...]:
-    """The formats asked for: one word, several with commas between them, or a sequence of words.
-
-    Raises InputError: one of them is no format, or is said twice, or there is none.
-    """
-    words, choices = tuple(to.split(",") if isinstance(to, str) else to), ", ".join(LOW_DTYPES)
-    strange = [word for word in words if word not in LOW_DTYPES]
-    if len(words) > 1 and strange:
-        raise InputError(f"to is {to!r}, of which {strange[0]!r} is no format; choose of {choices}")
-    if strange or not words:
-        raise InputError(f"to is {to!r}; choose one of {choices}")
-    if len(set(words)) < len(words):
-        raise InputError(f"to is {to!r}, which says a format twice; say each once")
-    return words
+    def __post_init__(self) -> None:
+        """Spell what was meant as options have it; what is none of their values stays, and is refused when read."""
+        for option in fields(self):
+            value = getattr(self, option.name)
+            object.__setattr__(self, option.name, _tidy(about(option), value))
 
 
-def one_format(to: str | Sequence[str]) -> str:
-    """The one format asked for: a model takes no two beside FP32 yet.
+def _tidy(said: About, value: Any) -> object:
+    match said.form, value:
+        case ((Form.CHOICE | Form.PORT_DTYPES), str()):
+            meant = names_meant(value, dict.fromkeys(said.choices, ()))
+            return meant[0] if meant else value
+        case ((Form.PORT_DTYPES | Form.PATH_DTYPES), Mapping()):
+            return {name: plain_word(dtype) for name, dtype in value.items()}
+        case Form.PORT_ENDS, Mapping():
+            return {name: _tidy_ends(ends) for name, ends in value.items()}
+        case ((Form.PATTERNS | Form.PATHS), str()):
+            return (value,)
+    return value
 
-    Raises InputError: none is asked for, or several, or what is no format.
-    """
-    words = read_formats(to)
-    if len(words) > 1:
-        raise InputError(
-            f"to is {to!r}, two floats beside FP32, and neither holds the other's numbers: one has the range, the "
-            f"other the digits; choose one of {', '.join(words)}"
-        )
-    return words[0]
+
+def _tidy_ends(ends: object) -> object:
+    match ends:
+        case [low, high]:
+            return f"{low}..{high}"
+    return ends
 
 
 def _settings(kind: type[Request]) -> tuple[Field[Any], ...]:
@@ -241,5 +283,10 @@ def check_choices(request: Request) -> None:
     for option in fields(request):
         said, value = about(option), getattr(request, option.name)
         is_word = said.form is Form.CHOICE or (said.form is Form.PORT_DTYPES and isinstance(value, str))
-        if is_word and value not in said.choices:
-            raise InputError(f"{option.name} is {value!r}; choose one of {', '.join(said.choices)}")
+        if is_word:
+            choose_one(option.name, value, said.choices)
+
+
+def choose_one(option: str, given: object, choices: Sequence[str]) -> str:
+    """The choice that was meant, in any case. Raises InputError: none was. `option` is the keyword's name."""
+    return settle(called(option), given if isinstance(given, str) else repr(given), dict.fromkeys(choices, ()))

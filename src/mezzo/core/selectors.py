@@ -7,7 +7,7 @@ said of a region, that beats an attribute, that an operator's type, that a prese
 import enum
 import fnmatch
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -99,8 +99,7 @@ class ByRegion:
     tier: ClassVar[Tier] = Tier.REGION
 
     def matches(self, site: Site) -> bool:
-        wanted = _normal(self.pattern)
-        return any(fnmatch.fnmatchcase(path, wanted) or path.startswith(f"{wanted}/") for path in site.regions)
+        return is_in_region(self.pattern, site.regions)
 
     def __str__(self) -> str:
         return f"region {self.pattern}"
@@ -178,6 +177,12 @@ class ByFunction:
 
 
 Selector = ByName | ByRegion | ByAttribute | ByConstant | ByShape | ByFunction
+
+
+def is_in_region(pattern: str, paths: Iterable[str]) -> bool:
+    """Whether one of the paths is in a region: '.' and '/' both separate; a path without a glob means all inside."""
+    wanted = _normal(pattern)
+    return any(fnmatch.fnmatchcase(path, wanted) or path.startswith(f"{wanted}/") for path in map(_normal, paths))
 
 
 def is_same_value(held: object, wanted: object) -> bool:

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
 class Strategy(ABC):
     """One algorithm. `name` is its option, `summary` its line in the table, `because` why a node follows another;
-    `leaves` is the rule and reason of a node that nothing led to its precision.
+    `leaves` is the rule and reason of a node that nothing led to its precision; `also` are other words for it.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     because: ClassVar[str]
+    also: ClassVar[tuple[str, ...]] = ()
     leaves: ClassVar[tuple[str, str]] = ("strategy", "the strategy finds nothing around it to follow")
 
     @abstractmethod

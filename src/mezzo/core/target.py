@@ -125,7 +125,7 @@ class Target:
     `formats`, and those that have a listing.
 
     `newest` is the newest version that the runtime loads of each dialect; all of one that it does not name. `notes` are
-    for users of every dtype.
+    for users of every dtype. `also` are other words for it; one that several targets have is asked back.
     """
 
     name: str
@@ -139,6 +139,7 @@ class Target:
     formats: frozenset[DType] = HALF_FORMATS
     fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
     fused_formats: frozenset[DType] = frozenset()  # of which these patterns say anything: plans need them for no other
+    also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:
         """Whether the table says anything of what runs in a format."""

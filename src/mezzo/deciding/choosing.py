@@ -11,11 +11,14 @@ from mezzo.core.option import asked_so
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice, Problem
 from mezzo.core.target import Refusal
-from mezzo.deciding.rules import nodes_in
+from mezzo.deciding.rules import nodes_in, regions_of
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
+from mezzo.spelling import aside, did_you_mean
 from mezzo.structure import View
+from mezzo.voices import listing
+from mezzo.voices import option as called
 
 
 def fix_regions(
@@ -27,9 +30,10 @@ def fix_regions(
     for pattern, dtype, option in wanted:
         held = nodes_in(graph, pattern)
         if not held:
+            asked = aside(did_you_mean(pattern, regions_of(graph), 2))
             raise InputError(
-                f"--{option} {pattern!r} matches no node; regions are paths of scopes such as 'encoder/layer.3', and "
-                "'mezzo plan MODEL --nodes' lists every node by its path"
+                f"{called(option.replace('-', '_'))} {pattern!r} matches no node{asked}; regions "
+                f"are paths of scopes such as 'encoder/layer.3', and {listing()} lists every node by its path"
             )
         because = asked_so(option, pattern)
         for number in held:
@@ -89,6 +93,8 @@ def _choice_of(signature: Signature, low: DType, others: Set[DType]) -> Choice:
 
 
 def _interface_choice(graph: Graph, node: Node, wishes: Wishes, low: DType) -> Choice:
+    if node.signature.dtype is None:  # integers, truth values and text have no precision
+        return Choice.ABSENT
     value = node.outputs[0] if node.kind is Kind.INPUT else node.inputs[0]
     name = port_of(node)
     wanted = wishes.io.get(name)
@@ -108,13 +114,15 @@ def check_interface(graph: Graph, wishes: Wishes) -> None:
     names = {port_of(n): n for n in graph.nodes if n.kind in (Kind.INPUT, Kind.OUTPUT)}
     for name, dtype in wishes.io.items():
         if name not in names:
+            asked = aside(did_you_mean(name, names, 1))
             raise InputError(
-                f"--io {name!r} is no input or output of the model; choose one of {', '.join(sorted(names))}"
+                f"{called('io')} {name!r} is no input or output of the model{asked}; choose one "
+                f"of {', '.join(sorted(names))}"
             )
         if dtype not in names[name].signature.legal:
-            raise InputError(
-                f"--io {name}={dtype}: {name!r} cannot hold {dtype} at this opset, or holds no f32; leave it out"
-            )
+            held = names[name].signature.dtype
+            found = "holds no floats" if held is None else f"holds {held}, and cannot hold {dtype} at this opset"
+            raise InputError(f"{called('io')} of {name!r} is {dtype}: {name!r} {found}; leave it out")
 
 
 def check_links(problem: Problem, verdicts: Sequence[Sequence[Verdict]], io: Mapping[str, DType]) -> None:
@@ -143,7 +151,9 @@ def check_links(problem: Problem, verdicts: Sequence[Sequence[Verdict]], io: Map
             continue
         held, other = min(others.items())
         asked = (
-            f"--io {name}={io[name]}: {name!r}" if is_asked or fixing is None else f"{fixing.because}: {node.name!r}"
+            f"{called('io')} of {name!r} is {io[name]}: {name!r}"
+            if is_asked or fixing is None
+            else f"{fixing.because}: {node.name!r}"
         )
         raise InputError(
             f"{asked} {'is' if is_asked else 'handles'} a sequence, which cannot be cast, and "

@@ -10,8 +10,10 @@ from mezzo.core.policy import Category, Evidence, Finding, Lift, Lifting, NamedF
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.plugins.discovery import op_facts
+from mezzo.spelling import aside, did_you_mean
 from mezzo.structure import View, structure_rules
 from mezzo.structure.estimated import ESTIMATED, notes_of
+from mezzo.voices import option
 
 
 def lift_rules(
@@ -85,7 +87,10 @@ def check_assumed(graph: Graph, assumed: Mapping[str, tuple[float, float]]) -> N
     inputs = sorted(port_of(node) for node in graph.nodes if node.kind is Kind.INPUT)
     for name in assumed:
         if name not in inputs:
-            raise InputError(f"--assume {name!r} is no input of the model; choose one of {', '.join(inputs)}")
+            asked = aside(did_you_mean(name, inputs, 1))
+            raise InputError(
+                f"{option('assume')} {name!r} is no input of the model{asked}; choose one of {', '.join(inputs)}"
+            )
 
 
 def notes_on_estimates(view: View, policy: Policy) -> tuple[str, ...]:

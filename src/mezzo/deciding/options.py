@@ -2,15 +2,16 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from mezzo.core.format_words import FormatLike, one_format, read_format
 from mezzo.core.levels import line_of
 from mezzo.core.plans import Plan
 from mezzo.core.policy import Policy
 from mezzo.core.policy_function import name_function, policy_of
-from mezzo.core.request import PolicyLike, Request, TargetLike, check_choices, one_format, settings_of
+from mezzo.core.request import PolicyLike, Request, TargetLike, check_choices, choose_one, settings_of
 from mezzo.core.target import Target
 from mezzo.deciding.gaining import choose_format
 from mezzo.deciding.recording import name_content
@@ -24,6 +25,7 @@ from mezzo.ops import known_operators
 from mezzo.plugins.discovery import policy as find_policy
 from mezzo.plugins.discovery import strategy as find_strategy
 from mezzo.plugins.discovery import target as find_target
+from mezzo.voices import option, setting, verb
 
 if TYPE_CHECKING:
     from mezzo.deciding.recalled import Recalled
@@ -66,7 +68,7 @@ def chosen_target(to: str, target: TargetLike) -> Target:
         return target
     if target is None:
         if LOW_DTYPES[to] not in _DEFAULT_TARGETS:
-            raise InputError(f"no target is the usual one for {to}; name one with --target")
+            raise InputError(f"no target is the usual one for {to}; name one with {option('target')}")
         return find_target(_DEFAULT_TARGETS[LOW_DTYPES[to]])
     if isinstance(target, str) and not target.endswith(".toml"):
         return find_target(target)
@@ -75,12 +77,6 @@ def chosen_target(to: str, target: TargetLike) -> Target:
     strange = sorted(rows - known_operators())
     return replace(read, notes=(*read.notes, *(f"target {read.name!r} names operator {op!r}, which no table knows; "
                                                "is that its name?" for op in strange)))  # fmt: skip
-
-
-def _choose(option: str, value: str, choices: Sequence[str]) -> str:
-    if value not in choices:
-        raise InputError(f"{option} is {value!r}; choose one of {', '.join(choices)}")
-    return value
 
 
 def asked_format(request: Request) -> str:
@@ -110,9 +106,9 @@ def read_options(request: Request) -> Options:
     io: dict[str, DType] = {}
     default: DType | None = HIGH
     if isinstance(request.io, str):
-        default = {"keep": HIGH, "low": low, "follow": None}[request.io]
+        default = {"keep": HIGH, "low": low, "follow": None}[choose_one("io", request.io, ("keep", "low", "follow"))]
     else:
-        io = {name: _read_dtype(f"io of {name!r}", text, to) for name, text in request.io.items()}
+        io = {name: _read_dtype(f"{option('io')} of {name!r}", text, to) for name, text in request.io.items()}
     assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}
     wishes = Wishes(
         line=line_of(HIGH, low),
@@ -126,11 +122,13 @@ def read_options(request: Request) -> Options:
         clamps_constants=request.out_of_range == "clamp",
         keep_regions=tuple(request.keep_region),
         fixed_regions=tuple(
-            (name, _read_dtype(f"fix_region {name!r}", text, to)) for name, text in request.fix_region.items()
+            (name, _read_dtype(f"{option('fix_region')} {name!r}", text, to))
+            for name, text in request.fix_region.items()
         ),
         assumed=assumed,
     )
-    policy_name = request.policy if isinstance(request.policy, str) else policy.name
+    is_file = isinstance(request.policy, str) and request.policy.endswith(".toml")
+    policy_name = str(request.policy) if is_file else policy.name
     settings = settings_of(request, to=to, policy=policy_name, target=target.name)
     digests = {"policy": name_content(request.policy, policy), "target": name_content(request.target, target)}
     return Options(
@@ -149,7 +147,7 @@ def check_pair(plan: Plan) -> None:
     if len(plan.lows) != 1 or plan.low not in LOW_DTYPES.values():
         raise InputError(
             f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH} and one of "
-            f"{', '.join(map(str, LOW_DTYPES.values()))}; make a new plan with 'mezzo plan'"
+            f"{', '.join(map(str, LOW_DTYPES.values()))}; make a new plan with {verb('plan')}"
         )
 
 
@@ -164,47 +162,49 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     policy = given.get("policy")
     if callable(policy) and not isinstance(policy, Policy):
         raise InputError(
-            f"policy is the function {name_function(policy)!r} beside a plan, which tells what was decided and not by "
-            "which code; leave policy out, or plan anew without the plan"
+            f"{option('policy')} is the function {name_function(policy)!r} beside a plan, which tells what was decided "
+            f"and not by which code; leave {option('policy')} out, or plan anew without the plan"
         )
     to = next(name for name, dtype in LOW_DTYPES.items() if dtype is plan.low)
     recorded["to"] = to
     asked = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
     for name in given:
-        word, text = name.replace("_", "-"), asked[name]
+        text, what = asked[name], option(name)
         if name not in recorded:
             raise InputError(
-                f"--{word} {text!r} is given beside a plan that does not say what it was made with; leave --{word} "
-                "out, or plan anew without the plan"
+                f"{what} {text!r} is given beside a plan that does not say what it was made with; leave {what} out, or "
+                "plan anew without the plan"
             )
         if text != recorded[name]:
             raise InputError(
-                f"--{word} {text!r} contradicts the plan, which was made with {recorded[name]!r}; leave --{word} out, "
-                "or plan anew without the plan"
+                f"{what} {text!r} contradicts the plan, which was made with {recorded[name]!r}; leave {what} out, or "
+                "plan anew without the plan"
             )
     out_of_range = recorded.get("out_of_range", "protect")
     return read_options(Request(to=to, out_of_range="error" if out_of_range == "error" else "protect"))
 
 
-def _read_dtype(option: str, text: str, to: str) -> DType:
+def _read_dtype(what: str, given: FormatLike, to: str) -> DType:
     """FP32 or the low dtype of this conversion, by name."""
-    dtypes = {**LOW_DTYPES, "fp32": HIGH}
-    dtype = dtypes[_choose(option, text, tuple(dtypes))]
-    if text not in ("fp32", to):
-        raise InputError(f"{option} is {text!r}; this conversion knows fp32 and {to}")
-    return dtype
+    word = read_format(given, what, ("fp32",))
+    if word not in ("fp32", to):
+        raise InputError(
+            f"{what} is {given!r}; this conversion goes to {to}: write fp32 or {to}, or {setting('to', word)}"
+        )
+    return {**LOW_DTYPES, "fp32": HIGH}[word]
 
 
-def _read_ends(name: str, text: str) -> tuple[float, float]:
+def _read_ends(name: str, text: object) -> tuple[float, float]:
     """Read what an input holds: "lo..hi"."""
-    first, dots, last = text.partition("..")
+    first, dots, last = str(text).partition("..")
     try:
         low, high = float(first), float(last)
     except ValueError:
         low, high = 1.0, 0.0
     if not dots or not -math.inf < low <= high < math.inf:
         raise InputError(
-            f"assume {name!r} is {text!r}; write the ends of what it holds as LO..HI, two numbers such as 0..255"
+            f"{option('assume')} {name!r} is {text!r}; write the ends of what it holds as LO..HI, two numbers such as "
+            "0..255"
         )
     return low, high
 

@@ -18,14 +18,16 @@ from mezzo.deciding.choosing import check_interface, check_links, choices_of, fi
 from mezzo.deciding.exact import lift_exact
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
-from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing
+from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing, patterns_near
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import FORMATS, DType
 from mezzo.errors import InputError
 from mezzo.plugins.discovery import op_facts
+from mezzo.spelling import aside, ask_for
 from mezzo.structure import View
 from mezzo.structure.masks import mask_limits
 from mezzo.structure.saturating import saturated
+from mezzo.voices import option
 
 if TYPE_CHECKING:
     from mezzo.units.unit import Partition
@@ -138,7 +140,7 @@ class _Side(NamedTuple):
 
 
 def _judge_side(
-    graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, low: DType, split: Partition | None
+    graph: Graph, rows: Sequence[OpFacts | None], wishes: Wishes, low: DType, split: "Partition | None"
 ) -> _Side:
     """Everything that is said of running in `low` and not at the base."""
     view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=wishes.assumed)
@@ -173,7 +175,7 @@ def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
 
 
 def _verdicts(
-    view: View, wishes: Wishes, notes: list[str], split: Partition | None
+    view: View, wishes: Wishes, notes: list[str], split: "Partition | None"
 ) -> tuple[list[Verdict], tuple[tuple[int, int], ...]]:
     """Every node's verdict, and pairs of nodes that agree, as what was lifted holds only so."""
     graph = view.graph
@@ -224,9 +226,11 @@ def _apply_patterns(
         matches = matcher(pattern)
         found = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and matches(n)]
         if not found:
+            asked = aside(ask_for(patterns_near(graph, pattern)))
+            example = next((n.op for n in graph.nodes if n.kind is Kind.OP), "Softmax")
             raise InputError(
-                f"--{rule} {pattern!r} matches no node; patterns are globs on node names, or 'op:' and an operator "
-                f"such as 'op:{next((n.op for n in graph.nodes if n.kind is Kind.OP), 'Softmax')}'"
+                f"{option(rule)} {pattern!r} matches no node{asked}; patterns are globs on node names, or 'op:' and an "
+                f"operator such as 'op:{example}'"
             )
         worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in found:

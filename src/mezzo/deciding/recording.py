@@ -77,7 +77,7 @@ def name_content(given: object, read: Policy | Target) -> str:
     if isinstance(read, Policy) and read.function is not None:
         return f"{read.name} (a function)"
     kind = "policy" if isinstance(read, Policy) else "target"
-    if given is None or (isinstance(given, str) and not given.endswith(".toml") and is_built_in(kind, given)):
+    if given is None or (isinstance(given, str) and not given.endswith(".toml") and is_built_in(kind, read.name)):
         return read.name
     digest = hashlib.sha256(_spell(read).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{read.name} ({digest})"
@@ -97,7 +97,9 @@ def _spell(value: object) -> str:
         case str() | int() | float() | None:
             return repr(value)
     if dataclasses.is_dataclass(value):
-        fields = [f"{field.name}={_spell(getattr(value, field.name))}" for field in dataclasses.fields(value)]
+        fields = [
+            f"{field.name}={_spell(getattr(value, field.name))}" for field in dataclasses.fields(value) if field.compare
+        ]
         return f"{type(value).__name__}({','.join(fields)})"
     return getattr(value, "__qualname__", type(value).__name__)
 

@@ -1,6 +1,5 @@
 """Rules of a policy at work on a graph: which nodes they select, and what the user should hear of them."""
 
-import difflib
 from collections.abc import Iterator, Sequence, Set
 
 import numpy as np
@@ -14,6 +13,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.ops import known_operators
 from mezzo.plugins.discovery import op_facts
+from mezzo.spelling import did_you_mean, nearest
 
 _NAMES_SHOWN = 3
 
@@ -23,6 +23,31 @@ def nodes_in(graph: Graph, pattern: str) -> list[int]:
     region = ByRegion(pattern)
     numbers = np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist()
     return [number for number in numbers if region.matches(Site(graph, graph.nodes[number]))]
+
+
+def regions_of(graph: Graph) -> tuple[str, ...]:
+    """Every path of scopes and modules that holds a node, the node's own left out."""
+    paths: dict[str, None] = {}
+    for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist():
+        module = graph.modules.get(number)
+        for path in (graph.nodes[number].name.strip("/"), *((module,) if module else ())):
+            sign = "/" if "/" in path else "."
+            while path := path.rpartition(sign)[0]:
+                paths[path] = None
+    return tuple(paths)
+
+
+def patterns_near(graph: Graph, pattern: str) -> tuple[str, ...]:
+    """Patterns that match a node and are like one that matches none: a node, an operator, the maker of a value."""
+    nodes = [graph.nodes[number] for number in np.flatnonzero(graph.columns.is_kind(Kind.OP, Kind.TIE)).tolist()]
+    word, operators = pattern.removeprefix("op:"), dict.fromkeys(node.op for node in nodes if node.kind is Kind.OP)
+    if near := nearest(word, operators, 1) if pattern != word else ():
+        return (f"op:{near[0]}",)
+    makers = [n.name for n in nodes for v in n.outputs if v is not None and graph.values[v].name == pattern]
+    if makers:
+        return tuple(makers[:1])
+    named = {**{op: f"op:{op}" for op in operators}, **{node.name: node.name for node in nodes}}
+    return tuple(named[name] for name in nearest(word, named, 1))
 
 
 def apply_rules(graph: Graph, verdicts: list[Verdict], policy: Policy, low: DType, tier: Tier) -> set[int]:
@@ -72,8 +97,8 @@ def mention_idle(graph: Graph, policy: Policy, selected: Set[int]) -> Iterator[s
     for rule in policy.rules:
         for op in sorted(rule.ops):
             if op.rpartition(":")[2] not in known:
-                close = difflib.get_close_matches(op, sorted(known), n=1)
-                hint = f"; did you mean {close[0]!r}?" if close else ""
+                asked = did_you_mean(op, sorted(known), 1)
+                hint = f"; {asked}" if asked else ""
                 yield f"policy {policy.name!r}: {rule.name!r} names operator {op!r}, which no table knows{hint}"
         if rule.where and id(rule) not in selected:
             conditions = ", ".join(map(str, rule.where))

@@ -8,7 +8,9 @@ from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.policy import Category
 from mezzo.dtypes import FORMATS, HIGH, DType, size_bits
 from mezzo.errors import InputError
+from mezzo.file_kinds import tell_kind
 from mezzo.places import read_file, write_file
+from mezzo.voices import either
 
 FORMAT = "mezzo-plan/1"
 _MAX_BYTES = 1 << 30
@@ -71,12 +73,12 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
     except OSError as error:
         raise InputError(f"cannot read {where}: {error.strerror}; give the path of a plan") from error
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{where} is not JSON ({str(error).splitlines()[0]}); save it again with --save-plan"
-        ) from error
+        kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
+        what = f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
+        raise InputError(f"{where} {what}; {_save_again()}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InputError(f"{where} has format {found!r}, wanted {FORMAT!r}; save it again with --save-plan")
+        raise InputError(f"{where} has format {found!r}, wanted {FORMAT!r}; {_save_again()}")
     try:
         fingerprint = _text(document, "fingerprint")
         nodes = tuple(_read_node(entry) for entry in document["nodes"])
@@ -154,3 +156,7 @@ def _read_node(entry: dict[str, object]) -> PlannedNode:
         _text(entry, "because"),
         cause,
     )
+
+
+def _save_again() -> str:
+    return either("save it again with --save-plan", "save it again with mezzo.save_plan")

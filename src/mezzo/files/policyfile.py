@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from mezzo.core.format_words import read_format
 from mezzo.core.policy import GRANTED, Category, Missing, Policy, Rule, rule
 from mezzo.core.selectors import ByAttribute, ByConstant, ByName, ByRegion, ByShape, Selector, Tier
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
@@ -211,4 +212,4 @@ def _category(where: str, key: str, value: object) -> Category:
 
 
 def _dtype(where: str, key: str, value: object, choices: Mapping[str, DType]) -> DType:
-    return choices[choose(where, key, value, choices)]
+    return choices[read_format(value, f"{where}: {key}", [word for word in choices if word not in LOW_DTYPES])]

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from mezzo.core.format_words import read_format
 from mezzo.core.target import EVERY_VERSION, Costs, Gain, Kernel, Listing, Refusal, Target, kernels
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.files.tomlfile import (
     check_keys,
-    choose,
     load_text,
     parse,
     read_entries,
@@ -232,4 +232,4 @@ def _split_dialect(op: str) -> tuple[str, str]:
 
 
 def _dtype(where: str, word: str, key: str = "format") -> DType:
-    return LOW_DTYPES[choose(where, key, word, LOW_DTYPES)]
+    return LOW_DTYPES[read_format(word, f"{where}: {key}")]

@@ -7,6 +7,7 @@ from typing import cast
 
 from mezzo.errors import InputError
 from mezzo.places import read_file
+from mezzo.spelling import aside, did_you_mean
 
 _MAX_BYTES = 1 << 20
 
@@ -101,6 +102,8 @@ def read_truth(where: str, table: Mapping[str, object], key: str) -> bool:
 
 def choose(where: str, key: str, value: object, choices: Iterable[str]) -> str:
     """Raises InputError: the value is none of the choices."""
-    if not isinstance(value, str) or value not in choices:
-        raise InputError(f"{where}: {key} is {value!r}; choose one of {', '.join(choices)}")
+    names = tuple(choices)
+    if not isinstance(value, str) or value not in names:
+        question = did_you_mean(value, names, 1) if isinstance(value, str) else ""
+        raise InputError(f"{where}: {key} is {value!r}{aside(question)}; choose one of {', '.join(names)}")
     return value

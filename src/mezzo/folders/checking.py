@@ -10,11 +10,14 @@ from mezzo.folders.deciding import split_ties
 from mezzo.folders.ties import Ports, TypedTie, dtypes_in, find_ties
 from mezzo.places import check_destination
 from mezzo.plugins.discovery import op_facts
+from mezzo.voices import option, verb
 
 
 def check_places(source: Path, destination: Path) -> None:
     if not source.is_dir():
-        raise InputError(f"{os.fspath(source)!r} is no folder; name a folder of models, or use 'mezzo convert' for one")
+        raise InputError(
+            f"{os.fspath(source)!r} is no folder; name a folder of models, or use {verb('convert')} for one"
+        )
     if destination.exists() and not destination.is_dir():
         raise InputError(f"{os.fspath(destination)!r} is a file, and a folder comes out; name a folder")
     if not destination.exists() and not destination.absolute().parent.is_dir():
@@ -45,7 +48,7 @@ def check_ties(before: Ports, after: Ports) -> tuple[TypedTie, ...]:
     for tie, dtypes in split_ties(ties, before, after):
         members = ", ".join(f"{name!r} of {file!r}" for file, name in tie.members[:4])
         spelled = " and ".join(sorted(map(str, dtypes)))
-        raise ContractError(f"{members} would have {spelled}, and one feeds the other; leave out --io")
+        raise ContractError(f"{members} would have {spelled}, and one feeds the other; leave out {option('io')}")
     floats = [(tie, dtypes_in(tie, after)) for tie in ties]
     return tuple(
         TypedTie(tie, dtype)

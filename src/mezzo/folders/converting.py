@@ -13,7 +13,7 @@ from mezzo.converting.summaries import summarise_folder
 from mezzo.core.frontend import Model
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of, tells_options
-from mezzo.core.request import Request
+from mezzo.core.request import Request, choose_one
 from mezzo.deciding.options import asked_format, read_options
 from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.folders.checking import check_places, check_ties, why_low
@@ -27,7 +27,9 @@ from mezzo.folders.ties import TypedTie
 from mezzo.places import check_destination
 from mezzo.report.headline import Headline
 from mezzo.report.notebook import lines_of, page_of
+from mezzo.strangers import describe_folder
 from mezzo.verbs.convert import convert_opened
+from mezzo.voices import setting
 
 if TYPE_CHECKING:
     from mezzo.folders.data import FolderData
@@ -109,8 +111,7 @@ def convert_folder(
     """
     request = request_of(options)
     to = asked_format(request)
-    if layout not in (placings := [placing.value for placing in Placing]):
-        raise InputError(f"layout is {layout!r}; choose one of {', '.join(placings)}")
+    layout = choose_one("layout", layout, [placing.value for placing in Placing])
     places = Path(src), Path(src if dst is None else dst)
     folder = _Folder(*places, Placing(layout), to, request.trust_external_paths)
     folder.progress = progress
@@ -161,8 +162,9 @@ class _Folder:
                 skipped.append((name, because))
         self.models, self.skipped = tuple(models), tuple(skipped)
         if not models:
-            what = f"the {len(skipped)} there are low already" if skipped else "there is no .onnx file in it"
-            where = os.fspath(self.source)
+            if not skipped:
+                raise InputError(describe_folder(self.source))
+            where, what = os.fspath(self.source), f"the {len(skipped)} there are low already"
             raise InputError(f"{where!r} has no model to convert: {what}; name a folder with FP32 models")
 
     def open(self, name: str) -> Model:
@@ -185,12 +187,14 @@ class _Folder:
             is_original = self.layout is Placing.BESIDE and name in known
             where = self.source if is_original else self.destination
             if is_original or os.path.lexists(where / name):
-                raise InputError(f"{name!r} is in {os.fspath(where)!r} already; pass --overwrite to replace it")
+                raise InputError(
+                    f"{name!r} is in {os.fspath(where)!r} already; pass {setting('overwrite', True)} to replace it"
+                )
         for name in () if self.is_in_place else self.copies:
             if os.path.lexists(self.destination / name):
                 raise InputError(
-                    f"{name!r} is in {os.fspath(self.destination)!r} already; pass --overwrite to replace it, or name "
-                    "a new folder"
+                    f"{name!r} is in {os.fspath(self.destination)!r} already; pass "
+                    f"{setting('overwrite', True)} to replace it, or name a new folder"
                 )
 
     def refuse_odd_places(self) -> None:

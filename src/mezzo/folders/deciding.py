@@ -9,7 +9,7 @@ from mezzo.converting.recalling import recall
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind
-from mezzo.core.option import NAMING_NODES, Form, about, spell_option
+from mezzo.core.option import NAMING_NODES, Form, about
 from mezzo.core.request import IO, Request
 from mezzo.deciding.options import asked_format, read_options
 from mezzo.deciding.planner import matcher
@@ -17,6 +17,9 @@ from mezzo.deciding.rules import nodes_in
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError, MezzoError
 from mezzo.folders.ties import Ports, Tie, dtypes_in, find_ties, low_outputs
+from mezzo.spelling import aside, did_you_mean
+from mezzo.voices import listing
+from mezzo.voices import option as called
 
 Open = Callable[[str], Model]  # by name in the folder
 Requests = dict[str, Request]
@@ -62,10 +65,9 @@ def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> R
     for option, given in patterns.items():
         for pattern in given:
             if (option, pattern) not in matched:
-                word = spell_option(option, forms[option])
                 raise InputError(
-                    f"{word} {pattern!r} matches no node in any of the folder's {len(names)} models; "
-                    "'mezzo plan MODEL --nodes' lists the nodes of one"
+                    f"{called(option)} {pattern!r} matches no node in any of the folder's {len(names)} models; "
+                    f"{listing()} lists the nodes of one"
                 )
     return fitted
 
@@ -90,7 +92,11 @@ def _spread_names(io: Mapping[str, str], ties: Sequence[Tie], ports: Ports) -> d
     asked: dict[tuple[str, str], str] = {}
     for wanted, dtype in io.items():
         if wanted not in known:
-            raise InputError(f"--io {wanted!r} is no input or output of the folder's models; choose one of theirs")
+            question = aside(did_you_mean(wanted, known, 1))
+            raise InputError(
+                f"{called('io')} {wanted!r} is no input or output of the folder's models{question}; "
+                "choose one of theirs"
+            )
         for file, several in ports.items():
             for port in several:
                 if port.name != wanted:
@@ -99,8 +105,8 @@ def _spread_names(io: Mapping[str, str], ties: Sequence[Tie], ports: Ports) -> d
                 for member in ((file, wanted),) if tie is None else tie.members:
                     if asked.setdefault(member, wanted) != wanted and found[member[0]][member[1]] != dtype:
                         raise InputError(
-                            f"--io asks for {asked[member]!r} and {wanted!r} in two dtypes, and one feeds the other; "
-                            "ask for the same"
+                            f"{called('io')} asks for {asked[member]!r} and {wanted!r} in two dtypes, and one feeds "
+                            "the other; ask for the same"
                         )
                     found[member[0]][member[1]] = dtype
     return found

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mezzo.errors import InputError
+from mezzo.voices import setting
 
 # Records of other programs about this very copy of the folder.
 _LEFT_OUT = frozenset({".git", ".cache"})
@@ -62,7 +63,8 @@ def _is_readable(path: str, name: str, root: str, *, trust: bool) -> bool:
         raise InputError(f"{name!r} in {root!r} is a link that leads nowhere; get the file, or remove the link")
     if not trust and os.path.commonpath([root, os.path.realpath(path)]) != root:
         raise InputError(
-            f"{name!r} in {root!r} is a link out of the folder, as in a model hub's cache; pass --trust-external-paths "
-            "if you know where it leads, or copy the folder with its links followed"
+            f"{name!r} in {root!r} is a link out of the folder, as in a model hub's cache; pass "
+            f"{setting('trust_external_paths', True)} if you know where it leads, or copy the folder with its links "
+            "followed"
         )
     return os.path.isfile(path)

@@ -6,6 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from mezzo.converting.results import Progress, lab_of
+from mezzo.core.format_words import read_format
 from mezzo.core.frontend import Model
 from mezzo.core.lab import Answers, Layers, Pair, Running, Sessions
 from mezzo.core.plans import Accumulation
@@ -18,6 +19,8 @@ from mezzo.numerics.measures import Comparison, Deviation, Verdict
 from mezzo.numerics.metrics import Meter
 from mezzo.numerics.telling import DataWatch
 from mezzo.numerics.verdicts import Drop, choose_budget, judge, judge_drop, read_drop
+from mezzo.spelling import unknown
+from mezzo.voices import option, setting
 
 if TYPE_CHECKING:
     from mezzo.numerics.datasets import Batch, Dataset
@@ -70,15 +73,19 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
     """Read how sums are to be emulated. Raises InputError: there is no such format or tile, or nothing is emulated."""
     if accumulate is None:
         if tile is not None:
-            raise InputError(f"tile is {tile} without accumulate; name the format of the sums, fp16 or bf16")
+            raise InputError(
+                f"{option('tile')} is {tile} without {option('accumulate')}; name the format of the sums, fp16 or bf16"
+            )
         return None
-    if accumulate not in LOW_DTYPES:
-        raise InputError(f"accumulate is {accumulate!r}; choose one of {', '.join(LOW_DTYPES)}")
+    word = read_format(accumulate, option("accumulate"))
     if tile is not None and tile < 1:
-        raise InputError(f"tile is {tile}; give 1 or more")
+        raise InputError(f"{option('tile')} is {tile}; give 1 or more")
     if run != "emulated":
-        raise InputError(f"accumulate is {accumulate!r} and run is {run!r}; only an emulated run rounds its sums")
-    return Accumulation(LOW_DTYPES[accumulate], _TILE if tile is None else tile)
+        raise InputError(
+            f"{option('accumulate')} is {accumulate!r} and {option('run')} is {run!r}; only an emulated run rounds its "
+            "sums"
+        )
+    return Accumulation(LOW_DTYPES[word], _TILE if tile is None else tile)
 
 
 def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wishes: Asked) -> Comparison:
@@ -207,7 +214,10 @@ def _tell(wishes: Asked, stage: str, done: int) -> None:
 
 def check_asked(wishes: Asked) -> None:
     if wishes.run not in RUNS:
-        raise InputError(f"run is {wishes.run!r}; choose one of {', '.join(RUNS)}")
+        raise unknown(option("run"), wishes.run, RUNS)
     if wishes.max_drop is not None and wishes.metric is None:
-        raise InputError(f"max drop is {wishes.max_drop.text} of no metric; name one as module:function")
+        raise InputError(
+            f"{option('max_drop')} is {wishes.max_drop.text} of no metric; name one with "
+            f"{setting('metric', 'module:function')}"
+        )
     choose_budget(wishes.max_error, DType.FLOAT32, 0.0)  # a bad budget shows now, not after the runs

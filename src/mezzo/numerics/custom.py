@@ -15,6 +15,8 @@ from mezzo.errors import InputError
 from mezzo.numerics.measures import Interval, MetricResult
 from mezzo.numerics.statistics import weighted_mean
 from mezzo.plugins.entries import entries
+from mezzo.spelling import aside, did_you_mean
+from mezzo.voices import option
 
 Floats = npt.NDArray[np.float64]
 # Gets outputs and labels by name and returns one score per sample, or one for all; larger is better.
@@ -84,7 +86,9 @@ def load_metric(text: str | Metric) -> Metric:
     if ":" not in text:
         return _find_added(text)
     if not module or not path:
-        raise InputError(f"metric is {text!r}; write module:function, such as scores:accuracy for scores.py")
+        raise InputError(
+            f"{option('metric')} is {text!r}; write module:function, such as scores:accuracy for scores.py"
+        )
     try:
         with _current_folder_first():
             loaded: Any = importlib.import_module(module)
@@ -102,9 +106,12 @@ def _find_added(name: str) -> Metric:
     """The metric of a name that an installed package adds as "mezzo.metrics"."""
     added = [entry for entry in entries("metric") if entry.name == name]
     if not added:
-        names = ", ".join(sorted({entry.name for entry in entries("metric")}))
-        known = f", or choose one of {names}" if names else ""
-        raise InputError(f"metric is {name!r}; write module:function, such as scores:accuracy for scores.py{known}")
+        names = sorted({entry.name for entry in entries("metric")})
+        known = f", or choose one of {', '.join(names)}" if names else ""
+        raise InputError(
+            f"{option('metric')} is {name!r}{aside(did_you_mean(name, names, 1))}; write module:function, such as "
+            f"scores:accuracy for scores.py{known}"
+        )
     if len(added) > 1:
         raise InputError(
             f"metric {name!r} is taken twice, by {added[0].origin} and by {added[1].origin}; write module:function"

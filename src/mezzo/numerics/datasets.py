@@ -1,6 +1,7 @@
 """Data to run a model on: .npz files, folders of them, or Python iterables of dicts, streamed batch by batch."""
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +12,13 @@ import numpy as np
 from mezzo.errors import InputError
 from mezzo.numerics.measures import DataSource
 from mezzo.numerics.npz import NpzFile
+from mezzo.spelling import aside, ask_for, nearest
+from mezzo.voices import either, option
 
 Data = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]] | Callable[[], Iterable[Any]]
+
+# What numpy.savez calls arrays that it is told no name of.
+_NAMELESS = re.compile(r"arr_\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +72,29 @@ class _Wanted:
         unknown = [str(name) for name in found if name not in self.inputs and name not in self.labels]
         if not missing and not unknown:
             return
+        meant = {name: near[0] for name in unknown if (near := nearest(name, missing, 1))}
         faults = [f"nothing for {_quote(missing)}"] if missing else []
-        faults += [f"{_quote(unknown)}, which the model does not have"] if unknown else []
+        asked = aside(ask_for(dict.fromkeys(meant.values())))
+        faults += [f"{_quote(unknown)}, which the model does not have{asked}"] if unknown else []
         wanted = [f"{name!r} (optional)" if name in self.optional else repr(name) for name in self.inputs]
         wanted += [f"{name!r} (label)" for name in self.labels]
-        remedy = f"; if {unknown[0]!r} is for the metric, name it as a label (--labels)" if unknown else ""
         raise InputError(
-            f"{where}: found {' and '.join(faults)}; the model wants {', '.join(wanted) or 'no inputs'}{remedy}"
+            f"{where}: found {' and '.join(faults)}; the model wants {', '.join(wanted) or 'no inputs'}"
+            f"{self._remedy(unknown, missing, meant)}"
         )
+
+    def _remedy(self, unknown: Sequence[str], missing: Sequence[str], meant: Mapping[str, str]) -> str:
+        """What to do about names that the model does not have; with the sign that goes before it."""
+        if not unknown:
+            return ""
+        if missing and all(_NAMELESS.fullmatch(name) for name in unknown):
+            named = ", ".join(f"{name}=..." for name in missing if name.isidentifier()) or "**{'NAME': ...}"
+            return f"; numpy.savez was told no names: write numpy.savez(FILE, {named})"
+        if meant:
+            wrong, right = next(iter(meant.items()))
+            return f"; give {wrong!r} the name {right!r}"
+        label = either(f"--labels {unknown[0]}", f"labels=[{unknown[0]!r}]")
+        return f"; if {unknown[0]!r} is for the metric, name it as a label: {label}"
 
 
 def open_data(
@@ -91,7 +112,7 @@ def open_data(
         InputError: there is no such data, or a file's names are wrong.
     """
     if batch_size is not None and batch_size < 1:
-        raise InputError(f"batch size is {batch_size}; give 1 or more")
+        raise InputError(f"{option('batch_size')} is {batch_size}; give 1 or more")
     wanted = _Wanted(tuple(inputs), frozenset(optional), tuple(labels))
     if isinstance(data, str | os.PathLike):
         return _open_path(Path(data), wanted, batch_size)

@@ -18,7 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.errors import InputError, MezzoError
+from mezzo.file_kinds import ZIP_ARCHIVE, tell_kind
 from mezzo.places import open_regular
+from mezzo.spelling import aside, did_you_mean
 
 Array = npt.NDArray[Any]
 
@@ -26,6 +28,7 @@ SIZE_CAP_BYTES = 4 * 2**30
 # One byte of deflate makes at most 1032 (zlib's technical details); a member that claims more lies.
 _DEFLATE_RATIO = 1032
 _SUFFIX = ".npy"
+_MOST_NEIGHBOURS = 1000
 _KINDS = "biufcSU"
 
 
@@ -46,7 +49,11 @@ class NpzFile:
         self.path = path
         with _saying(str(path)), ExitStack() as failing:
             self._file = failing.enter_context(io.BufferedReader(open_regular(path)[0]))
-            self._zip = zipfile.ZipFile(self._file)
+            try:
+                self._zip = zipfile.ZipFile(self._file)
+            except zipfile.BadZipFile as error:
+                _refuse_stranger(path, error)
+                raise
             failing.pop_all()
         members = self._zip.infolist()
         strangers = [member.filename for member in members if not member.filename.endswith(_SUFFIX)]
@@ -55,6 +62,7 @@ class NpzFile:
         if strangers or twice:
             self.close()
         if strangers:
+            _refuse_stranger(path, None)
             raise InputError(f"{path}: member {strangers[0]!r} is no .npy array; write the file with numpy.savez")
         if twice:
             raise InputError(f"{path}: array {twice[0]!r} is there more than once; keep one")
@@ -109,6 +117,19 @@ class NpzFile:
             yield stream, header
 
 
+def _refuse_stranger(path: Path, cause: Exception | None) -> None:
+    """Raises InputError: it is a file of another kind, as far as that can be told."""
+    kind = tell_kind(path)
+    what = kind.what if kind is not None else "an ONNX model" if path.suffix.lower() == ".onnx" else None
+    is_npz = path.suffix.lower() == ".npz" and (cause is not None or kind is ZIP_ARCHIVE)
+    if what is None or is_npz:
+        return
+    raise InputError(
+        f"{path}: is {what}, not an .npz file; data is an array for each input by its name: "
+        "numpy.savez('FILE.npz', NAME=array)"
+    ) from cause
+
+
 @contextmanager
 def _saying(where: str) -> Iterator[None]:
     """Turn what goes wrong into one line. What damaged files make zipfile and its codecs raise has no full list."""
@@ -117,7 +138,10 @@ def _saying(where: str) -> Iterator[None]:
     except (MezzoError, GeneratorExit):
         raise
     except FileNotFoundError as error:
-        raise InputError(f"{where}: no such file; give an .npz file or a folder of them") from error
+        name = Path(where).name
+        near = [found.name for found in itertools.islice(Path(where).parent.glob("*.npz"), _MOST_NEIGHBOURS)]
+        asked = aside(did_you_mean(name, sorted(near), 1))
+        raise InputError(f"{where}: no such file{asked}; give an .npz file or a folder of them") from error
     except Exception as error:
         said = str(error) or type(error).__name__
         raise InputError(f"{where}: cannot be read ({said}); write it with numpy.savez") from error

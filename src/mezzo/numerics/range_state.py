@@ -12,6 +12,7 @@ import numpy.typing as npt
 from mezzo.errors import InputError
 from mezzo.numerics.npz import NpzFile
 from mezzo.numerics.ranges import Accumulator
+from mezzo.voices import verb
 
 _VERSION = "mezzo-ranges/1"
 _ABOUT = "about"
@@ -51,7 +52,7 @@ def load_state(path: Path, wanted: Progress) -> tuple[Progress, Accumulator]:
     """Read a state. Raises InputError: it is damaged, or of another model or other data than wanted."""
     with NpzFile(path) as opened:
         if _ABOUT not in opened.names:
-            raise InputError(f"{path}: is no state of 'mezzo ranges'; {_REMEDY}")
+            raise InputError(f"{path}: is no state of {verb('ranges')}; {_REMEDY}")
         if opened.header(_ABOUT).shape > (_MOST_TEXT,):
             raise _damaged(path, "its text is too long")
         progress = _read_about(path, opened.read(_ABOUT))

@@ -7,6 +7,7 @@ from mezzo.dtypes import FORMATS, DType
 from mezzo.errors import InputError
 from mezzo.numerics.measures import Deviation, Interval, Ruling, Verdict
 from mezzo.numerics.telling import MOST_NOISE, Unknown
+from mezzo.voices import option
 
 # One rounding is off by 0.2 eps in root mean square, and independent ones add up like their square root: 8 eps are
 # 1,600 roundings in a row, more than the deepest paths of today's networks have. An overflow gives far more.
@@ -45,7 +46,7 @@ def read_drop(given: str | float) -> Drop:
     except ValueError:
         amount = -1.0
     if not 0 <= amount < float("inf"):
-        raise InputError(f"max drop is {text!r}; give a difference such as 0.005, or a share such as 0.5%")
+        raise InputError(f"{option('max_drop')} is {text!r}; give a difference such as 0.005, or a share such as 0.5%")
     return Drop(amount / 100, True, text) if text.endswith("%") else Drop(amount, False, text)
 
 
@@ -55,7 +56,7 @@ def choose_budget(max_error: float | None, lowest: DType, noise: float) -> Budge
     Raises: InputError: `max_error` is negative or no number.
     """
     if max_error is not None and not 0 <= max_error < float("inf"):
-        raise InputError(f"max error is {max_error}; give a relative error of 0 or more, such as 1e-3")
+        raise InputError(f"{option('max_error')} is {max_error}; give a relative error of 0 or more, such as 1e-3")
     raised = min(noise, MOST_NOISE)
     if max_error is not None:
         if raised > max_error:

@@ -27,6 +27,7 @@ from mezzo.files.policyfile import read_policy
 from mezzo.files.targetfile import read_target
 from mezzo.ops import op_facts as built_in_facts
 from mezzo.plugins.entries import BUILT_IN, Entry, Origin, entries
+from mezzo.spelling import settle
 
 _log = logging.getLogger(__name__)
 
@@ -84,11 +85,12 @@ class _Folder(Mapping[str, _T]):
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_T]):
-    """How plug-ins of one kind are had: those of mezzo, and one of another package."""
+    """How plug-ins of one kind are had: mezzo's own, and one of another package. `beside`: what else a name may be."""
 
     name: str
     built_in: Mapping[str, _T]
     load: Callable[[Entry, _Find[_T]], _T]
+    beside: str = ""
 
     def names(self) -> tuple[str, ...]:
         """What can be asked for; nothing is imported."""
@@ -96,15 +98,25 @@ class _Kind(Generic[_T]):
 
     def find(self, name: str, trail: tuple[str, ...] = ()) -> _T:
         """Raises InputError: there is none of that name, there are two, or it is broken. `trail`: what stands on it."""
+        name = self.settle(name)
         if name in trail:
             raise InputError(f"{self.name} {name!r} stands on itself ({' on '.join((*trail, name))}); mend its base")
         built_in, declared = self.built_in, [entry for entry in entries(self.name) if entry.name == name]
         self._check_unique(built_in, declared)
         if declared:
             return self.load(declared[0], lambda base: self.find(base, (*trail, name)))
-        if name not in built_in:
-            raise InputError(f"{self.name} {name!r} is unknown; choose one of {', '.join(self.names())}")
         return built_in[name]
+
+    def settle(self, word: str, what: str | None = None) -> str:
+        """The name that a word stands for, by name and other words for it; for those mezzo's own are imported.
+
+        Raises InputError: it stands for none, or for several. `what` is what takes it, for the message.
+        """
+        names = self.names()
+        if word in names:
+            return word
+        known = {name: getattr(self.built_in[name], "also", ()) if name in self.built_in else () for name in names}
+        return settle(what or self.name, word, known, f", or write {self.beside} of your own" if self.beside else "")
 
     def table(self) -> Table[_T]:
         """All of them. Raises InputError: a name is taken twice."""
@@ -216,8 +228,8 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
     return loaded
 
 
-_POLICIES = _Kind("policy", _Folder("mezzo.policies", _policy_of), _load_policy)
-_TARGETS = _Kind("target", _Folder("mezzo.targets", _target_of), _load_target)
+_POLICIES = _Kind("policy", _Folder("mezzo.policies", _policy_of), _load_policy, "a .toml file")
+_TARGETS = _Kind("target", _Folder("mezzo.targets", _target_of), _load_target, "a .toml file")
 _STRATEGIES = _Kind("strategy", _Folder("mezzo.strategies", _strategy_of), _load_strategy)
 _FRONTENDS = _Kind("front end", _Folder("mezzo.frontends", _frontend_of), _load_frontend)
 _KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy]"] = MappingProxyType(
@@ -308,6 +320,14 @@ def strategy(name: str) -> Strategy:
 def names(kind: str) -> tuple[str, ...]:
     """What "policy", "target" or "strategy" may be; no package is imported."""
     return _KINDS[kind].names()
+
+
+def settle_name(kind: str, word: str, what: str | None = None) -> str:
+    """The name of a "policy", "target" or "strategy" that a word stands for, by name and other words for it.
+
+    Raises InputError: it stands for none, or for several. `what` is what takes it, for the message.
+    """
+    return _KINDS[kind].settle(word, what)
 
 
 def is_built_in(kind: str, name: str) -> bool:

@@ -5,6 +5,11 @@ from mezzo.core.policy import Category, Policy, rule
 
 POLICY = Policy(
     name="aggressive",
+    also=(
+        "boldest",
+        "fastest",
+        "max",
+    ),
     summary="all arithmetic low; only what cannot be right in any data stays f32",
     rules=(
         rule(

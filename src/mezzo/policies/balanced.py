@@ -8,6 +8,11 @@ _NARROW = narrow_formats()
 
 POLICY = Policy(
     name="balanced",
+    also=(
+        "default",
+        "normal",
+        "standard",
+    ),
     summary="linear work low, its neighbours follow; what overflows or cancels stays f32 (default)",
     rules=(
         rule(

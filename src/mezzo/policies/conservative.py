@@ -5,6 +5,11 @@ from mezzo.core.policy import GRANTED, Category, Policy, rule
 
 POLICY = Policy(
     name="conservative",
+    also=(
+        "safe",
+        "careful",
+        "safest",
+    ),
     summary="only linear work low, and what moves its values; any risk stays f32",
     rules=(
         rule("risk", Category.DENY, "carries a known risk in fewer bits", risks=tuple(Risk)),

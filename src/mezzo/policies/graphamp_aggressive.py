@@ -48,6 +48,7 @@ _LOSES = "loses its meaning in fewer bits"
 
 POLICY = Policy(
     name="graphamp-aggressive",
+    also=("graphamp",),
     summary="all arithmetic on low operands with f32 results (GraphAMP)",
     rules=(
         rule("allowset", Category.ALLOW, _MIXED, ops=_ALLOWSET, worth=GRANTED, accumulate=HIGH, output=HIGH),

@@ -29,6 +29,7 @@ _DENYSET = oplists.DOMAIN - _ALLOWSET - _INFERSET
 
 POLICY = Policy(
     name="graphamp-balanced",
+    also=("graphamp",),
     summary="linear work and attention on low operands with f32 results, what feeds them low (GraphAMP)",
     rules=(
         rule(

@@ -16,6 +16,7 @@ _DENYSET = oplists.DOMAIN - _ALLOWSET - _INFERSET
 
 POLICY = Policy(
     name="graphamp-conservative",
+    also=("graphamp",),
     summary="linear work on low operands with f32 results; all else f32 (GraphAMP)",
     rules=(
         rule(

@@ -67,6 +67,11 @@ _DENIED = "stands in MXNet's fp32 list"
 
 POLICY = Policy(
     name="mxnet",
+    also=(
+        "amp",
+        "mx",
+        "mxnet-amp",
+    ),
     summary="the lists of MXNet's AMP: linear work low, what may overflow f32",
     rules=(
         rule("target", Category.ALLOW, _TARGET, ops=_TARGET_F16, formats=_F16, worth=GRANTED),

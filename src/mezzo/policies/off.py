@@ -4,6 +4,10 @@ from mezzo.core.policy import Category, Policy, rule
 
 POLICY = Policy(
     name="off",
+    also=(
+        "none",
+        "nothing",
+    ),
     summary="nothing low; a base to allow single operators or nodes on",
     rules=(rule("off", Category.DENY, "the policy changes nothing"),),
     findings=frozenset(),

@@ -51,6 +51,12 @@ def _scale(low: DType, operand: int) -> Rule:
 
 POLICY = Policy(
     name="paddle",
+    also=(
+        "amp",
+        "paddlepaddle",
+        "paddle-amp",
+        "paddle-inference",
+    ),
     summary="the list of Paddle Inference: everything low but exp, log, squares and sums",
     rules=(
         rule("kernel", Category.ALLOW, "Paddle has a kernel for it in fewer bits", ops=_LOW, worth=GRANTED),

@@ -57,6 +57,12 @@ _RESIZE = names("Resize Upsample")
 
 POLICY = Policy(
     name="tensorflow",
+    also=(
+        "amp",
+        "tf",
+        "tf-amp",
+        "grappler",
+    ),
     summary="the lists of TensorFlow's Grappler: linear work low, exp, powers and sums f32",
     rules=(
         rule("allow", Category.ALLOW, "stands in TensorFlow's allow list", ops=_ALLOW, worth=GRANTED),

@@ -57,6 +57,11 @@ _CLIP = "clips at a bound past the format's range"
 
 POLICY = Policy(
     name="tvm",
+    also=(
+        "amp",
+        "relay",
+        "tomixedprecision",
+    ),
     summary="the lists of TVM's Relay: linear work low, exp, powers and long sums f32",
     rules=(
         rule("always", Category.ALLOW, "stands in TVM's always list", ops=_ALWAYS, worth=GRANTED),

@@ -244,6 +244,12 @@ def describe_chain(model: str, chain: Iterable[PlannedNode], unit: object = None
     return document("explanation", {**content, "unit": spell(unit)})
 
 
+def describe_meant(model: str, word: str, known: str, nodes: Iterable[PlannedNode]) -> Document:
+    """Tell what each of several nodes runs in, and why, that a word stands for; `known` says as what."""
+    rows = [describe_node(node) for node in nodes]
+    return document("explanation", {"model": model, "asked": word, "known": known, "nodes": rows})
+
+
 def describe_node(node: PlannedNode) -> Document:
     """Spell one line of a plan as data."""
     return {

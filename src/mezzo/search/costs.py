@@ -33,6 +33,7 @@ from mezzo.numerics.costs import (
     without_gains,
 )
 from mezzo.numerics.measures import CostTable
+from mezzo.voices import option
 
 _DEFAULT = Effort()
 _MOST_MAPPED = 0.9  # below that, people should hear of it
@@ -60,7 +61,7 @@ def profiler_of(model: Model) -> Profiler:
     profiler = lab_of(model).profiler
     if profiler is None:
         raise InputError(
-            f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave out --measure"
+            f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave out {option('measure')}"
         )
     return profiler
 

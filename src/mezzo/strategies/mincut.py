@@ -29,6 +29,7 @@ _SOURCE, _SINK = 0, 1
 
 class MinCut(Strategy):
     name: ClassVar[str] = "mincut"
+    also: ClassVar[tuple[str, ...]] = ("default", "exact", "optimal", "graphcut")
     summary: ClassVar[str] = "the exact optimum of work saved against casts made, as a minimum cut (default)"
     because: ClassVar[str] = "fewest bytes cast"
     leaves: ClassVar[tuple[str, str]] = ("casts-cost-more", "running it low would gain less than its casts cost")

@@ -5,6 +5,11 @@ from mezzo.dtypes import DType
 
 TARGET = Target(
     name="any",
+    also=(
+        "all",
+        "none",
+        "generic",
+    ),
     summary="what the dialect's schema allows, no runtime in particular",
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
 )

@@ -5,6 +5,10 @@ from mezzo.dtypes import DType
 
 TARGET = Target(
     name="onnx",
+    also=(
+        "schema",
+        "spec",
+    ),
     summary="what the ONNX schema allows, at no newer opset than the installed ONNX Runtime loads (default for bf16)",
     newest={"onnx": 26},
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),

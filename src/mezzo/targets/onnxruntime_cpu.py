@@ -19,6 +19,13 @@ def _row(op: str, because: str, dtypes: frozenset[DType], dialect: str = "onnx",
 
 TARGET = Target(
     name="onnxruntime-cpu",
+    also=(
+        "cpu",
+        "ort",
+        "onnxruntime",
+        "ort-cpu",
+        "CPUExecutionProvider",
+    ),
     summary="what the installed ONNX Runtime loads and runs on a CPU (default for fp16)",
     refusals=(
         _row("EyeLike", "no FP16 kernel", _F16),

@@ -67,6 +67,17 @@ _CONTRIB_BF16 = "MatMulBlockQuantizedFp4Weight, MatMulBlockQuantizedFp8Weight"
 
 TARGET = Target(
     name="onnxruntime-cuda",
+    also=(
+        "cuda",
+        "gpu",
+        "nvidia",
+        "ort",
+        "onnxruntime",
+        "ort-cuda",
+        "ort-gpu",
+        "onnxruntime-gpu",
+        "CUDAExecutionProvider",
+    ),
     summary="what ONNX Runtime's CUDA provider has kernels for",
     refusals=(
         Refusal(

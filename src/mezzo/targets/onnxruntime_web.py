@@ -51,6 +51,18 @@ _FAILS = (
 
 TARGET = Target(
     name="onnxruntime-web",
+    also=(
+        "web",
+        "webgpu",
+        "browser",
+        "wgpu",
+        "js",
+        "ort-web",
+        "onnxruntime",
+        "ort",
+        "transformers.js",
+        "WebGpuExecutionProvider",
+    ),
     summary="what ONNX Runtime's WebGPU provider has kernels for, in a browser; tried in Node.js, not probed here",
     refusals=_FAILS,
     newest={"onnx": 26},

@@ -14,6 +14,14 @@ _BF16 = frozenset({DType.BFLOAT16})
 
 TARGET = Target(
     name="openvino-cpu",
+    also=(
+        "openvino",
+        "ov",
+        "cpu",
+        "intel",
+        "ov-cpu",
+        "OpenVINOExecutionProvider",
+    ),
     summary="what OpenVINO compiles for a CPU and runs in execution mode ACCURACY",
     refusals=(
         Refusal(

@@ -28,6 +28,15 @@ _F16 = "BlackmanWindow, DeformConv, GridSample, HammingWindow, HannWindow, Mish,
 
 TARGET = Target(
     name="tensorrt",
+    also=(
+        "trt",
+        "gpu",
+        "nvidia",
+        "trtexec",
+        "ort-trt",
+        "TensorrtExecutionProvider",
+        "NvTensorRTRTXExecutionProvider",
+    ),
     summary="what TensorRT's ONNX parser imports, strongly typed: each layer runs in the type written in the file; "
     "not probed here",
     refusals=(

@@ -1,6 +1,5 @@
 """From a model to a converted model: the verbs of the library. Puts the planner and a front end together."""
 
-import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,12 +8,13 @@ from typing import TYPE_CHECKING, Unpack
 from mezzo.converting.results import Converted, Progress, finish, open_source, read_plan_options
 from mezzo.core.keyword_types import ConvertOptions, PlanOptions
 from mezzo.core.keywords import named_settings, request_of, tells_options
-from mezzo.core.plans import AddCast, Plan, PlannedNode
+from mezzo.core.plans import AddCast, Plan
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options, replay_options
 from mezzo.errors import InputError
 from mezzo.files import planfile
 from mezzo.places import check_destination
+from mezzo.voices import option, verb
 
 if TYPE_CHECKING:
     import onnx
@@ -80,7 +80,10 @@ def convert(
         check_destination(dst)
     replayed = _given_plan(plan)
     if replayed is not None and data is not None:
-        raise InputError("data cannot change what a plan has decided; leave one of them out, or use 'mezzo compare'")
+        raise InputError(f"data cannot change what a plan has decided; leave one of them out, or use {verb('compare')}")
+    if data is None and (labels or batch_size is not None):
+        name = "labels" if labels else "batch_size"
+        raise InputError(f"{option(name)} is about data, and none is given; give {option('data')} too, or leave it out")
     request = request_of(options)
     if replayed is not None:
         replaying = replace(replay_options(named_settings(options), replayed), is_recorded=request.provenance)
@@ -126,28 +129,6 @@ def plan(
     chosen, trust = read_plan_options(options)
     model = open_source(src, trust, progress)
     return convert_model(model, recall(model, chosen), None)[0].plan
-
-
-def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
-    """The node, the node that caused its precision, the one that caused that, and so on.
-
-    Raises:
-        InputError: the plan has no such node.
-    """
-    found = of.by_name.get(node)
-    if found is None:
-        close = difflib.get_close_matches(node, of.by_name, n=3)
-        hint = (
-            f"did you mean {', '.join(repr(c) for c in close)}?" if close else "'mezzo plan MODEL --nodes' lists them"
-        )
-        raise InputError(f"no node {node!r} computes floats in this model; {hint}")
-    chain = [found]
-    while chain[-1].cause is not None and chain[-1].cause in of.by_name:
-        following = of.by_name[chain[-1].cause]
-        if following in chain:
-            break
-        chain.append(following)
-    return tuple(chain)
 
 
 def casts_of_plan(

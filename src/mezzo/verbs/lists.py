@@ -5,11 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mezzo.core.format_words import read_format
 from mezzo.core.policy import GRANTED, Category, Policy, Rule, rule
 from mezzo.core.request import Request
 from mezzo.core.selectors import ByAttribute, ByName, Tier
 from mezzo.dtypes import LOW_DTYPES, DType
-from mezzo.errors import ListError
+from mezzo.errors import InputError, ListError
 
 if TYPE_CHECKING:
     import os
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 # An operator, one of its attributes, and the values at which it stays FP32.
 Condition = tuple[str, str, Sequence[object]]
 
-_TARGET_DTYPES = {"float16": "fp16", "bfloat16": "bf16"}
 _LISTS = {
     "target_dtype_ops": Category.ALLOW,
     "fp32_ops": Category.DENY,
@@ -99,10 +99,10 @@ def convert_lists(
 
 
 def _read_dtype(target_dtype: object) -> str:
-    name = getattr(target_dtype, "__name__", None) or getattr(target_dtype, "name", None) or target_dtype
-    if not isinstance(name, str) or name not in _TARGET_DTYPES:
-        raise ListError(f"target_dtype is {target_dtype!r}; choose one of {', '.join(_TARGET_DTYPES)}")
-    return _TARGET_DTYPES[name]
+    try:
+        return read_format(target_dtype, "target_dtype")
+    except InputError as error:
+        raise ListError(str(error)) from error
 
 
 def _read_condition(entry: object) -> Condition:

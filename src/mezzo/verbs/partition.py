@@ -1,6 +1,5 @@
 """How a target splits a model into kernels, and a part of it as a model of its own: mezzo.partition, mezzo.extract."""
 
-import difflib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from mezzo.deciding.options import asked_format, chosen_target
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.places import check_destination
+from mezzo.spelling import did_you_mean
+from mezzo.voices import either, verb
 
 if TYPE_CHECKING:
     import onnx
@@ -207,7 +208,9 @@ def _find_part(graph: Graph, split: "Partition", part: str) -> tuple[int, ...]:
     if part.isdecimal() and part not in graph.by_name:
         if not 1 <= int(part) <= len(split.units):
             has = f"units 1 to {len(split.units)}" if split.units else "no unit"
-            raise InputError(f"there is no unit {part}; the model has {has} for {split.target}, see 'mezzo partition'")
+            raise InputError(
+                f"there is no unit {part}; the model has {has} for {split.target}, see {verb('partition')}"
+            )
         return split.units[int(part) - 1].nodes
     if part in graph.by_name or _RANGE not in part:
         node = _find_node(graph, part)
@@ -231,8 +234,8 @@ def _find_node(graph: Graph, name: str) -> int:
     if found is not None and graph.nodes[found].kind in (Kind.OP, Kind.CAST):
         return found
     names = [node.name for node in graph.nodes if node.kind in (Kind.OP, Kind.CAST)]
-    close = difflib.get_close_matches(name, names, n=_CLOSE)
-    hint = f"did you mean {', '.join(map(repr, close))}?" if close else "'mezzo partition MODEL --nodes' lists them"
+    listed = either("'mezzo partition MODEL --nodes' lists them", "'mezzo.partition(model).units' has them")
+    hint = did_you_mean(name, names) or listed
     raise InputError(f"no operator of the model is called {name!r}; {hint}")
 
 

@@ -39,6 +39,7 @@ from mezzo.search.costs import measure as measure_target
 from mezzo.search.goals import Goal, Memory, Score
 from mezzo.search.protecting import check, protect, with_data_settings
 from mezzo.search.tuner import Choosing, Limits, Tuner
+from mezzo.voices import option, setting
 
 if TYPE_CHECKING:
     import onnx
@@ -278,9 +279,15 @@ def _point(point: Candidate, choosing: Choosing, factor: float) -> FrontierPoint
 def _read_goal(max_error: float | None, metric: "str | Metric | None", max_drop: str | float | None) -> Goal:
     """What the user asks to hold. Raises InputError: nothing, or both."""
     if (max_error is None) is (metric is None):
-        raise InputError("say what must hold: a budget such as max_error=1e-3, or a metric with max_drop; not both")
+        raise InputError(
+            f"say what must hold: a budget such as {setting('max_error', 1e-3)}, or {option('metric')} with "
+            f"{option('max_drop')}; not both"
+        )
     if (metric is None) is not (max_drop is None):
-        raise InputError("a metric and max_drop go together: metric='scores:accuracy', max_drop='0.5%'")
+        raise InputError(
+            f"{option('metric')} and {option('max_drop')} go together: {setting('metric', 'scores:accuracy')} "
+            f"{setting('max_drop', '0.5%')}"
+        )
     if max_error is not None and not 0 < max_error < math.inf:
         raise InputError(f"max_error is {max_error}; give a relative error above 0, such as 1e-3")
     return Goal(

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from mezzo.dtypes import DType
 from mezzo.errors import InputError, ModelError
+from mezzo.file_kinds import tell_kind
 from mezzo.frontends.onnx import wire
 from mezzo.frontends.onnx.blobs import (
     DOUBLE_FIELD,
@@ -30,6 +31,7 @@ from mezzo.frontends.onnx.blobs import (
 )
 from mezzo.frontends.onnx.paths import DataFile, quote
 from mezzo.frontends.onnx.types import FROM_ONNX
+from mezzo.strangers import describe_folder, describe_stranger
 
 # Smaller files are read at once, with their weights.
 _SMALL_BYTES = 16 << 20
@@ -41,6 +43,10 @@ _MAX_DIGITS = 19
 # No real tensor has more dimensions, and multiplying a million of them takes minutes.
 _MAX_RANK = 64
 _PACKED_FIELDS = frozenset({RAW_FIELD, *PACKED_DTYPES})
+
+
+class DamagedError(ModelError):
+    """What was read is no message of ONNX."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +75,20 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
         ModelError: it is not an ONNX model, is damaged, or names data it must not or that does not fit.
     """
     text = os.fspath(path)
+    if os.path.isdir(text):
+        raise InputError(describe_folder(text))
     blobs = Blobs(quote(text))
     file = blobs.files.open_model(text)
     if not file.size_bytes:
         raise ModelError(f"{blobs.name} is empty; name an ONNX model file")
-    data = _read_skeleton(file, blobs)
     external = _External(blobs, os.path.dirname(os.path.abspath(text)), trust_external_paths)
-    model = _parse(external.mark_all(data), blobs.name)
+    try:
+        model = _parse(external.mark_all(_read_skeleton(file, blobs)), blobs.name)
+    except DamagedError as error:
+        kind = tell_kind(text)
+        if kind is None:
+            raise
+        raise ModelError(describe_stranger(text, kind)) from error
     return Source(
         model=model,
         blobs=blobs,
@@ -347,5 +360,5 @@ def _parse(data: bytes, where: str) -> onnx.ModelProto:
     return model
 
 
-def _damaged(where: str, found: str) -> ModelError:
-    return ModelError(f"{where} is not an ONNX model, or is damaged: found {found}; get the file again")
+def _damaged(where: str, found: str) -> "DamagedError":
+    return DamagedError(f"{where} is not an ONNX model, or is damaged: found {found}; get the file again")

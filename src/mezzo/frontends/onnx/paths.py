@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from mezzo.errors import InputError, ModelError
 from mezzo.places import open_regular
+from mezzo.strangers import advise_missing
+from mezzo.voices import setting
 
 _MAX_OPEN = 64
 _MAX_QUOTED = 120
@@ -79,6 +81,8 @@ class Files:
         """Open the file a person named; links are theirs to follow."""
         try:
             file, handle, _ = _inspect(path, follow=True)
+        except FileNotFoundError as error:
+            raise InputError(f"cannot read {quote(path)}: {error.strerror}{advise_missing(path)}") from error
         except OSError as error:
             raise InputError(f"cannot read {quote(path)}: {error.strerror}; name an ONNX model file") from error
         except ValueError as error:
@@ -117,7 +121,8 @@ class Files:
             handle.close()
             raise ModelError(
                 f"{where}: external data {quote(location)} is a hard link, which may show a file from outside the "
-                "model's folder; copy the file, or pass --trust-external-paths if you know where it comes from"
+                "model's folder; copy the file, or pass "
+                f"{setting('trust_external_paths', True)} if you know where it comes from"
             )
         self._keep(file, handle)
         return file
@@ -138,7 +143,7 @@ def _contained(folder: str, path: str, location: str, where: str) -> str:
     if os.path.commonpath([root, real]) != root:
         raise ModelError(
             f"{where}: external data {quote(location)} is a link out of the model's folder; copy the file there, "
-            "or pass --trust-external-paths if you know where it leads"
+            f"or pass {setting('trust_external_paths', True)} if you know where it leads"
         )
     return real
 

@@ -26,6 +26,7 @@ from mezzo.frontends.onnx.paths import quote
 from mezzo.frontends.onnx.rounding import Array, round_to
 from mezzo.places import check_destination
 from mezzo.staging import Staging
+from mezzo.voices import setting
 
 # Pieces being rounded while another is read.
 _AHEAD = 2
@@ -168,7 +169,9 @@ def _check_not_source(path: Path, source: Source) -> None:
     except OSError:
         return
     if (status.st_dev, status.st_ino) in {file.identity for file in source.files}:
-        raise InputError(f"{quote(path)} belongs to the input model; name another file, or pass overwrite")
+        raise InputError(
+            f"{quote(path)} belongs to the input model; name another file, or pass {setting('overwrite', True)}"
+        )
 
 
 def _check_space(path: Path, wanted_bytes: int) -> None:

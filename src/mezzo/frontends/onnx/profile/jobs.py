@@ -22,6 +22,7 @@ from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.feeds import Datum, fit_feeds
 from mezzo.frontends.onnx.profile.feedfiles import write_feeds
 from mezzo.packages import find_version, missing
+from mezzo.voices import option
 
 # What a target is timed in.
 RUNTIMES = {"onnxruntime-cpu": "onnxruntime", "openvino-cpu": "openvino"}
@@ -68,11 +69,11 @@ def runtime_version(target: str) -> str:
     if target not in RUNTIMES:
         raise InputError(
             f"target {target!r} cannot be measured here; measure {' or '.join(sorted(RUNTIMES))}, or leave out "
-            "--measure"
+            f"{option('measure')}"
         )
     version = find_version(RUNTIMES[target])
     if version is None:
-        raise missing(RUNTIMES[target], f"target {target!r}", ", or leave out --measure")
+        raise missing(RUNTIMES[target], f"target {target!r}", f", or leave out {option('measure')}")
     return version
 
 
@@ -145,13 +146,13 @@ def _call(folder: Path, target: str, effort: Effort) -> None:
     except subprocess.TimeoutExpired:
         raise ContractError(
             f"target {target!r}: timing did not end within {effort.limit_s * 2:.0f} s; use a smaller batch of data, or "
-            "leave out --measure"
+            f"leave out {option('measure')}"
         ) from None
     if not (folder / "answer.json").exists():
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ContractError(
             f"target {target!r}: the runtime crashed (exit code {done.returncode}) on a model"
-            f"{': ' + said[-1][:_LONGEST_REASON] if said else ''}; leave out --measure"
+            f"{': ' + said[-1][:_LONGEST_REASON] if said else ''}; leave out {option('measure')}"
         )
 
 

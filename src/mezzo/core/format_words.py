@@ -1,0 +1,172 @@
+"""What people write where a format is asked for: words in any spelling, and dtypes of numpy, ml_dtypes, torch and ONNX,
+told by their names, so that none of those has to be installed. What a format is called stands in its row of `FORMATS`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from mezzo.dtypes import FORMATS, HIGH, LOW_DTYPES, DType
+from mezzo.errors import InputError
+from mezzo.spelling import ask_for, fold, join_with_or, nearest
+from mezzo.voices import option, setting
+
+
+class Dtype(Protocol):
+    """A dtype of numpy, torch or another library, as far as type checkers are told."""
+
+    @property
+    def itemsize(self) -> int: ...
+
+
+# What a caller may give: a word, several, or a dtype of any library, whose name alone is read.
+FormatLike = str | int | type | DType | Dtype | Sequence[object]
+
+# Numbers that ONNX gives its types (TensorProto.DataType, onnx.proto3): 10 can mean nothing else, 16 also means bits.
+_ONNX_NUMBERS = {10: "fp16"}
+_BITS = "16"
+# Kinds of formats that people ask for and no conversion goes to: what begins their names, and why.
+_ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("fp8", "float8", "f8", "e4m3", "e5m2", "mxfp8", "hf8"),
+        "FP8 takes scales that come with quantization, and ONNX computes few operators in it",
+    ),
+    (
+        ("fp4", "float4", "f4", "nf4", "mxfp4", "nvfp4", "e2m1", "fp6", "float6", "f6", "e3m2", "e2m3"),
+        "formats of 4 and 6 bits store weights in blocks with scales, which is quantization",
+    ),
+    (
+        ("int", "uint", "i8", "u8", "i4", "u4", "q4", "q5", "q6", "q8", "qint", "quint", "w8a", "w4a", "quant", "qdq"),
+        "integers take scales from data, which is quantization: onnxruntime.quantization does that, and mezzo converts "
+        "the floats it leaves",
+    ),
+    (
+        ("tf32", "tensorfloat", "xfloat"),
+        "TF32 is a mode of the GPU for models in FP32, switched on where they run",
+    ),
+)  # fmt: skip
+_MIXES = ("mixed", "amp", "automatic", "mixedprecision", "fp16mixed", "mixedfloat16", "autocast")
+_LEFT_OPEN = ("auto", "default", "any", "best")
+_NOTHING = ("", "none", "no")
+
+
+def read_format(given: object, what: str, others: Sequence[str] = ()) -> str:
+    """The word of the low format that was asked for, or one of the `others` that this place takes too.
+
+    `what` is what takes it, for errors: "--to".
+
+    Raises InputError: it is no format, or none that a model is converted to.
+    """
+    text = _text_of(given)
+    word = None if text is None else _word_of(text)
+    if word in (*LOW_DTYPES, *others):
+        assert word is not None, "None is no word"
+        return word
+    raise InputError(f"{what} is {given!r}; {_remedy(text, word, (*others, *LOW_DTYPES))}")
+
+
+def plain_word(given: object) -> object:
+    """What was given as options have it, where it is a format in any spelling; else as it is, for `read_format` to
+    refuse.
+    """
+    text = _text_of(given)
+    word = None if text is None else _word_of(text)
+    return given if word is None else word
+
+
+def _text_of(given: object) -> str | None:
+    """What a dtype is called by its library, without what stands before the last dot; None of what has no name."""
+    match given:
+        case str():
+            return given
+        case DType():
+            return given.value
+        case bool():
+            return None
+        case int() if not hasattr(given, "name"):
+            return _ONNX_NUMBERS.get(given, str(given))
+    for name in ("__name__", "name"):
+        if isinstance(text := getattr(given, name, None), str):
+            return text
+    return str(given) if type(given).__module__.partition(".")[0] == "torch" else None
+
+
+def _word_of(text: str) -> str | None:
+    """The word that options have for what a text calls a format; None where it calls none."""
+    bare = fold(text.strip().rpartition(".")[2])
+    for word in LOW_DTYPES:
+        if bare == fold(word):
+            return word
+    return next((row.words[0] for row in FORMATS.values() if bare in map(fold, row.words)), None)
+
+
+def _remedy(text: str | None, word: str | None, taken: Sequence[str]) -> str:
+    """Why a format is none to ask for, as far as that is known, and what to write."""
+    choose = f"choose one of {', '.join(taken)}"
+    if text is None:
+        return f"write its name, or give a dtype; {choose}"
+    bare = fold(text.strip().rpartition(".")[2])
+    if word == FORMATS[HIGH].words[0]:
+        return f"that is what models come in and what mezzo keeps where it is needed; {choose}"
+    if word is not None and word not in LOW_DTYPES:
+        return f"that is wider than FP32, and a low format is asked for; {choose}"
+    if word is not None:
+        return f"this takes {join_with_or(taken)}"
+    if bare == _BITS:
+        return f"two formats have 16 bits; {choose}"
+    if bare in _MIXES:
+        return f"every conversion mixes FP32 with a low format; {choose}"
+    if bare in _LEFT_OPEN:
+        return f"leave {option('to')} out for the usual one, or {choose}"
+    if bare in _NOTHING:
+        return choose
+    known = next((why for begins, why in _ELSEWHERE if any(_is_of(bare, begin) for begin in begins)), None)
+    if known is not None:
+        return f"{known}; {choose}"
+    names = {name: row.words[0] for row in FORMATS.values() for name in row.words if row.words[0] in taken}
+    question = ask_for(names[near] for near in nearest(bare, names, 1))
+    return f"{question} {choose}" if question else choose
+
+
+def _is_of(bare: str, begin: str) -> bool:
+    """Whether a word begins so, its number whole: "fp6" begins no "fp61"."""
+    rest = bare.removeprefix(begin)
+    return rest != bare and not (begin[-1].isdigit() and rest[:1].isdigit())
+
+
+def read_formats(to: FormatLike) -> tuple[str, ...]:
+    """The formats asked for: one, several with commas between them, or a sequence of some.
+
+    Raises InputError: one of them is no format, or is said twice, or there is none.
+    """
+    if isinstance(to, str):
+        parts: Sequence[object] = to.split(",")
+    elif isinstance(to, list | tuple):
+        parts = to
+    else:
+        parts = (to,)
+    what = option("to")
+    if not parts:
+        raise InputError(f"{what} is {to!r}; choose one of {', '.join(LOW_DTYPES)}")
+    words = tuple(read_format(part, what) for part in parts)
+    if len(set(words)) < len(words):
+        raise InputError(f"{what} is {to!r}, which says a format twice; say each once")
+    return words
+
+
+def one_format(to: FormatLike) -> str:
+    """The one format asked for: a model takes no two beside FP32 yet.
+
+    Raises InputError: none is asked for, or several, or what is no format.
+    """
+    words = read_formats(to)
+    if len(words) > 1:
+        raise InputError(
+            f"{option('to')} is {to!r}, two floats beside FP32, and neither holds the other's numbers: one has the "
+            f"range, the other the digits; write {join_with_or(setting('to', word) for word in words)}"
+        )
+    return words[0]
+
+
+def words_for(formats: Mapping[str, DType] = LOW_DTYPES) -> tuple[str, ...]:
+    """Every word that stands for one of these formats, for pages: "fp16", "float16", "half", ..."""
+    return tuple(word for dtype in formats.values() for word in FORMATS[dtype].words)

@@ -1,0 +1,108 @@
+"""Formats as people write them: every word of a row in any spelling, dtypes of libraries, and what is refused."""
+
+import enum
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzo import dtypes
+from mezzo.core.format_words import one_format, plain_word, read_format
+from mezzo.core.request import Request
+from mezzo.dtypes import FORMATS, LOW_DTYPES, DType, Format
+from mezzo.errors import InputError
+
+_WORDS = [(word, written) for word, dtype in LOW_DTYPES.items() for written in FORMATS[dtype].words]
+
+
+class _Numbered(enum.IntEnum):
+    """ONNX's numbers with names, as onnx_ir has them: the name tells."""
+
+    FLOAT16 = 10
+    BFLOAT16 = 16
+
+
+_LIBRARIES = ("", "torch.", "np.", "numpy.", "tf.", "ml_dtypes.", "onnx.TensorProto.", "TensorProto.")
+
+
+@st.composite
+def spellings(draw: st.DrawFn) -> tuple[str, str]:
+    """A format and a way to write it: a library before it, any case, spaces around it."""
+    word, written = draw(st.sampled_from(_WORDS))
+    cased = "".join(sign.upper() if draw(st.booleans()) else sign for sign in written)
+    return word, f"{draw(st.sampled_from(['', ' ', '  ']))}{draw(st.sampled_from(_LIBRARIES))}{cased} "
+
+
+@given(spellings())
+def test_every_spelling_of_a_format_is_that_format(spelled: tuple[str, str]) -> None:
+    word, written = spelled
+    assert one_format(written) == plain_word(written) == word
+    assert one_format([written]) == word
+
+
+@pytest.mark.parametrize(
+    ("given_dtype", "word"),
+    [
+        (np.float16, "fp16"),
+        (np.dtype("float16"), "fp16"),
+        (np.dtype(">f2"), "fp16"),
+        (ml_dtypes.bfloat16, "bf16"),
+        (np.dtype(ml_dtypes.bfloat16), "bf16"),
+        (DType.FLOAT16, "fp16"),
+        (DType.BFLOAT16, "bf16"),
+        (onnx.TensorProto.FLOAT16, "fp16"),
+        (_Numbered.FLOAT16, "fp16"),
+        (_Numbered.BFLOAT16, "bf16"),
+    ],
+)
+def test_dtypes_of_libraries_are_told_by_their_names(given_dtype: object, word: str) -> None:
+    assert one_format(given_dtype) == word
+    assert Request(io={"x": given_dtype}).io == {"x": word}  # type: ignore[dict-item]  # what a caller may write
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("fp32", "what models come in"),
+        (np.float64, "wider than FP32"),
+        ("16", "two formats have 16 bits"),
+        (16, "two formats have 16 bits"),
+        (ml_dtypes.float8_e4m3fn, "FP8 takes scales"),
+        ("e5m2", "FP8 takes scales"),
+        ("nf4", "4 and 6 bits"),
+        (np.int8, "quantization"),
+        ("Q4_K_M", "quantization"),
+        ("tf32", "a mode of the GPU"),
+        ("mixed_float16", "every conversion mixes"),
+        ("auto", "leave to out"),
+        ("pf16", "did you mean 'fp16'?"),
+        ("bfloat61", "did you mean 'bf16'?"),
+        (True, "write its name"),
+        (None, "write its name"),
+        ({"to": "fp16"}, "write its name"),
+    ],
+)
+def test_what_is_no_low_format_is_refused_with_what_is_known_of_it(written: object, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_format(written, "to")
+    assert str(caught.value).startswith(f"to is {written!r}; ") and why in str(caught.value)
+    assert str(caught.value).endswith("choose one of fp16, bf16")
+
+
+def test_a_new_format_brings_its_words_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Format(
+        dtype=DType.FLOAT8E4M3FN, size_bytes=1, max_finite=448.0, smallest_normal=2.0**-6, smallest_subnormal=2.0**-9,
+        eps=2.0**-3, words=("fp8", "float8", "e4m3"),
+    )  # fmt: skip
+    monkeypatch.setitem(dtypes.FORMATS, row.dtype, row)
+    monkeypatch.setitem(dtypes.LOW_DTYPES, "fp8", row.dtype)
+    assert [one_format(word) for word in ("FP8", "torch.float8", " e4m3 ")] == ["fp8"] * 3
+
+
+def test_no_word_stands_for_two_formats() -> None:
+    words = [word for row in FORMATS.values() for word in row.words]
+    assert len(set(words)) == len(words)
+    assert all(FORMATS[dtype].words[0] == word for word, dtype in LOW_DTYPES.items())
