@@ -63,7 +63,8 @@ class Graph:
     forms: Mapping[tuple[int, DType], int | None]
     notes: tuple[str, ...] = field(default=())  # what reading could not resolve, for people
     # Asked for by rules of a policy only, so a front end may work them out when first looked at. By node id: the path
-    # of the module that the node was exported from. By value id: the shape, None per unknown dimension.
+    # of the module that the node was exported from, "" for the model itself. By value id: the shape, None per unknown
+    # dimension.
     modules: Mapping[int, str] = field(default_factory=dict, compare=False)
     shapes: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict, compare=False)
     # By value id inside a function: the operand it stands for, of those that no tie carries.
