@@ -149,6 +149,24 @@ class _Grouping:
                         self.of_node[number] = block
 
 
+def find_module(graph: Graph, node: Node) -> str | None:
+    """The path of the module that an operator was exported from, as PyTorch spells it ("encoder.layer.0.attention");
+    "" for the model itself. None where neither its exporter nor its name tells.
+    """
+    noted = graph.modules.get(node.id)
+    if noted is not None:
+        return noted
+    name = node.name.removeprefix(graph.scopes[node.scope].path)
+    if node.kind not in (Kind.OP, Kind.CAST) or not name.startswith("/"):
+        return None
+    parts: list[str] = []
+    for part in name.split("/")[1:-1]:  # TorchScript calls an item of a list by the list: layer, layer.0
+        if parts and part.startswith(f"{parts[-1]}."):
+            parts.pop()
+        parts.append(part)
+    return ".".join(parts)
+
+
 def _shared_beginning(chains: Sequence[Sequence[int]]) -> list[int]:
     """What all of several chains begin with."""
     return [step[0] for step in itertools.takewhile(lambda step: len(set(step)) == 1, zip(*chains, strict=False))]

@@ -25,7 +25,7 @@ class Modules(Mapping[int, str]):
     def __getitem__(self, node: int) -> str:
         proto = self._protos[node]
         for entry in () if proto is None else proto.metadata_props:
-            if entry.key == _NAME_SCOPES and len(entry.value) <= _LONGEST_SCOPES:
+            if entry.key == _NAME_SCOPES and isinstance(entry.value, str) and len(entry.value) <= _LONGEST_SCOPES:
                 scopes: list[str] = [single or double for single, double in _QUOTED.findall(entry.value)]
                 if len(scopes) > 1:
                     return scopes[-2]

@@ -44,8 +44,8 @@ function cards(account) {
     card("Casts", count(view.realCasts.length), make("p", { class: "quiet" }, view.realCasts.length ? `they read and write ${size(moved)} in one run` : "none is needed"));
   }
   if (account.errors?.outputs.length) {
-    const worst = account.errors.outputs.reduce((a, b) => order(toNumber(b.relative_l2.estimate)) > order(toNumber(a.relative_l2.estimate)) ? b : a);
-    card("Output error", figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : "", isJudged(account.errors.verdict) ? "" : "; of what is finite, and judges nothing"));
+    const worst = account.errors.outputs.reduce((a, b) => order(errorOf(b)) > order(errorOf(a)) ? b : a);
+    card("Output error", worst.fault ? "wrong" : figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, worst.fault ? `${shown(worst.name)}: ${shown(worst.fault)}` : `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : "", isJudged(account.errors.verdict) ? "" : "; of what is finite, and judges nothing"));
   }
   if (account.errors?.metric) card(shown(account.errors.metric.name), `${figure(account.errors.metric.reference, 4)} → ${figure(account.errors.metric.candidate, 4)}`);
   return make("div", { class: "cards" }, made);

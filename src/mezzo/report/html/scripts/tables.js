@@ -2,6 +2,9 @@
 "use strict";
 
 const nameCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(cell.getValue() ?? ""));
+// The end of a path says most: what does not fit is cut at its beginning.
+const pathCell = (cell) => make("span", { class: "name path", title: shown(cell.getValue() ?? "") }, make("bdi", { dir: "ltr" }, shown(cell.getValue() ?? "")));
+const fileCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(String(cell.getValue() ?? "").split(/[\\/]/).pop()));
 const chipCell = (cell) => cell.getValue() ? chip(cell.getValue()) : make("span", { class: "quiet" }, "–");
 const figureCell = (cell) => document.createTextNode(figure(cell.getValue()));
 const countCell = (cell) => document.createTextNode(cell.getValue() === null ? "" : count(cell.getValue()));
@@ -23,6 +26,7 @@ function filterNumber(wanted, value) {
 const filterText = (wanted, value) => shown(value ?? "").toLowerCase().includes(wanted.toLowerCase());
 
 const text = (title, field, more = {}) => ({ title, field, formatter: nameCell, headerFilter: "input", headerFilterFunc: filterText, headerFilterPlaceholder: "contains", minWidth: 90, tooltip: false, ...more });
+const path = (title, field, more = {}) => text(title, field, { formatter: pathCell, widthGrow: 3, ...more });
 const number = (title, field, formatter = figureCell, more = {}) => ({ title, field, formatter, sorter: byNumber, headerSortStartingDir: "desc", hozAlign: "right", headerHozAlign: "right", headerFilter: "input", headerFilterFunc: filterNumber, headerFilterPlaceholder: "≥", width: 118, ...more });
 const precise = (title, field) => text(title, field, { formatter: chipCell, width: 104, headerFilterPlaceholder: "is" });
 
