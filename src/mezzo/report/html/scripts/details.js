@@ -11,6 +11,7 @@ class Details {
     const parts = number !== undefined && number !== null ? this.node(number, views)
       : box?.cast ? this.cast(box, views) : box ? this.group(box, views) : this.nothing();
     this.element.replaceChildren(...parts.filter(Boolean));
+    this.element.classList.toggle("empty", !box && (number === undefined || number === null));
     this.element.scrollTop = 0;
   }
 

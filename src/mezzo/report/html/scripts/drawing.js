@@ -4,6 +4,8 @@
 // Boxes that the first picture may have, and how small it may be drawn.
 const FIRST = 70, SMALLEST = 0.62;
 const MOST_OPEN = 500;
+// The width of a page of paper between its margins, A4 or Letter, in CSS pixels.
+const PAPER = 660;
 
 class Drawing {
   constructor(element, account, onSelect) {
@@ -285,5 +287,9 @@ class Drawing {
     if (nearest) this.go(nearest);
   }
 
-  picture() { return this.cy.png({ full: true, bg: "#ffffff", maxWidth: 1800, maxHeight: 2400 }); }
+  // For paper: all of it where that can be read on a page, or else what is on the screen.
+  picture() {
+    const isLegible = Math.min(PAPER / this.layout.width, 1.4 * PAPER / this.layout.height) >= 0.4;
+    return this.cy.png({ full: isLegible, bg: "#ffffff", ...(isLegible ? { maxWidth: 1800, maxHeight: 2400 } : { scale: 2 }) });
+  }
 }
