@@ -1,6 +1,9 @@
 // The frontier between cost and error, and bars of ranges on a logarithmic axis.
 "use strict";
 
+// The padding of its panel taken off.
+const chartSize = (element) => ({ width: Math.max(240, element.clientWidth - 18), height: 340 });
+
 function frontierChart(element, account) {
   const c = palette();
   const points = pointRows(account).filter((point) => Number.isFinite(point.cost)).sort((a, b) => a.cost - b.cost);
@@ -18,7 +21,7 @@ function frontierChart(element, account) {
   const dots = (colour, filled, width = 9) => ({ show: true, size: width, width: 2, stroke: colour, fill: filled ? colour : c.panel });
   element.replaceChildren();
   return new uPlot({
-    width: Math.max(320, element.clientWidth), height: 340, cursor: { drag: { x: false, y: false } }, legend: { show: true, live: true },
+    ...chartSize(element), cursor: { drag: { x: false, y: false } }, legend: { show: true, live: true },
     scales: { x: { time: false, range: [costs[0] - spread, costs[costs.length - 1] + spread] }, y: { distr: 3, range: [floor, ceiling] } },
     axes: [
       { label: `cost, ${unit}`, stroke: c.text, grid: { stroke: c.open }, ticks: { stroke: c.edge }, values: (_, ticks) => ticks.map(spell), space: 90 },

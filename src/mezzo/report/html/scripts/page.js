@@ -139,6 +139,7 @@ class Page {
       if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) { event.preventDefault(); this.by("search").focus(); }
     });
     addEventListener("beforeprint", () => this.print());
+    addEventListener("resize", () => this.chart?.setSize(chartSize(this.by("frontier-chart"))));
     addEventListener("afterprint", () => this.afterPrint());
     const menu = this.by("menu");
     const unfold = (isOpen) => { menu.setAttribute("aria-expanded", String(isOpen)); this.by("sections").classList.toggle("open", isOpen); };

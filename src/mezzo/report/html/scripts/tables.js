@@ -32,7 +32,7 @@ const precise = (title, field) => text(title, field, { formatter: chipCell, widt
 
 // Where a table has no room for all its columns, those called `narrow` stay, and the first; a row unfolds to the others.
 const NARROW = matchMedia("screen and (max-width: 700px)");
-const TIGHT = { path: 130, figure: 84 };
+const TIGHT = { first: 130, other: 76, figure: 84 };
 const isKept = (column, place) => place === 0 || column.narrow;
 const cellOf = (column, row) => column.formatter({ getValue: () => row[column.field], getData: () => row, getRow: () => ({ getData: () => row }) });
 const isTold = (value) => value !== null && value !== undefined && value !== "";
@@ -80,7 +80,7 @@ class Tables {
   columnsOf({ columns }) {
     const plain = ({ narrow, ...column }) => column; // what is no option of Tabulator's
     if (!NARROW.matches || columns.filter(isKept).length === columns.length) return columns.map(plain);
-    const tighten = ({ width, minWidth, ...column }) => width === undefined ? { ...column, minWidth: TIGHT.path } : { ...column, width: Math.min(width, TIGHT.figure), minWidth: 60 };
+    const tighten = ({ width, minWidth, ...column }, place) => width === undefined ? { ...column, minWidth: place ? TIGHT.other : TIGHT.first } : { ...column, width: Math.min(width, TIGHT.figure), minWidth: 60 };
     return [{ title: "", formatter: (cell) => this.foldCell(cell, columns.filter((column, place) => !isKept(column, place))), width: 44, headerSort: false, resizable: false, cssClass: "folding" }, ...columns.filter(isKept).map(plain).map(tighten)];
   }
 
