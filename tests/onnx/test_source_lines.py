@@ -51,7 +51,8 @@ def test_line_is_the_innermost_outside_pytorch(trace: str, line: SourceLine | No
 
 def test_verbose_exports_of_the_older_exporter_note_lines_innermost_first() -> None:
     torch = "/v/lib/python3.11/site-packages/torch/nn/modules"
-    doc = f"{torch}/linear.py(134): forward\n{torch}/module.py(1768): _slow_forward\n/me/net.py(4): forward\n/me/go.py(9): run\n"
+    frames = (f"{torch}/linear.py(134): forward", f"{torch}/module.py(1768): _slow_forward", "/me/net.py(4): forward")
+    doc = "\n".join((*frames, "/me/go.py(9): run", ""))
     assert node_with(doc=doc).line == SourceLine("/me/net.py", 4, "")
     assert node_with(doc="A sentence of its author (2): or more.").line is None
 
