@@ -77,7 +77,11 @@ _LATE = {
     "frontends": (23, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
     "packages": (2, "the version is read when it is asked for"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
-    "report": (2, "a chain asks the estimates' rules for their names alone; a table the figures for their titles"),
+    "report": (
+        3,
+        "a chain asks the estimates' rules for their names alone; a table the figures for their titles, an account of "
+        "ranges the limits of formats",
+    ),
     "search": (1, "the tuner is loaded where a check has failed"),
     "spelling": (1, "likeness is worked out once something was misspelled"),
     "strategies": (21, "discovery imports every strategy to list it; numpy is loaded when one assigns"),

@@ -7,6 +7,8 @@ the pictures show structure, and the demo model's numbers are measured.
 """
 
 import argparse
+import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +31,10 @@ _TO_SECTION = "id => document.getElementById(id).scrollIntoView()"
 
 def make_reports(folder: Path) -> Iterator[tuple[str, Path, list[tuple[str, str, str]]]]:
     """Every report: its name, the page, and views of it as (name, section to scroll to, node to select)."""
-    model, data = DIGITS / "digits.onnx", DIGITS / "heldout.npz"
+    os.chdir(folder)  # pages tell paths as they were given
+    model, data = (shutil.copy(DIGITS / name, name) for name in ("digits.onnx", "heldout.npz"))
     made = folder / "digits.html"
-    _run("tune", model, folder / "digits.tuned.onnx", "--data", data, "--labels", "label", "--max-error", "3e-4",
+    _run("tune", model, "digits.tuned.onnx", "--data", data, "--labels", "label", "--max-error", "3e-4",
          "--report", made)  # fmt: skip
     softmax = "/encoder.0/attention/Softmax"
     yield "digits", made, [("", "summary", ""), ("-node", "graph", softmax), ("-frontier", "frontier", ""),
@@ -74,6 +77,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--browser", help="the browser's program; by default the one that playwright installed")
     asked = parser.parse_args()
+    asked.out = asked.out.resolve()
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:

@@ -121,6 +121,20 @@ def test_progress_of_long_work_shows_the_stage_and_goes():
     assert shown.index("\x1b[2K") < shown.index("after") and shown.rstrip().endswith("after")
 
 
+@pytest.mark.parametrize(("used_s", "left_s"), [(0.0, 1.0), (0.25, 0.75), (4.0, 0.0)])
+def test_progress_waits_for_what_is_left_of_a_second(monkeypatch, used_s, left_s):
+    waited = []
+
+    class Timer:
+        def __init__(self, interval_s, function):
+            waited.append(interval_s)
+
+    monkeypatch.setattr("threading.Timer", Timer)
+    monkeypatch.setattr("time.process_time", lambda: used_s)
+    Patience()
+    assert waited == [left_s]
+
+
 def test_progress_in_a_pipe_is_not_shown(capsys):
     with Patience(0.01) as progress:
         progress("planning", 1, 2)

@@ -135,3 +135,45 @@ def test_repeats_are_found_with_their_beginning_period_and_count(
     codes: list[int], found: list[tuple[int, int, int]]
 ) -> None:
     assert find_repeats(np.array(codes, np.int64)) == found
+
+
+# v0 is in the block, then a cast and an operator without a scope, and readers further on.
+_SERVED = "in x 8\nv0 = move x\nv1 = move v0\nv2 = move v1\nv3 = move v2\nv4 = move v3\nout v4"
+
+
+def with_kinds(graph: Graph, kinds: dict[int, Kind]) -> Graph:
+    return replace(graph, nodes=tuple(node._replace(kind=kinds.get(node.id, node.kind)) for node in graph.nodes))
+
+
+def test_cast_without_a_scope_stands_with_what_it_serves() -> None:
+    graph = named("/enc/a/mul", "x_cast0", "/enc/b/in/mul", "y_cast0", "/dec/mul", text=_SERVED)
+    found = boxes(with_kinds(graph, {2: Kind.CAST, 4: Kind.CAST}))
+    assert found[2] == "/enc:scope/b:scope/in:scope", "what reads it"
+    assert found[4] == "/enc:scope/b:scope/in:scope", "what it reads is further inside"
+
+
+def test_chain_without_a_scope_follows_the_last_of_it() -> None:
+    found = boxes(named("one", "two", "three", "/enc/a/mul", "/enc/b/mul", text=_SERVED))
+    assert found[1:4] == ["/enc:scope/a:scope"] * 3
+
+
+def test_operator_behind_all_scopes_stays_outside() -> None:
+    assert boxes(named("/enc/mul", "score"))[2] == ""
+
+
+def test_operator_at_the_top_of_the_model_stays_there() -> None:
+    graph = named("/Add", "top", "/enc/mul", "enc_mul", modules={2: "", 4: "enc.b"})
+    assert boxes(graph)[1:-1] == ["", "", "/enc:scope", "/enc:scope/b:scope"]
+
+
+def test_node_that_serves_several_scopes_stands_around_them() -> None:
+    graph = named("mask", "/enc/a/mul", "/enc/b/mul", "/enc/c/mul")
+    nodes = tuple(node._replace(inputs=graph.nodes[1].outputs) if node.id in (2, 3) else node for node in graph.nodes)
+    assert boxes(replace(graph, nodes=nodes))[1] == "/enc:scope"
+
+
+def test_node_without_a_scope_leaves_and_enters_no_body() -> None:
+    scopes = (Scope(None, None, "", 1), Scope(0, None, "loop/", 1))
+    graph = named("before", "loop/enc/mul", "loop/after", "/dec/mul")
+    found = boxes(in_scopes(graph, scopes, {2: 1, 3: 1}))
+    assert found[1:4] == ["", "/loop:body/enc:scope", "/loop:body"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mezzo.dtypes import DType
-from mezzo.numerics.formats import RANGED, beyond_from, round_through, smallest_normal, vanishing_up_to
+from mezzo.numerics.formats import RANGED, beyond_from, limits_of, round_through, smallest_normal, vanishing_up_to
 
 F16, BF16, E4M3, E5M2 = DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8E4M3FN, DType.FLOAT8E5M2
 
@@ -48,3 +48,10 @@ def test_numbers_are_rounded_to_nearest_even() -> None:
     ]  # fmt: skip
     assert round_through(np.array([257.0, 259.0], np.float32), BF16).tolist() == [256.0, 260.0]
     assert round_through(np.zeros(1, np.float32), F16).dtype == np.float32
+
+
+@pytest.mark.parametrize("dtype", RANGED)
+def test_limits_are_the_last_numbers_that_rounding_keeps(dtype: DType) -> None:
+    largest, normal, smallest = (np.float32(limit) for limit in limits_of(dtype))
+    assert round_through(np.array([largest, normal, smallest]), dtype).tolist() == [largest, normal, smallest]
+    assert largest < beyond_from(dtype) and round_through(np.array([smallest / 2]), dtype)[0] == 0

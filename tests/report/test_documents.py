@@ -137,7 +137,11 @@ def test_measured_numbers_stand_where_the_schema_says():
     squares = document["ranges"]["values"][1]
     assert squares["maximum"] == 2.5e6 and squares["formats"]["f16"]["beyond"] == 0.75
     assert list(squares["formats"]) == ["f16", "bf16"]
+    assert document["ranges"]["limits"]["f16"] == {
+        "largest": 65504, "smallest_normal": 6.10351562e-05, "smallest": 5.96046448e-08,
+    }  # fmt: skip
     assert document["errors"]["verdict"]["error"]["estimate"] == 3.1e-4
+    assert document["errors"]["begins"] is None and DOCUMENTS["compare broken"]["errors"]["begins"] == "layer_7"
     assert document["sensitivity"]["units"][0]["error"] == "inf"
     assert [point["weight"] for point in document["frontier"]] == [0, 1e8, 1e9, 1e11, "inf"]
     assert document["costs"]["nodes"][0] == {"node": "mm", "high": 4e6, "low": 2e6}

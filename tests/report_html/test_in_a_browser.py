@@ -1,9 +1,7 @@
 """The page in a headless Chromium: it draws, answers mouse and keys, asks for nothing. Needs the extra `browser`."""
 
 import json
-import os
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,31 +11,15 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from opened_pages import Opened
 from report_pages import HOSTILE, TEXT, account_of, named
 
 from mezzo.cli import main
 from mezzo.report.html import render
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is missing: install mezzo's extra 'browser', or run 'make browser-test'"
-)
 pytestmark = pytest.mark.xdist_group("browser")
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 SOFTMAX = "/encoder.0/attention/Softmax"
-_SYSTEM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """The browser that playwright has installed, or the system's."""
-    with playwright.sync_playwright() as tool:
-        own = tool.chromium.executable_path
-        found = own if os.path.exists(own) else next(filter(None, map(shutil.which, _SYSTEM)), None)
-        if found is None:
-            pytest.skip("no Chromium found: run 'playwright install chromium' or 'apt-get install chromium'")
-        opened = tool.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -64,48 +46,6 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         assert code == (3 if name == "undecidable" else 0)
     (place / "hostile.html").write_text(render(account_of(named())), encoding="utf-8")
     return {path.stem: path for path in place.glob("*.html")}
-
-
-class Opened:
-    """A page with all that went wrong on it."""
-
-    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
-        self.faults: list[str] = []
-        self.requests: list[str] = []
-        self.page = browser.new_page(viewport={"width": 1360, "height": 900}, **options)
-        self.page.set_default_timeout(10_000)
-        self.page.on("console", lambda said: self.faults.append(f"{said.type}: {said.text}"))
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_selector("html[data-ready]", timeout=30_000)
-
-    def run(self, code: str) -> Any:
-        return self.page.evaluate(code)
-
-    @property
-    def selected(self) -> str | None:
-        return self.run("mezzoPage.drawing.selected?.name ?? null")
-
-    def details(self) -> str:
-        return self.page.inner_text("#details")
-
-    def click_box(self, name: str) -> None:
-        """Click the middle of a box that is drawn, by its name."""
-        where = self.run(f"""(() => {{
-            const drawing = mezzoPage.drawing;
-            const box = [...drawing.layout.places.keys()].find((one) => one.name === {name!r});
-            return drawing.cy.getElementById(box.id).renderedPosition();
-        }})()""")
-        self.page.locator("#drawing").click(position=where)
-
-    def close(self) -> None:
-        """Nothing may have gone wrong, and nothing may have been asked for but the page itself."""
-        faults, asked = self.faults, [url for url in self.requests[1:] if not url.startswith(("data:", "blob:"))]
-        self.page.close()
-        assert faults == []
-        assert asked == []
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import jsonschema
 import onnx
 import onnx.parser
 import pytest
-from report_pages import HOSTILE, TEXT, account_of, named
+from report_pages import HOSTILE, TEXT, account_of, blocks, named
 
 from mezzo.cli import main
 from mezzo.report.account import describe_conversion, describe_strategies, schema, with_graph
@@ -108,6 +108,10 @@ def test_same_account_gives_the_same_page() -> None:
 
 def test_small_report_is_small() -> None:
     assert len(render(account_of(named(())))) < 1_400_000
+
+
+def test_report_of_five_thousand_operators_stays_below_two_megabytes() -> None:
+    assert len(render(account_of(blocks(2500)))) < 2_000_000
 
 
 def test_account_without_a_graph_is_drawn_too() -> None:

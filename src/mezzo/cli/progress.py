@@ -13,7 +13,7 @@ from rich.text import Text
 
 from mezzo.report.names import clean, format_size, shorten
 
-_PATIENCE_S = 2.0
+_PATIENCE_S = 1.0
 _LONGEST_STAGE = 24
 _BAR_WIDTH = 16
 # Stages that count bytes; all others count things.
@@ -22,14 +22,17 @@ _DUMB = frozenset({"dumb", "unknown"})
 
 
 class Patience:
-    """Shows how work goes on stderr once it lasts longer than two seconds. Call it to report progress.
+    """Shows how work goes on stderr once a person has waited for a second. Call it to report progress.
 
-    A total of 0 is unknown: then the count and the rate are told, and no time left.
+    A total of 0 is unknown: then the count and the rate are told, and no time left. `patience_s` counts from here; by
+    default it is what is left of the second, as who typed the command has waited for its start too.
     """
 
-    def __init__(self, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, patience_s: float | None = None) -> None:
         self._lock = threading.Lock()
-        self._timer = threading.Timer(patience_s, self._show)
+        # A start computes all the time, so the processor's time is how long it took, whatever was loaded on the way.
+        left_s = max(0.0, _PATIENCE_S - time.process_time()) if patience_s is None else patience_s
+        self._timer = threading.Timer(left_s, self._show)
         self._timer.daemon = True
         self._bar: Progress | None = None
         self._task: TaskID | None = None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from mezzo.core.nodes import Node, Scope, Use, Value
+from mezzo.core.nodes import Node, Scope, SourceLine, Use, Value
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
@@ -62,10 +62,13 @@ class Graph:
     # node).
     forms: Mapping[tuple[int, DType], int | None]
     notes: tuple[str, ...] = field(default=())  # what reading could not resolve, for people
-    # Asked for by rules of a policy only, so a front end may work them out when first looked at. By node id: the path
-    # of the module that the node was exported from. By value id: the shape, None per unknown dimension.
+    # Asked for by rules of a policy and by reports only, so a front end may work them out when first looked at. By node
+    # id: the path of the module that the node was exported from, "" for the model itself. By value id: the shape, None
+    # per unknown dimension.
     modules: Mapping[int, str] = field(default_factory=dict, compare=False)
     shapes: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict, compare=False)
+    # By node id: the line of the program that the node was exported from. Worked out anew at each look.
+    lines: Mapping[int, SourceLine] = field(default_factory=dict, compare=False)
     # By value id inside a function: the operand it stands for, of those that no tie carries.
     entered: Mapping[int, int] = field(default_factory=dict, compare=False)
     # By value id: what constants in FP64 hold, and the numbers of an integer constant of few elements.

@@ -99,6 +99,14 @@ class Value(NamedTuple):
     is_castable: bool
 
 
+class SourceLine(NamedTuple):
+    """Where in a program something was written. `code` is the text of the line, "" where it is not known."""
+
+    file: str
+    line: int
+    code: str
+
+
 class Use(NamedTuple):
     """Operand `operand` of node `node` reads the value."""
 

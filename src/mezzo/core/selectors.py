@@ -65,9 +65,9 @@ class Site:
 
     @property
     def regions(self) -> tuple[str, ...]:
-        """Where the node stands: its name and, if its exporter noted one, its module, both as paths."""
+        """Where the node stands: its name and, if its exporter noted one, its module in the model, both as paths."""
         module = self.graph.modules.get(self.node.id)
-        paths = (self.node.name,) if module is None else (self.node.name, f"{module}/{self.node.op}")
+        paths = (self.node.name,) if not module else (self.node.name, f"{module}/{self.node.op}")
         return tuple(_normal(path) for path in paths)
 
     def _operand(self, operand: int) -> int | None:

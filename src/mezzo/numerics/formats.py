@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -45,6 +45,24 @@ def smallest_normal(dtype: DType) -> float:
     """The smallest normal number. f16: 2 ** -14. Source: the limits that ml_dtypes tells."""
     limits = ml_dtypes.finfo(_STORAGE[dtype])  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
     return float(limits.smallest_normal)
+
+
+class Limits(NamedTuple):
+    """Magnitudes that a format can hold."""
+
+    largest: float
+    smallest_normal: float
+    smallest: float
+
+
+@cache
+def limits_of(dtype: DType) -> Limits:
+    """The largest finite number, the least that keeps all digits, the least but zero. f16: 65504, 2 ** -14, 2 ** -24.
+
+    Source: the limits that ml_dtypes tells.
+    """
+    told = ml_dtypes.finfo(_STORAGE[dtype])  # type: ignore[no-untyped-call]  # ml_dtypes types its classes only
+    return Limits(float(told.max), float(told.smallest_normal), float(told.smallest_subnormal))
 
 
 def _first(holds: Callable[[Floats], bool]) -> float:

@@ -133,9 +133,7 @@ def _report_layers(layout: Layout, comparison: "Comparison") -> list[RenderableT
     layers = comparison.layers
     if not layers:
         return []
-    # Where a metric is what must hold, the budget is none of an error; any error past all bounds is still a beginning.
-    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
-    begins = find_beginning(layers, budget)
+    begins = where_error_begins(comparison)
     worst = sorted(layers, key=_badness, reverse=True)[:_WORST]
     numbers = ("relative L2", *_titles())
     table = layout.make_table("layer", *numbers, right=numbers)
@@ -155,6 +153,13 @@ def bounds_errors(comparison: "Comparison") -> bool:
     """Tell a verdict on errors of outputs from one on how much worse a metric became."""
     # By their texts, in which NaN equals NaN.
     return any(str(output.relative_l2) == str(comparison.verdict.error) for output in comparison.outputs)
+
+
+def where_error_begins(comparison: "Comparison") -> "Deviation | None":
+    """The first layer, in the order of the graph, that does not keep the comparison's budget."""
+    # Where a metric is what must hold, the budget is none of an error; any error past all bounds is still a beginning.
+    budget = comparison.verdict.budget if bounds_errors(comparison) else math.inf
+    return find_beginning(comparison.layers, budget)
 
 
 def find_beginning(layers: "Sequence[Deviation]", budget: float) -> "Deviation | None":

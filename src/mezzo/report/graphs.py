@@ -23,6 +23,8 @@ def describe_graph(outline: "Outline") -> Document:
                 "dtype": _spell(node.dtype),
                 "inputs": list(node.inputs),
                 "outputs": list(node.outputs),
+                "module": node.module,
+                "line": None if node.line is None else node.line._asdict(),
             }
             for node in outline.nodes
         ],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.dtypes import DType
 from mezzo.packages import find_version
+from mezzo.report.comparison import where_error_begins
 
 if TYPE_CHECKING:
     from mezzo.core.plans import Accumulation
@@ -76,11 +77,17 @@ def describe_data(data: "DataSource | None") -> Document | None:
 
 def describe_value_ranges(ranges: "Ranges") -> Document:
     """The ranges of a model's values, in graph order."""
+    from mezzo.numerics.formats import limits_of  # every command's start loads this file, and needs no numpy
+
     return {
         "data": describe_data(ranges.data),
         "values": [_describe_value(value) for value in ranges.values],
         "skipped": list(ranges.skipped),
         "unknown": list(ranges.unknown),
+        "limits": {
+            str(dtype): {name: number(limit) for name, limit in limits_of(dtype)._asdict().items()}
+            for dtype in sort_dtypes(dtype for value in ranges.values for dtype in value.formats)
+        },
     }
 
 
@@ -118,6 +125,7 @@ def describe_errors(
     `formats` are those whose rounding was emulated; `accumulation` how low precision summed, None for FP32 sums.
     """
     verdict, metric = comparison.verdict, comparison.metric
+    begins = where_error_begins(comparison)
     return {
         "data": describe_data(comparison.data),
         "run": comparison.run,
@@ -130,6 +138,7 @@ def describe_errors(
         },
         "outputs": [_describe_deviation(deviation) for deviation in comparison.outputs],
         "layers": [_describe_deviation(deviation) for deviation in comparison.layers],
+        "begins": None if begins is None else begins.name,
         "verdict": {
             "is_same": bool(verdict.is_same),
             "ruling": verdict.ruling.value,

@@ -1,6 +1,8 @@
 """Groups the nodes of a graph for a picture: by body, by the path in their names or of their modules, by repetition."""
 
+import itertools
 import re
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +15,7 @@ from mezzo.core.nodes import Kind, Node
 _DEEPEST = 16
 # So many nodes side by side are looked through for a repeated block of this many operators.
 _MANY = 40
+_WITHOUT_A_SCOPE = frozenset({Kind.SOURCE, Kind.INPUT, Kind.OUTPUT})
 _SHORTEST, _LONGEST = 3, 600
 
 _Codes = npt.NDArray[np.int64]
@@ -43,8 +46,10 @@ class _Grouping:
 
     def find(self) -> tuple[tuple[Group, ...], list[int]]:
         for node in self.graph.nodes:
-            if node.kind not in (Kind.SOURCE, Kind.INPUT, Kind.OUTPUT):
+            if node.kind not in _WITHOUT_A_SCOPE:
                 self.of_node[node.id] = self._by_path(node)
+        if len(self.groups) > 1:
+            self._place_lost([node for node in self.graph.nodes if self._is_lost(node)])
         self._find_blocks()
         for node in reversed(self.graph.nodes):  # a weight stands with its first reader
             for value in node.inputs if node.kind is not Kind.SOURCE else ():
@@ -85,6 +90,46 @@ class _Grouping:
             self.groups.append(Group(name, parent, kind))
         return child
 
+    def _is_lost(self, node: Node) -> bool:
+        """Whether neither a node's name nor its exporter tells its scope. Of names that are paths, "/Add" is outside
+        all.
+        """
+        if node.kind not in (Kind.OP, Kind.CAST) or node.id in self.graph.modules:
+            return False
+        return "/" not in node.name.removeprefix(self.graph.scopes[node.scope].path)
+
+    def _place_lost(self, lost: Sequence[Node]) -> None:
+        """Give nodes that tell no scope that of what they serve: the innermost around all their readers. A cast, as
+        another converter adds them, goes to what it reads where that is further inside.
+        """
+        values, uses = self.graph.values, self.graph.uses
+        for node in reversed(lost):  # what serves another of them follows it
+            self._move_inside(node, [use.node for value in node.outputs if value is not None for use in uses[value]])
+        for node in (node for node in lost if node.kind is Kind.CAST):
+            self._move_inside(node, [values[value].producer for value in node.inputs if value is not None])
+
+    def _move_inside(self, node: Node, neighbours: Iterable[int]) -> None:
+        """Move a node into the innermost group around all neighbours that have one, if that is further inside. It stays
+        in the body that it is of, and in no other.
+        """
+        nodes = self.graph.nodes
+        home = self._around(self._of_scope(node.scope))
+        placed = [self.of_node[other] for other in neighbours if nodes[other].kind not in _WITHOUT_A_SCOPE]
+        shared = _shared_beginning([self._around(group) for group in placed])
+        if shared[: len(home)] != home:
+            return
+        inside = itertools.takewhile(lambda group: self.groups[group].kind != "body", shared[len(home) :])
+        around = [*home, *inside]
+        if len(around) > len(self._around(self.of_node[node.id])):
+            self.of_node[node.id] = around[-1]
+
+    def _around(self, group: int) -> list[int]:
+        """The groups from the whole graph to this one."""
+        chain = [group]
+        while (parent := self.groups[chain[-1]].parent) is not None:
+            chain.append(parent)
+        return chain[::-1]
+
     def _find_blocks(self) -> None:
         members: dict[int, list[int]] = {}
         for node in self.graph.nodes:
@@ -102,6 +147,29 @@ class _Grouping:
                     first = begin + turn * period
                     for number in nodes[first : first + period]:
                         self.of_node[number] = block
+
+
+def find_module(graph: Graph, node: Node) -> str | None:
+    """The path of the module that an operator was exported from, as PyTorch spells it ("encoder.layer.0.attention");
+    "" for the model itself. None where neither its exporter nor its name tells.
+    """
+    noted = graph.modules.get(node.id)
+    if noted is not None:
+        return noted
+    name = node.name.removeprefix(graph.scopes[node.scope].path)
+    if node.kind not in (Kind.OP, Kind.CAST) or not name.startswith("/"):
+        return None
+    parts: list[str] = []
+    for part in name.split("/")[1:-1]:  # TorchScript calls an item of a list by the list: layer, layer.0
+        if parts and part.startswith(f"{parts[-1]}."):
+            parts.pop()
+        parts.append(part)
+    return ".".join(parts)
+
+
+def _shared_beginning(chains: Sequence[Sequence[int]]) -> list[int]:
+    """What all of several chains begin with."""
+    return [step[0] for step in itertools.takewhile(lambda step: len(set(step)) == 1, zip(*chains, strict=False))]
 
 
 def find_repeats(codes: _Codes) -> list[tuple[int, int, int]]:

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind
+from mezzo.core.nodes import Kind, SourceLine
 from mezzo.core.plans import AddCast, AddCopy, Edit, Plan, Retype, Rewire
 from mezzo.dtypes import DType
-from mezzo.views.grouping import Group, group_nodes
+from mezzo.views.grouping import Group, find_module, group_nodes
 
 
 class OutlinedNode(NamedTuple):
     """A node of the graph, by its position. `group` and the values are positions too; `dtype` is what it holds in the
-    model as it came, None where it computes no floats.
+    model as it came, None where it computes no floats. `module` and `line`: what it was exported from, None where
+    that is not known.
     """
 
     name: str
@@ -23,6 +24,8 @@ class OutlinedNode(NamedTuple):
     dtype: DType | None
     inputs: tuple[int | None, ...]
     outputs: tuple[int | None, ...]
+    module: str | None = None
+    line: SourceLine | None = None
 
 
 class OutlinedValue(NamedTuple):
@@ -81,7 +84,15 @@ def outline(graph: Graph, plans: Iterable[OutlinedPlan]) -> Outline:
     groups, group_of = group_nodes(graph)
     nodes = tuple(
         OutlinedNode(
-            node.name, node.op, node.kind.value, group_of[node.id], node.signature.dtype, node.inputs, node.outputs
+            node.name,
+            node.op,
+            node.kind.value,
+            group_of[node.id],
+            node.signature.dtype,
+            node.inputs,
+            node.outputs,
+            find_module(graph, node),
+            graph.lines.get(node.id),
         )
         for node in graph.nodes
     )
@@ -94,7 +105,8 @@ def outline_plan(graph: Graph, name: str, plan: Plan) -> OutlinedPlan:
     by_dtype: dict[DType, list[int]] = {}
     for node in plan.nodes:
         number = graph.by_name.get(node.name)
-        if number is not None:
+        # What computes no floats, as an input of integers does, has no precision: it holds what its values hold.
+        if number is not None and graph.nodes[number].signature.dtype is not None:
             by_dtype.setdefault(node.precision.compute, []).append(number)
     return outline_edits(name, {dtype: tuple(numbers) for dtype, numbers in by_dtype.items()}, plan.edits)
 

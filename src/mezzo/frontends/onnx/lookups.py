@@ -17,7 +17,7 @@ _QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 
 
 class Modules(Mapping[int, str]):
-    """Path of the module that a node was exported from, by node id, where its exporter noted one."""
+    """Path of the module that a node was exported from, by node id, where its exporter noted one; "" is the model."""
 
     def __init__(self, protos: Sequence[onnx.NodeProto | None]) -> None:
         self._protos = protos
@@ -25,9 +25,9 @@ class Modules(Mapping[int, str]):
     def __getitem__(self, node: int) -> str:
         proto = self._protos[node]
         for entry in () if proto is None else proto.metadata_props:
-            if entry.key == _NAME_SCOPES and len(entry.value) <= _LONGEST_SCOPES:
+            if entry.key == _NAME_SCOPES and isinstance(entry.value, str) and len(entry.value) <= _LONGEST_SCOPES:
                 scopes: list[str] = [single or double for single, double in _QUOTED.findall(entry.value)]
-                if len(scopes) > 1 and scopes[-2]:
+                if len(scopes) > 1:
                     return scopes[-2]
         raise KeyError(node)
 

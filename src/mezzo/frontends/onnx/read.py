@@ -18,6 +18,7 @@ from mezzo.frontends.onnx.handles import Container, Handles
 from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
 from mezzo.frontends.onnx.schema import find_schema, frozen, solve, stated_type
 from mezzo.frontends.onnx.shapes import Sizes
+from mezzo.frontends.onnx.source_lines import SourceLines
 from mezzo.frontends.onnx.special import SPECIAL, TYPED_BY_ATTRIBUTE
 from mezzo.frontends.onnx.types import UNKNOWN, ValueType, from_type_proto
 
@@ -62,6 +63,7 @@ class Reader(Builder):
                 forms=self.form_makers,
                 notes=tuple(self.notes),
                 modules=Modules(self.handles.protos),
+                lines=SourceLines(self.handles.protos),
                 shapes=Shapes(self.shapes, self.values, self.handles.tensors),
                 entered=self.entered,
                 wide_constants=self.wide_constants,

@@ -30,6 +30,7 @@ class Account {
     this.lows = [document.conversion?.low ?? this.findLow()].flat(); // a list where the plan has more levels
     this.low = this.lows[0];
     this.views = document.plans.map((plan) => new PlanView(this, plan));
+    this.wrong = this.findWrong();
     this.readers = this.values.map(() => []);
     this.nodes.forEach((node, number) => new Set(node.inputs).forEach((value) => { if (value !== null) this.readers[value].push(number); }));
   }
@@ -50,11 +51,22 @@ class Account {
     return told;
   }
 
+  // Where two models part: the node at which the error begins and the one with the largest, null where nothing is
+  // known inside the model.
+  findWrong() {
+    const layers = this.errors?.layers ?? [];
+    const makers = new Map(this.values.map((value) => [value.name, value.producer]));
+    const known = layers.filter((layer) => makers.has(layer.name) && (layer.fault || toNumber(layer.relative_l2.estimate) > 0));
+    const worst = known.reduce((best, layer) => best === null || order(errorOf(layer)) > order(errorOf(best)) ? layer : best, null);
+    const begins = makers.get(this.errors?.begins) ?? null;
+    return { begins, worst: worst ? makers.get(worst.name) : null, mark: begins === null ? "▲" : "✗" };
+  }
+
   // Largest relative error of what a node makes, null where it was not compared.
   errorAt(number) {
     const found = this.nodes[number].outputs.concat(this.nodes[number].kind === "output" ? this.nodes[number].inputs : [])
       .map((value) => value === null ? undefined : this.errorOf.get(this.values[value].name)).filter(Boolean);
-    return found.length ? Math.max(...found.map((error) => toNumber(error.relative_l2.estimate))) : null;
+    return found.length ? Math.max(...found.map(errorOf)) : null;
   }
 }
 

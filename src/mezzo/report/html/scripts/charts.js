@@ -1,6 +1,9 @@
 // The frontier between cost and error, and bars of ranges on a logarithmic axis.
 "use strict";
 
+// The padding of its panel taken off.
+const chartSize = (element) => ({ width: Math.max(240, element.clientWidth - 18), height: 340 });
+
 function frontierChart(element, account) {
   const c = palette();
   const points = pointRows(account).filter((point) => Number.isFinite(point.cost)).sort((a, b) => a.cost - b.cost);
@@ -18,7 +21,7 @@ function frontierChart(element, account) {
   const dots = (colour, filled, width = 9) => ({ show: true, size: width, width: 2, stroke: colour, fill: filled ? colour : c.panel });
   element.replaceChildren();
   return new uPlot({
-    width: Math.max(320, element.clientWidth), height: 340, cursor: { drag: { x: false, y: false } }, legend: { show: true, live: true },
+    ...chartSize(element), cursor: { drag: { x: false, y: false } }, legend: { show: true, live: true },
     scales: { x: { time: false, range: [costs[0] - spread, costs[costs.length - 1] + spread] }, y: { distr: 3, range: [floor, ceiling] } },
     axes: [
       { label: `cost, ${unit}`, stroke: c.text, grid: { stroke: c.open }, ticks: { stroke: c.edge }, values: (_, ticks) => ticks.map(spell), space: 90 },
@@ -34,20 +37,28 @@ function frontierChart(element, account) {
   }, [costs, points.map((p) => place(p.predicted)), points.map((p) => p.chosen ? null : place(p.error)), points.map((p) => p.chosen ? place(p.error ?? p.predicted) : null), ...(budget > 0 ? [points.map(() => budget)] : [])], element);
 }
 
-// A value's magnitudes between 1e-10 and 1e8, with the limits of FP16.
-const LEFT = -10, RIGHT = 8;
-const along = (magnitude) => `${100 * (Math.min(RIGHT, Math.max(LEFT, Math.log10(magnitude))) - LEFT) / (RIGHT - LEFT)}%`;
+// The axis of magnitudes, in powers of ten: wide enough to show where the low format ends, and 1e-10 to 1e8 at least.
+function rangeScale(account) {
+  const dtype = account.low, told = account.ranges.limits?.[dtype];
+  const limit = told ? { max: toNumber(told.largest), normal: toNumber(told.smallest_normal), least: toNumber(told.smallest) } : null;
+  const left = Math.min(-10, limit ? Math.floor(Math.log10(limit.least)) - 2 : 0), right = Math.max(8, limit ? Math.ceil(Math.log10(limit.max)) + 2 : 0);
+  return { dtype, limit, left, right, along: (magnitude) => `${100 * (Math.min(right, Math.max(left, Math.log10(magnitude))) - left) / (right - left)}%` };
+}
 
-function rangeBar(range, isLarge = false, limit = LIMITS.f16) {
+// A value's magnitudes, with the limits of the low format.
+function rangeBar(range, { dtype, limit, along }, isLarge = false) {
   const quantiles = range.quantiles.map(([share, magnitude]) => [toNumber(share), toNumber(magnitude)]).filter(([, magnitude]) => magnitude > 0);
   const largest = Math.max(Math.abs(toNumber(range.minimum)), Math.abs(toNumber(range.maximum)));
   const least = quantiles.length ? quantiles[0][1] : largest;
   const words = `largest ${figure(largest)}, ${quantiles.length ? `a share of ${figure(quantiles[0][0])} below ${figure(least)}` : "no others"}`;
   const bar = make("div", { class: `range ${isLarge ? "large" : ""}`, role: "img", "aria-label": words });
   const mark = (name, left, right = null) => { const part = make("i", { class: name }); part.style.left = left; if (right) part.style.right = `calc(100% - ${right})`; bar.append(part); };
-  mark("holds", along(limit.normal), along(limit.max));
-  mark("subnormal", along(limit.least), along(limit.normal));
-  if (largest > 0 && !Number.isNaN(largest)) mark(largest > limit.max ? "held beyond" : "held", along(Math.min(least, largest)), along(largest));
+  if (limit) {
+    bar.style.setProperty("--band", `var(--${family(dtype)}-fill)`);
+    mark("holds", along(limit.normal), along(limit.max));
+    mark("subnormal", along(limit.least), along(limit.normal));
+  }
+  if (largest > 0 && !Number.isNaN(largest)) mark(limit && largest > limit.max ? "held beyond" : "held", along(Math.min(least, largest)), along(largest));
   const median = quantiles.find(([share]) => share >= 0.5);
   if (median) mark("median", along(median[1]));
   return bar;

@@ -11,6 +11,7 @@ class Details {
     const parts = number !== undefined && number !== null ? this.node(number, views)
       : box?.cast ? this.cast(box, views) : box ? this.group(box, views) : this.nothing();
     this.element.replaceChildren(...parts.filter(Boolean));
+    this.element.classList.toggle("empty", !box && (number === undefined || number === null));
     this.element.scrollTop = 0;
   }
 
@@ -47,15 +48,35 @@ class Details {
     return [
       make("h3", {}, shown(node.name)),
       make("p", {}, make("strong", {}, shown(kinds[node.kind] ?? node.op)), " ", ...views.map((view) => [chip(precisionOf(this.account, view, number)), views.length > 1 ? ` ${shown(view.name)} ` : ""]).flat()),
-      ...this.why(node), ...this.numbers(number), ...this.values(number, views), ...this.commands(node),
+      ...this.wrong(number), ...this.origin(node), ...this.why(node, views), ...this.numbers(number), ...this.values(number, views), ...this.commands(node),
     ];
   }
 
-  why(node) {
+  wrong(number) {
+    const { begins, worst } = this.account.wrong;
+    const told = [number === begins ? "The error begins here." : "", number === worst ? "No other node differs more." : ""].filter(Boolean);
+    return told.length ? [make("p", {}, make("strong", { class: begins === null ? "" : "bad" }, `${this.account.wrong.mark} ${told.join(" ")}`))] : [];
+  }
+
+  // What it was exported from.
+  origin(node) {
+    const rows = [];
+    if (node.module) rows.push(["module", make("code", {}, shown(node.module))]);
+    if (node.line) rows.push(["line", make("span", {}, make("code", {}, shown(lineOf(node))), node.line.code ? make("pre", { class: "code" }, shown(node.line.code)) : null)]);
+    return rows.length ? [make("table", { class: "plain origin" }, make("tbody", {}, rows.map(([name, told]) => make("tr", {}, make("th", { scope: "row" }, name), make("td", {}, told)))))] : [];
+  }
+
+  // What a decision runs in; of what computes no floats, such as an input of integers, what it holds.
+  heldBy(decision, views) {
+    const number = this.account.byName.get(decision.name);
+    return number === undefined ? decision.precision.compute : precisionOf(this.account, views[0], number);
+  }
+
+  why(node, views) {
     const chain = this.account.chain(node.name);
     if (!chain.length) return [];
     const steps = chain.map((decision, place) => make("li", {},
-      place ? this.named(decision.name) : null, place ? ` (${shown(decision.op || decision.kind)}) ` : null, place ? chip(decision.precision.compute) : null, place ? make("br") : null,
+      place ? this.named(decision.name) : null, place ? ` (${shown(decision.op || decision.kind)}) ` : null, place ? chip(this.heldBy(decision, views)) : null, place ? make("br") : null,
       place && chain[place - 1].because === decision.because ? "For the same reason." : `${sentence(decision.because)} `,
       make("span", { class: "quiet" }, `Rule ${shown(decision.rule)}${decision.category ? `: ${decision.category}` : ""}`),
       mixed(decision.precision)));
@@ -68,8 +89,8 @@ class Details {
     const rows = [];
     for (const value of node.outputs) {
       const error = value === null ? undefined : this.account.errorOf.get(this.account.values[value].name);
-      if (error) rows.push(["relative L2 error", figure(error.relative_l2.estimate)], ["largest error", `${figure(error.largest_ulp)} ulp of ${error.ulp_format}`]);
-      if (error?.fault) rows.push(["fault", shown(error.fault)]);
+      if (error?.fault) rows.push(["fault", make("span", { class: "bad" }, shown(error.fault))]);
+      else if (error) rows.push(["relative L2 error", figure(error.relative_l2.estimate)], ["largest error", `${figure(error.largest_ulp)} ulp of ${error.ulp_format}`]);
     }
     if (unit?.is_measured) rows.push(["output error when it alone ran low", figure(unit.error)]);
     else if (unit) rows.push([`output error, its share of what ${unit.together} cost together`, `${figure(unit.error)} (${figure(unit.low)} … ${figure(unit.high)})`]);
@@ -86,7 +107,7 @@ class Details {
     for (const value of made.slice(0, 8)) {
       const range = rangeOf.get(values[value].name);
       parts.push(make("p", {}, make("code", {}, shown(values[value].name)), " ", ...views.map((view) => chip(view.held[value])), make("span", { class: "quiet" }, ` ${plural(values[value].elements, "element")}`)));
-      if (range) parts.push(make("p", {}, `${figure(range.minimum)} … ${figure(range.maximum)} on ${shown(range.largest_at ?? "the data")}`), rangeBar(range, true), limitsOf(range));
+      if (range) parts.push(make("p", {}, `${figure(range.minimum)} … ${figure(range.maximum)} on ${shown(range.largest_at ?? "the data")}`), rangeBar(range, rangeScale(this.account), true), limitsOf(range));
     }
     const weights = read.filter((value) => nodes[values[value].producer].kind === "source");
     const sources = read.filter((value) => !weights.includes(value)).map((value) => values[value].producer);

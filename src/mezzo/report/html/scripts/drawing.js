@@ -4,6 +4,8 @@
 // Boxes that the first picture may have, and how small it may be drawn.
 const FIRST = 70, SMALLEST = 0.62;
 const MOST_OPEN = 500;
+// The width of a page of paper between its margins, A4 or Letter, in CSS pixels.
+const PAPER = 660;
 
 class Drawing {
   constructor(element, account, onSelect) {
@@ -29,11 +31,27 @@ class Drawing {
     else this.openFirst();
     this.selected = kept ? this.tree.byId.get(kept) ?? null : null;
     this.draw();
-    if (!opened) this.home();
+    if (!opened) this.lookFirst();
   }
 
-  // Open boxes, largest first, while the whole stays readable.
+  // The whole, or where it would be too small to read, the part that matters.
+  lookFirst() {
+    this.home();
+    if (this.firstLook) this.go(this.firstLook);
+  }
+
+  // The node that a reader looks for first: where the answers begin to be wrong, or else where they differ most.
+  get firstLook() {
+    const { begins, worst } = this.account.wrong;
+    return this.tree.boxOf.get(begins) ?? this.tree.boxOf.get(worst) ?? null;
+  }
+
+  // Open what is around that node, or else boxes, largest first, while the whole stays readable.
   openFirst() {
+    if (this.firstLook) {
+      this.tree.reveal(this.firstLook);
+      return;
+    }
     const { clientWidth, clientHeight } = this.element;
     const fits = () => {
       const { width, height, places } = this.layout = layOut(this.tree, this.views, clientWidth / clientHeight);
@@ -73,12 +91,12 @@ class Drawing {
 
   nodeElement(box, { x, y, width, height }) {
     const isOpen = box.isGroup && box.isOpen;
-    const label = isOpen ? `▾ ${labelOf(box, this.account)}`
+    const label = isOpen ? `▾ ${labelOf(box)}`
       : box.cast ? `${this.views.list[box.by[0]].held[box.cast.value]} → ${box.cast.dtype}`
-      : box.isGroup ? `▸ ${labelOf(box, this.account)}\n${underLabel(box, this.views)}`
-      : `${labelOf(box, this.account)}\n${underLabel(box, this.views)}`;
+      : box.isGroup ? `▸ ${labelOf(box)}\n${underLabel(box, this.views)}`
+      : `${labelOf(box)}\n${underLabel(box, this.views)}`;
     const data = { id: box.id, label, width, height, ...this.fillOf(box) };
-    const classes = [isOpen ? "open" : box.isGroup ? "closed" : box.cast ? "placed" : box.kind, (box.differs && !isOpen) || (box.cast && box.by.length < this.views.list.length) ? "differs" : ""];
+    const classes = [isOpen ? "open" : box.isGroup ? "closed" : box.cast ? "placed" : box.kind, (box.differs && !isOpen) || (box.cast && box.by.length < this.views.list.length) ? "differs" : "", box.mark === "✗" && !isOpen ? "wrong" : ""];
     return { group: "nodes", data: { ...data, z: isOpen ? box.depth : 1000 }, position: { x, y }, classes: classes.filter(Boolean).join(" ") };
   }
 
@@ -134,6 +152,7 @@ class Drawing {
       { selector: "node.placed, node.cast", style: { shape: "hexagon", "font-size": 10.5 } },
       { selector: "node.tie", style: { shape: "round-tag" } },
       { selector: "node.differs", style: { "border-style": "dashed", "border-color": c.bad, "border-width": 3 } },
+      { selector: "node.wrong", style: { "border-style": "solid", "border-color": c.bad, "border-width": 4 } },
       { selector: "edge", style: { width: "data(width)", "line-color": c.edge, "target-arrow-color": c.edge, "target-arrow-shape": "triangle", "arrow-scale": 0.8, "curve-style": "straight", "z-index": 900, "z-index-compare": "manual", "overlay-opacity": 0 } },
       { selector: "edge.bent", style: { "curve-style": "round-segments", "segment-weights": "data(weights)", "segment-distances": "data(distances)", "edge-distances": "node-position" } },
       { selector: "edge.casting", style: { "line-style": "dashed", label: "data(label)", "font-size": 10, "font-family": font, color: c.text, "text-background-color": c.panel, "text-background-opacity": 0.9, "text-background-padding": 2 } },
@@ -213,7 +232,7 @@ class Drawing {
     this.tree.byId.forEach((box) => { box.isOpen = box === this.tree.root; });
     this.openFirst();
     this.draw();
-    this.home();
+    this.lookFirst();
   }
 
   // All of it, or where that would be too small to read, its beginning.
@@ -268,5 +287,9 @@ class Drawing {
     if (nearest) this.go(nearest);
   }
 
-  picture() { return this.cy.png({ full: true, bg: "#ffffff", maxWidth: 1800, maxHeight: 2400 }); }
+  // For paper: all of it where that can be read on a page, or else what is on the screen.
+  picture() {
+    const isLegible = Math.min(PAPER / this.layout.width, 1.4 * PAPER / this.layout.height) >= 0.4;
+    return this.cy.png({ full: isLegible, bg: "#ffffff", ...(isLegible ? { maxWidth: 1800, maxHeight: 2400 } : { scale: 2 }) });
+  }
 }

@@ -7,14 +7,16 @@ const QUICK_FROM = 150;
 
 const pen = document.createElement("canvas").getContext("2d");
 
-function labelOf(box, account) {
+const labelOf = (box) => box.mark ? `${box.mark} ${nameOf(box)}` : nameOf(box);
+
+function nameOf(box) {
   if (box.cast) return box.cast.dtype;
   if (box.isGroup) return shorten(box.name, 30);
   return shorten(box.prefix ? `${lastPart(box.prefix)}/${lastPart(box.name)}` : lastPart(box.name.replace(/^(input|output) /, "")), 26);
 }
 
 function underLabel(box, views) {
-  if (box.isGroup) return plural(box.ops, "operator");
+  if (box.isGroup) return box.ops ? plural(box.ops, "operator") : plural(box.children.length, "box", "boxes");
   const node = box.node === undefined ? null : views.account.nodes[box.node];
   const held = views.list.map((view) => precisionOf(views.account, view, box.node));
   const said = held.length > 1 && held[0] !== held[1] ? `${held[0] ?? "–"} | ${held[1] ?? "–"}` : held[0] ?? "";
@@ -31,7 +33,7 @@ function precisionOf(account, view, number) {
 function sizeOf(box, views) {
   if (box.cast) return { width: 74, height: 24 };
   pen.font = "600 12px system-ui, sans-serif";
-  const first = pen.measureText(labelOf(box, views.account)).width;
+  const first = pen.measureText(labelOf(box)).width;
   pen.font = "11px system-ui, sans-serif";
   const second = pen.measureText(underLabel(box, views)).width;
   return { width: Math.max(84, Math.ceil(Math.max(first, second)) + 22), height: HEIGHT };
@@ -180,7 +182,7 @@ function arrange(group, views, within, places, proportion) {
   const { width, height } = fold(group.children.map((child) => places.get(child)), paths, flat, columns);
   const header = isRoot ? 0 : HEADER;
   pen.font = "600 12px system-ui, sans-serif";
-  const title = isRoot ? 0 : pen.measureText(`▾ ${shorten(group.name, 30)}`).width + 2 * PADDING;
+  const title = isRoot ? 0 : pen.measureText(`▾ ${labelOf(group)}`).width + 2 * PADDING;
   const wide = Math.max(width, title), aside = (wide - width) / 2;
   const put = ({ x, y }) => ({ x: x + aside, y: y + header });
   for (const child of group.children) Object.assign(places.get(child), put(places.get(child)));

@@ -27,6 +27,7 @@ class Page {
     this.drawing = new Drawing(this.by("drawing"), this.account, (box, number) => this.details.show(box, this.shownViews, number));
     this.drawing.show(this.shownViews);
     this.legend();
+    this.tellWrong();
     const choose = this.by("plan"), against = this.by("against");
     if (this.account.views.length > 1) {
       this.by("plan-choice").hidden = false;
@@ -73,6 +74,15 @@ class Page {
     return found;
   }
 
+  // Where the answers part, above the graph; the drawing opens on it.
+  tellWrong() {
+    const { begins, worst } = this.account.wrong;
+    const link = (node) => make("button", { type: "button", class: "link", click: () => this.goNode(node) }, shown(this.account.nodes[node].name));
+    const told = [begins !== null ? ["The error begins at ", link(begins), ". "] : [], worst !== null && worst !== begins ? ["The largest error is at ", link(worst), "."] : []].flat();
+    this.by("wrong").hidden = !told.length;
+    this.by("wrong").replaceChildren(...told.length ? [make("span", { class: begins === null ? "" : "bad", "aria-hidden": "true" }, `${this.account.wrong.mark} `), ...told] : []);
+  }
+
   legend() {
     const held = new Set(this.account.views.flatMap((view) => view.precision.filter(Boolean)));
     this.by("legend").replaceChildren(...[...held].map((dtype) => chip(dtype)), chip(null), make("span", { class: "sign cast" }, "⬡ cast"), make("span", { class: "sign" }, "▸ box"));
@@ -81,20 +91,21 @@ class Page {
   addTables() {
     const { account, tables } = this;
     const hasErrors = account.errors?.layers.length || account.errors?.outputs.length;
-    if (account.views.some((view) => view.counts)) tables.add("strategies", "Strategies", "How each strategy would place casts on this model, the cheapest first. Choose two above the graph to see them beside each other.", [text("strategy", "name"), number("run low", "low", countCell), number("could", "nodes", countCell), number("casts", "casts", countCell), number("cast traffic", "bytes", sizeCell), number("cost, bytes moved", "cost", countCell, { width: 160 }), number("to the least", "ratio")], () => strategyRows(account));
+    if (account.views.some((view) => view.counts)) tables.add("strategies", "Strategies", "How each strategy would place casts on this model, the cheapest first. Choose two above the graph to see them beside each other.", [text("strategy", "name"), number("run low", "low", countCell), number("could", "nodes", countCell), number("casts", "casts", countCell, { narrow: true }), number("cast traffic", "bytes", sizeCell), number("cost, bytes moved", "cost", countCell, { width: 160 }), number("to the least", "ratio")], () => strategyRows(account));
     if (account.views.length > 1) {
-      tables.add("differences", "What differs", "Nodes and casts that differ between the two plans: the one chosen above the graph, and the one beside it.", [text("name", "name", { widthGrow: 3 }), text("operator", "op"), text("first", "first"), text("second", "second")], () => this.differences(), null, make("div", { class: "cards", id: "difference-lead" }));
+      tables.add("differences", "What differs", "Nodes and casts that differ between the two plans: the one chosen above the graph, and the one beside it.", [path("name", "name"), text("operator", "op"), text("first", "first", { narrow: true }), text("second", "second", { narrow: true })], () => this.differences(), null, make("div", { class: "cards", id: "difference-lead" }));
       this.tellDifferences();
     }
     if (account.frontier.length) {
       const chart = make("div", { class: "chart", id: "frontier-chart", role: "img", "aria-label": "Cost of each plan against its error; the table below has the numbers" });
-      tables.add("frontier", "Speed and accuracy", `Each point is the cheapest plan for one price of predicted error. Predicted errors are estimates${fitted(account.search?.prediction)}; measured ones were run. An error of 0 stands at the foot of the axis.`, [text("plan", "chosen", { width: 90 }), ...[["cost", "cost"], ["run low", "low", countCell], ["predicted error", "predicted"], ["measured error", "error"], ["price of error", "weight"]].map(([title, field, formatter]) => number(title, field, formatter, { width: undefined }))], () => pointRows(account), null, chart);
-      frontierChart(chart, account);
+      tables.add("frontier", "Speed and accuracy", `Each point is the cheapest plan for one price of predicted error. Predicted errors are estimates${fitted(account.search?.prediction)}; measured ones were run. An error of 0 stands at the foot of the axis.`, [text("plan", "chosen", { width: 90 }), ...[["cost", "cost"], ["run low", "low", countCell], ["predicted error", "predicted"], ["measured error", "error"], ["price of error", "weight"]].map(([title, field, formatter]) => number(title, field, formatter, { width: undefined, narrow: field === "cost" || field === "error" }))], () => pointRows(account), null, chart);
+      this.chart = frontierChart(chart, account);
     }
-    if (hasErrors) tables.add("errors", "Errors", `Relative L2 error against the reference, ${account.errors.run === "emulated" ? "emulated in the true precision" : "as the runtime computed"}. The largest first.`, [text("value", "name", { widthGrow: 3 }), text("what", "what", { width: 90 }), number("rel. L2", "error"), number("at most", "high"), number("cosine", "cosine", (cell) => document.createTextNode(figure(cell.getValue(), 7))), number("SQNR dB", "sqnr"), number("ulp", "ulp"), ...furtherFigures(account).map((name) => number(name, `figure_${name}`)), number("top-1", "top1", (cell) => document.createTextNode(percent(cell.getValue()))), text("fault", "fault")], () => errorRows(account), ["error", "desc"]);
-    if (account.ranges) tables.add("ranges", "Ranges", `What values held on ${account.ranges.data ? shown(account.ranges.data.name) : "the data"}, against ${account.low}. The bar runs from 1e−10 to 1e8: the band is what f16 holds (its pale end: subnormal), the line what the value held, the dot its median.`, [text("value", "name", { widthGrow: 2 }), text("operator", "op", { width: 130 }), { title: "magnitudes", field: "largest", formatter: (cell) => rangeBar(cell.getRow().getData().range), sorter: byNumber, minWidth: 210, widthGrow: 2, headerSortStartingDir: "desc" }, number("min", "minimum"), number("max", "maximum"), number(`beyond ${account.low}`, "beyond", shareCell), number("to zero", "vanishing", shareCell), number("subnormal", "below", (cell) => document.createTextNode(percent(cell.getValue())))], () => rangeRows(account), ["largest", "desc"]);
-    if (account.sensitivity) tables.add("sensitivity", "Sensitivity", `Output error of each unit: measured with it alone low, or its share of what several cost together, which was not measured alone and may lie between the two last figures. All together: ${figure(account.sensitivity.all_low)}.`, [text("unit", "name", { widthGrow: 3 }), number("nodes", "nodes", countCell, { width: 90 }), number("error", "error"), text("how", "how", { width: 170 }), number("at least", "low"), number("at most", "high"), text("fault", "fault")], () => unitRows(account), ["error", "desc"]);
-    if (account.nodes.length || account.decisions.length) tables.add("nodes", "Nodes", "Click a row, or press Enter on it, to see the node in the graph.", [text("name", "name", { widthGrow: 3 }), text("operator", "op", { width: 150 }), precise("runs in", "precision"), ...(account.nodes.length ? [number("makes", "bytes", sizeCell, { width: 100 })] : []), ...(account.decisions.length ? [text("rule", "rule", { width: 130 }), text("because", "because", { widthGrow: 3 })] : []), ...(hasErrors && account.nodes.length ? [number("error", "error")] : []), ...(account.sensitivity && account.nodes.length ? [number("unit's error", "unit")] : [])], () => nodeRows(account, this.shownViews[0]));
+    if (hasErrors) tables.add("errors", "Errors", `Relative L2 error against the reference, ${account.errors.run === "emulated" ? "emulated in the true precision" : "as the runtime computed"}. The largest first.`, [path("value", "name"), text("what", "what", { width: 90 }), number("rel. L2", "error", figureCell, { narrow: true }), number("at most", "high"), number("cosine", "cosine", (cell) => document.createTextNode(figure(cell.getValue(), 7))), number("SQNR dB", "sqnr"), number("ulp", "ulp"), ...furtherFigures(account).map((name) => number(name, `figure_${name}`)), number("top-1", "top1", (cell) => document.createTextNode(percent(cell.getValue()))), text("fault", "fault", { widthGrow: 2 })], () => errorRows(account), ["error", "desc"]);
+    const scale = account.ranges && rangeScale(account);
+    if (account.ranges) tables.add("ranges", "Ranges", `What values held on ${account.ranges.data ? shown(account.ranges.data.name) : "the data"}, against ${account.low}. The bar runs from ${figure(10 ** scale.left, 1)} to ${figure(10 ** scale.right, 1)}: ${scale.limit ? `the band is what ${account.low} holds, ${figure(scale.limit.least, 2)} to ${figure(scale.limit.max)} (its pale end: subnormal, below ${figure(scale.limit.normal, 2)}), ` : ""}the line what the value held, the dot its median.`, [path("value", "name", { widthGrow: 2 }), text("operator", "op", { width: 130 }), { title: "magnitudes", field: "largest", formatter: (cell) => rangeBar(cell.getRow().getData().range, scale), sorter: byNumber, minWidth: 210, widthGrow: 2, headerSortStartingDir: "desc", narrow: true }, number("min", "minimum"), number("max", "maximum"), number(`beyond ${account.low}`, "beyond", shareCell, { width: 132 }), number("to zero", "vanishing", shareCell), number("subnormal", "below", (cell) => document.createTextNode(percent(cell.getValue())))], () => rangeRows(account), ["largest", "desc"]);
+    if (account.sensitivity) tables.add("sensitivity", "Sensitivity", `Output error of each unit: measured with it alone low, or its share of what several cost together, which was not measured alone and may lie between the two last figures. All together: ${figure(account.sensitivity.all_low)}.`, [path("unit", "name"), number("nodes", "nodes", countCell, { width: 90 }), number("error", "error", figureCell, { narrow: true }), text("how", "how", { width: 170 }), number("at least", "low"), number("at most", "high"), text("fault", "fault")], () => unitRows(account), ["error", "desc"]);
+    if (account.nodes.length || account.decisions.length) tables.add("nodes", "Nodes", "Click a row, or press Enter on it, to see the node in the graph.", [path("name", "name"), text("operator", "op", { width: 130 }), precise("runs in", "precision"), ...(account.nodes.some((node) => node.module) ? [path("module", "module")] : []), ...(account.nodes.some((node) => node.line) ? [text("line", "line", { width: 172, formatter: fileCell })] : []), ...(account.nodes.length ? [number("makes", "bytes", sizeCell, { width: 86 })] : []), ...(account.decisions.length ? [text("rule", "rule", { width: 108 }), text("because", "because", { widthGrow: 3 })] : []), ...(hasErrors && account.nodes.length ? [number("error", "error", figureCell, { width: 96 })] : []), ...(account.sensitivity && account.nodes.length ? [number("unit's error", "unit", figureCell, { width: 112 })] : [])], () => nodeRows(account, this.shownViews[0]));
   }
 
   addSections() {
@@ -128,17 +139,40 @@ class Page {
       if (event.key === "/" && !/^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement.tagName)) { event.preventDefault(); this.by("search").focus(); }
     });
     addEventListener("beforeprint", () => this.print());
+    addEventListener("resize", () => this.chart?.setSize(chartSize(this.by("frontier-chart"))));
+    addEventListener("afterprint", () => this.afterPrint());
+    const menu = this.by("menu");
+    const unfold = (isOpen) => { menu.setAttribute("aria-expanded", String(isOpen)); this.by("sections").classList.toggle("open", isOpen); };
+    menu.addEventListener("click", () => unfold(menu.getAttribute("aria-expanded") !== "true"));
+    this.by("sections").addEventListener("click", () => unfold(false));
+    this.by("sections").addEventListener("keydown", (event) => { if (event.key === "Escape") { unfold(false); menu.focus(); } });
   }
 
   recolour() {
     this.drawing?.restyle();
     const chart = this.by("frontier-chart");
-    if (chart) frontierChart(chart, this.account);
+    if (chart) this.chart = frontierChart(chart, this.account);
   }
 
+  // Paper is light and has no second look: light colours, nothing folded, and the chart as wide as a page.
   print() {
+    const root = document.documentElement;
+    this.printedFrom ??= { theme: root.dataset.theme, isOpen: this.by("made").parentNode.open };
+    root.dataset.theme = "light";
+    this.recolour();
+    this.chart?.setSize({ width: PAPER, height: 320 });
+    this.by("made").parentNode.open = true;
     this.tables.print();
     if (this.drawing) { this.by("print-drawing").src = this.drawing.picture(); this.by("print-drawing").hidden = false; }
+  }
+
+  afterPrint() {
+    const { theme, isOpen } = this.printedFrom ?? {};
+    if (!this.printedFrom) return;
+    if (theme) document.documentElement.dataset.theme = theme; else delete document.documentElement.dataset.theme;
+    this.by("made").parentNode.open = isOpen;
+    delete this.printedFrom;
+    this.recolour();
   }
 }
 
@@ -162,7 +196,7 @@ class Search {
     this.found = all.sort((a, b) => rank(a) - rank(b)).slice(0, 40);
     this.at = this.found.length ? 0 : -1;
     this.list.replaceChildren(...this.found.map((number, place) => make("div", { role: "option", id: `found-${place}`, mousedown: (event) => { event.preventDefault(); this.choose(place); } },
-      views[0] ? chip(precisionOf(this.account, views[0], number), precisionOf(this.account, views[0], number) ?? "–") : null, " ", make("span", { class: "name" }, shown(nodes[number].name)), make("span", { class: "quiet" }, ` ${shown(nodes[number].op || nodes[number].kind)}`))),
+      views[0] ? chip(precisionOf(this.account, views[0], number), precisionOf(this.account, views[0], number) ?? "–") : null, " ", make("span", { class: "name" }, shown(nodes[number].name)), make("span", { class: "quiet" }, ` ${shown(nodes[number].op || nodes[number].kind)}`), nodes[number].module ? make("span", { class: "quiet module" }, shown(nodes[number].module)) : null)),
       ...(all.length > 40 ? [make("p", { class: "quiet" }, `and ${count(all.length - 40)} more`)] : words.length && !all.length ? [make("p", { class: "quiet" }, "Nothing is called so.")] : []));
     this.list.hidden = !words.length;
     this.mark();
@@ -170,7 +204,7 @@ class Search {
 
   // Made when somebody first searches.
   makeIndex() {
-    return this.account.nodes.map((node) => `${shown(node.name)} ${shown(node.op)} ${node.outputs.map((value) => value === null ? "" : shown(this.account.values[value].name)).join(" ")}`.toLowerCase());
+    return this.account.nodes.map((node) => `${shown(node.name)} ${shown(node.op)} ${node.outputs.map((value) => value === null ? "" : shown(this.account.values[value].name)).join(" ")} ${shown(node.module ?? "")} ${shown(lineOf(node))}`.toLowerCase());
   }
 
   mark() {

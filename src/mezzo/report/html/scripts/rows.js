@@ -1,20 +1,23 @@
 // The rows of the tables, one function per table. A row keeps `node`, the position of the node it leads to.
 "use strict";
 
-const LIMITS = { f16: { max: 65504, normal: 2 ** -14, least: 2 ** -24 }, bf16: { max: 3.3895e38, normal: 2 ** -126, least: 2 ** -133 }, f8e4m3fn: { max: 448, normal: 2 ** -6, least: 2 ** -9 }, f8e5m2: { max: 57344, normal: 2 ** -14, least: 2 ** -16 } };
-
 function nodeRows(account, view) {
   if (!account.nodes.length) return account.decisions.map((decision) => ({ name: decision.name, op: decision.op || decision.kind, kind: decision.kind, precision: decision.precision.compute, rule: decision.rule, because: decision.because }));
-  return account.nodes.map((node, number) => {
+  const rows = account.nodes.map((node, number) => {
     const decision = account.decisionOf.get(node.name);
     const unit = account.unitOf.get(node.name);
     const bytes = node.outputs.reduce((sum, value) => value === null ? sum : sum + account.values[value].elements * bytesOf(view?.held[value]), 0);
     return {
       node: number, name: node.name, op: node.op || node.kind, kind: node.kind, precision: view ? precisionOf(account, view, number) ?? "" : "", bytes,
-      rule: decision?.rule ?? "", because: decision?.because ?? "", error: account.errorAt(number), unit: unit ? toNumber(unit.error) : null,
+      module: node.module ?? "", line: lineOf(node), rule: decision?.rule ?? "", because: decision?.because ?? "", error: account.errorAt(number), unit: unit ? toNumber(unit.error) : null,
     };
   });
+  return rows.sort((a, b) => (LAST[a.kind] ?? 0) - (LAST[b.kind] ?? 0)); // otherwise in the order of the graph
 }
+
+// What decides nothing of itself stands below what computes.
+const LAST = { output: 1, input: 2, source: 3 };
+const lineOf = (node) => node.line ? `${node.line.file}:${node.line.line}` : "";
 
 function rangeRows(account) {
   return account.ranges.values.map((range) => {
@@ -27,14 +30,18 @@ function rangeRows(account) {
   });
 }
 
+// What is wrong whatever its figures, such as a NaN where the reference has none, is worse than any error; its figures are
+// of what is left of it, and tell nothing.
+const errorOf = (found) => found.fault ? Infinity : toNumber(found.relative_l2.estimate);
+
 const furtherFigures = (account) => [...new Set([...account.errors.outputs, ...account.errors.layers].flatMap((found) => Object.keys(found.figures)))];
 
 function errorRows(account) {
   const further = furtherFigures(account);
   const makers = new Map(account.values.map((value) => [value.name, value.producer]));
   const row = (what) => (found) => ({
-    node: makers.get(found.name), what, name: found.name, error: toNumber(found.relative_l2.estimate), low: toNumber(found.relative_l2.low), high: toNumber(found.relative_l2.high),
-    cosine: toNumber(found.cosine), sqnr: toNumber(found.sqnr_db), ulp: toNumber(found.largest_ulp), top1: found.top1 ? toNumber(found.top1.estimate) : null, fault: found.fault ?? "",
+    node: makers.get(found.name), what, name: found.name, error: errorOf(found), low: toNumber(found.relative_l2.low), high: found.fault ? null : toNumber(found.relative_l2.high),
+    cosine: found.fault ? null : toNumber(found.cosine), sqnr: found.fault ? null : toNumber(found.sqnr_db), ulp: found.fault ? null : toNumber(found.largest_ulp), top1: found.top1 ? toNumber(found.top1.estimate) : null, fault: found.fault ?? "",
     ...Object.fromEntries(further.map((name) => [`figure_${name}`, toNumber(found.figures[name])])),
   });
   return [...account.errors.outputs.map(row("output")), ...account.errors.layers.map(row("layer"))];

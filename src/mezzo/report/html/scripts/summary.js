@@ -1,11 +1,22 @@
 // What the reader has to know first: what ran where, what it brought, whether it holds, what to try next.
 "use strict";
 
-const summary = (account) => [...verdict(account), cards(account)];
+const summary = (account) => [...headline(account), ...verdict(account), cards(account)];
 const reasons = (account, goNode) => [...stayedHigh(account, goNode), ...nextSteps(account), ...notes(account)];
 
 // A fault, an infinite error, is judged; NaN is none.
 const isJudged = (told) => told !== undefined && !Number.isNaN(toNumber(told.error.estimate));
+
+// What the terminal says first says the page first: the verdict, the risk, what is gained, one command.
+function headline(account) {
+  const told = account.summary;
+  if (!told) return [];
+  const looks = { right: "good", wrong: "fails" };
+  const row = (label, said) => [make("dt", {}, label), make("dd", {}, said)];
+  return [make("div", { class: `verdict headline ${looks[told.standing] ?? "open"}`, id: "headline" }, make("p", { class: "title" }, make("strong", {}, shown(told.title))), make("dl", {},
+    ...row("verdict", shown(told.verdict)), ...(told.risk ? row("risk", shown(told.risk)) : []), ...told.gains.flatMap((gain, place) => row(place ? "" : "gain", shown(gain))),
+    ...(told.next ? row("next", [shown(told.next.why), command(shown(told.next.command))].flat()) : [])))];
+}
 
 function verdict(account) {
   const told = account.errors?.verdict, search = account.search;
@@ -33,8 +44,11 @@ function cards(account) {
     const low = account.lows.reduce((sum, dtype) => sum + (shares.get(dtype) ?? 0), 0);
     card("Operators", `${count(low)} of ${count(total)} in ${account.lows.join(" or ")}`, shareBar(new Map([...shares].filter(([, number]) => number))));
   }
+  const asked = account.settings;
+  const opsets = [...new Set(account.models.map((model) => model.opset).filter(Boolean))];
+  if (asked.policy) card("Decided", `${shown(asked.to ?? account.lows.join(", "))} for ${shown(asked.target ?? "any")}`, make("p", { class: "quiet" }, `policy ${shown(asked.policy)}, strategy ${shown(asked.strategy ?? "mincut")}`, opsets.length ? `, opset ${opsets.join(" → ")}` : ""));
   const [source, result] = ["source", "result"].map((role) => account.models.find((model) => model.role === role));
-  if (source?.size_bytes && result?.size_bytes) card("File", `${size(source.size_bytes)} → ${size(result.size_bytes)}`, make("p", { class: "quiet" }, `${percent(result.size_bytes / source.size_bytes)} of what it was`, source.opset === result.opset ? "" : `; opset ${source.opset} → ${result.opset}`));
+  if (source?.size_bytes && result?.size_bytes) card("File", `${size(source.size_bytes)} → ${size(result.size_bytes)}`, make("p", { class: "quiet" }, `${percent(result.size_bytes / source.size_bytes)} of what it was`));
   if (view) {
     const bytes = new Map();
     account.nodes.forEach((node) => { if (DRAWN.has(node.kind)) node.outputs.forEach((value) => { if (value !== null && view.held[value]) bytes.set(view.held[value], (bytes.get(view.held[value]) ?? 0) + account.values[value].elements * bytesOf(view.held[value])); }); });
@@ -44,8 +58,8 @@ function cards(account) {
     card("Casts", count(view.realCasts.length), make("p", { class: "quiet" }, view.realCasts.length ? `they read and write ${size(moved)} in one run` : "none is needed"));
   }
   if (account.errors?.outputs.length) {
-    const worst = account.errors.outputs.reduce((a, b) => order(toNumber(b.relative_l2.estimate)) > order(toNumber(a.relative_l2.estimate)) ? b : a);
-    card("Output error", figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : "", isJudged(account.errors.verdict) ? "" : "; of what is finite, and judges nothing"));
+    const worst = account.errors.outputs.reduce((a, b) => order(errorOf(b)) > order(errorOf(a)) ? b : a);
+    card("Output error", worst.fault ? "wrong" : figure(worst.relative_l2.estimate), make("p", { class: "quiet" }, worst.fault ? `${shown(worst.name)}: ${shown(worst.fault)}` : `relative L2 of ${shown(worst.name)}`, worst.top1 ? `; top-1 agrees in ${percent(toNumber(worst.top1.estimate))}` : "", isJudged(account.errors.verdict) ? "" : "; of what is finite, and judges nothing"));
   }
   if (account.errors?.metric) card(shown(account.errors.metric.name), `${figure(account.errors.metric.reference, 4)} → ${figure(account.errors.metric.candidate, 4)}`);
   return make("div", { class: "cards" }, made);

@@ -2,6 +2,9 @@
 "use strict";
 
 const nameCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(cell.getValue() ?? ""));
+// The end of a path says most: what does not fit is cut at its beginning.
+const pathCell = (cell) => make("span", { class: "name path", title: shown(cell.getValue() ?? "") }, make("bdi", { dir: "ltr" }, shown(cell.getValue() ?? "")));
+const fileCell = (cell) => make("span", { class: "name", title: shown(cell.getValue() ?? "") }, shown(String(cell.getValue() ?? "").split(/[\\/]/).pop()));
 const chipCell = (cell) => cell.getValue() ? chip(cell.getValue()) : make("span", { class: "quiet" }, "–");
 const figureCell = (cell) => document.createTextNode(figure(cell.getValue()));
 const countCell = (cell) => document.createTextNode(cell.getValue() === null ? "" : count(cell.getValue()));
@@ -23,12 +26,21 @@ function filterNumber(wanted, value) {
 const filterText = (wanted, value) => shown(value ?? "").toLowerCase().includes(wanted.toLowerCase());
 
 const text = (title, field, more = {}) => ({ title, field, formatter: nameCell, headerFilter: "input", headerFilterFunc: filterText, headerFilterPlaceholder: "contains", minWidth: 90, tooltip: false, ...more });
+const path = (title, field, more = {}) => text(title, field, { formatter: pathCell, widthGrow: 3, ...more });
 const number = (title, field, formatter = figureCell, more = {}) => ({ title, field, formatter, sorter: byNumber, headerSortStartingDir: "desc", hozAlign: "right", headerHozAlign: "right", headerFilter: "input", headerFilterFunc: filterNumber, headerFilterPlaceholder: "≥", width: 118, ...more });
-const precise = (title, field) => text(title, field, { formatter: chipCell, width: 104, headerFilterPlaceholder: "is" });
+const precise = (title, field) => text(title, field, { formatter: chipCell, width: 104, headerFilterPlaceholder: "is", narrow: true });
+
+// Where a table has no room for all its columns, those called `narrow` stay, and the first; a row unfolds to the others.
+const NARROW = matchMedia("screen and (max-width: 700px)");
+const TIGHT = { first: 130, other: 76, figure: 84 };
+const isKept = (column, place) => place === 0 || column.narrow;
+const cellOf = (column, row) => column.formatter({ getValue: () => row[column.field], getData: () => row, getRow: () => ({ getData: () => row }) });
+const isTold = (value) => value !== null && value !== undefined && value !== "";
 
 class Tables {
   constructor(parent, onRow) {
     Object.assign(this, { parent, onRow, made: [] });
+    NARROW.addEventListener("change", () => this.remake());
     this.watch = new IntersectionObserver((seen) => seen.filter((one) => one.isIntersecting).forEach((one) => this.fill(one.target)), { rootMargin: "300px" });
     this.waiting = new Map();
   }
@@ -51,7 +63,7 @@ class Tables {
     this.watch.unobserve(place);
     const data = asked.rows();
     const table = new Tabulator(place, {
-      data, columns: asked.columns, layout: "fitColumns", maxHeight: 460, index: "row", placeholder: "Nothing here.", nestedFieldSeparator: false,
+      data, columns: this.columnsOf(asked), layout: "fitColumns", maxHeight: 460, index: "row", placeholder: "Nothing here.", nestedFieldSeparator: false,
       ...(data.length > 12 ? { height: 460 } : {}), initialSort: asked.sort ? [{ column: asked.sort[0], dir: asked.sort[1] }] : [],
       columnDefaults: { headerTooltip: false }, rowFormatter: (row) => this.dress(row),
     });
@@ -63,6 +75,38 @@ class Tables {
     table.on("rowClick", (_, row) => this.onRow(row.getData()));
     this.made.push({ place, table, asked });
     return table;
+  }
+
+  columnsOf({ columns }) {
+    const plain = ({ narrow, ...column }) => column; // what is no option of Tabulator's
+    if (!NARROW.matches || columns.filter(isKept).length === columns.length) return columns.map(plain);
+    const tighten = ({ width, minWidth, ...column }, place) => width === undefined ? { ...column, minWidth: place ? TIGHT.other : TIGHT.first } : { ...column, width: Math.min(width, TIGHT.figure), minWidth: 60 };
+    return [{ title: "", formatter: (cell) => this.foldCell(cell, columns.filter((column, place) => !isKept(column, place))), width: 44, headerSort: false, resizable: false, cssClass: "folding" }, ...columns.filter(isKept).map(plain).map(tighten)];
+  }
+
+  // A button that unfolds what a row holds beside the columns there is room for.
+  foldCell(cell, columns) {
+    const row = cell.getRow();
+    const button = make("button", { type: "button", class: "fold", "aria-expanded": "false", "aria-label": "More of this row" }, "▸");
+    button.addEventListener("click", (event) => {
+      event.stopPropagation();
+      const element = row.getElement(), isOpen = button.getAttribute("aria-expanded") === "true", data = row.getData();
+      element.querySelector(".unfolded")?.remove();
+      if (!isOpen) element.append(make("dl", { class: "unfolded" }, columns.filter((column) => isTold(data[column.field])).flatMap((column) => [make("dt", {}, column.title), make("dd", {}, cellOf(column, data))])));
+      button.setAttribute("aria-expanded", String(!isOpen));
+      button.textContent = isOpen ? "▸" : "▾";
+      row.normalizeHeight();
+    });
+    return button;
+  }
+
+  // The screen was turned, or the window drawn wider: columns come and go.
+  remake() {
+    for (const { place, table, asked } of this.made.splice(0)) {
+      table.destroy();
+      this.waiting.set(place, asked);
+      this.watch.observe(place);
+    }
   }
 
   // A row is reached by Tab and opened by Enter, if it leads anywhere.
@@ -95,12 +139,13 @@ class Tables {
       let rows = [];
       try { rows = table.getRows("active"); } catch { /* not built yet: the screen's own rows have to do */ }
       const data = rows.length ? rows.map((row) => row.getData()) : asked.rows();
-      const columns = asked.columns.filter((column) => column.field);
-      const cell = (column, row) => column.formatter({ getValue: () => row[column.field], getData: () => row, getRow: () => ({ getData: () => row }) });
+      const printed = data.slice(0, most);
+      const columns = asked.columns.filter((column) => column.field && printed.some((row) => isTold(row[column.field])));
+      const kind = (column) => ({ class: column.hozAlign === "right" ? "figures" : column.formatter === pathCell ? "paths" : column.widthGrow ? "words" : "" });
       place.after(make("div", { class: "on-paper" }, make("table", { class: "plain" },
-        make("thead", {}, make("tr", {}, columns.map((column) => make("th", { scope: "col" }, column.title)))),
-        make("tbody", {}, data.slice(0, most).map((row) => make("tr", {}, columns.map((column) => make("td", {}, cell(column, row))))))),
-      data.length > most ? make("p", {}, `The first ${most} of ${count(data.length)}.`) : null));
+        make("thead", {}, make("tr", {}, columns.map((column) => make("th", { scope: "col", ...kind(column) }, column.title)))),
+        make("tbody", {}, printed.map((row) => make("tr", {}, columns.map((column) => make("td", kind(column), cellOf(column, row))))))),
+      data.length > most ? make("p", {}, `The first ${most} of ${count(data.length)} rows, as they were sorted and filtered; the other ${count(data.length - most)} are left out here and stand in the page itself.`) : null));
     }
   }
 }

@@ -2,7 +2,7 @@
 "use strict";
 
 // So many things side by side are cut into parts, or nobody can look at them.
-const MANY = 60, PART = 30;
+const MANY = 60, PART = 30, FEW = 8;
 
 class Box {
   constructor(id, parent, kind, name) {
@@ -63,7 +63,8 @@ class Tree {
       const maker = this.account.values[cast.value].producer;
       const inside = this.boxOf.get(maker);
       if (!placed.has(key)) {
-        const box = this.add(new Box(`c${key}`, inside ? inside.parent : this.root, "placed", this.account.values[cast.value].name));
+        const around = inside && inside.kind !== "input" ? inside.parent : this.around(cast.users);
+        const box = this.add(new Box(`c${key}`, around, "placed", this.account.values[cast.value].name));
         Object.assign(box, { cast, by: [], users: new Set(), maker, first: maker + 0.5 });
         placed.set(key, box);
       }
@@ -72,6 +73,18 @@ class Tree {
       cast.users.forEach((user) => box.users.add(user));
     }));
     return [...placed.values()];
+  }
+
+  // The innermost group around all of some nodes, outside bodies: what is cast for them is cast once.
+  around(nodes) {
+    const chains = nodes.map((node) => {
+      const chain = [];
+      for (let box = this.boxOf.get(node)?.parent; box; box = box.parent) chain.unshift(box);
+      return chain;
+    }).filter((chain) => chain.length);
+    let found = this.root;
+    for (let depth = 1; chains.length && chains.every((chain) => chain[depth] === chains[0][depth] && chain[depth]?.kind === "scope"); depth += 1) found = chains[0][depth];
+    return found;
   }
 
   // Drop empty groups, put the only child of a group in its place, sort as the graph runs, cut what is too long.
@@ -86,6 +99,7 @@ class Tree {
       }
       current.children = current.children.flatMap((child) => this.scatter(child)).filter((child) => child.node !== undefined || child.cast || child.isGroup)
         .map((child) => this.skipLonely(child, current)).sort((a, b) => a.first - b.first);
+      if (current.children.length > MANY) current.children = this.gather(current);
       if (current.children.length > MANY) current.children = this.cut(current);
       for (const child of current.children) {
         current.first = Math.min(current.first, child.first);
@@ -124,6 +138,21 @@ class Tree {
     return found;
   }
 
+  // Inputs and outputs by the dozen, such as what a language model keeps of each layer, hide the model: one box for each.
+  gather(box) {
+    const parts = [];
+    for (const kind of ["input", "output"]) {
+      const alike = box.children.filter((child) => child.kind === kind);
+      if (alike.length <= FEW) continue;
+      const part = this.add(new Box(`p${box.id}-${kind}`, null, "part", plural(alike.length, kind)));
+      Object.assign(part, { parent: box, children: alike, first: alike[0].first });
+      alike.forEach((child) => { child.parent = part; });
+      parts.push(part);
+    }
+    const gathered = new Set(parts.flatMap((part) => part.children));
+    return [...box.children.filter((child) => !gathered.has(child)), ...parts].sort((a, b) => a.first - b.first);
+  }
+
   cut(box) {
     let level = 0, items = box.children;
     while (items.length > MANY) {
@@ -156,11 +185,14 @@ class Tree {
     }
     for (const box of order.reverse()) {
       const [first, second] = this.views;
+      const { begins, worst, mark } = this.account.wrong;
+      box.mark = box.node !== undefined && (box.node === begins || box.node === worst) ? mark : "";
       box.differs = Number(box.kind === "op" && second !== undefined && first.precision[box.node] !== second.precision[box.node]);
       if (!box.isGroup) continue;
       box.shares = this.views.map(() => new Map());
       for (const child of box.children) {
         box.differs += child.differs;
+        box.mark ||= child.mark;
         box.shares.forEach((share, side) => {
           const add = (number, dtype) => share.set(dtype, (share.get(dtype) ?? 0) + number);
           if (child.isGroup) child.shares[side].forEach(add);
