@@ -150,7 +150,8 @@ def test_no_colour_in_a_pipe_and_colour_in_a_terminal(here: Path) -> None:
     shown = run_in_terminal("plan", "layernorm.onnx")
     assert "\x1b[" in shown
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).replace("\r", "")
-    assert all(len(line) <= 80 for line in plain.splitlines() if not line.startswith("next "))
+    screen = plain[plain.index("plan of") :]  # behind what says how far a slow machine has come
+    assert all(len(line) <= 80 for line in screen.splitlines() if not line.startswith("next "))
 
 
 def test_the_account_has_the_summary(run: Run, here: Path) -> None:

@@ -27,7 +27,7 @@ _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
     """How long open axes are: of samples, of sequences, of pictures; `past` of what was cached before."""
 

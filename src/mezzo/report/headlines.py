@@ -96,7 +96,10 @@ def head_tuning(
         verdict = f"{standing.value}: {error} within bound {bound}{spell_samples(comparison)}"
     unseen = "" if search.held_out_error is None else ", which tuning never saw"
     risk = risk_on_data(comparison, plan, measured)
-    if search.held_out_error is None and standing in (Standing.RIGHT, Standing.UNREFUTED):
+    if search.unknown and standing is not Standing.WRONG:  # of the data that was tuned on, too
+        standing, verdict, unseen = Standing.OPEN, f"cannot tell: {clean(search.unknown[0])}", ""
+        risk = "nobody knows whether the budget holds: this data does not show it"
+    if search.held_out_error is None and standing is Standing.RIGHT:
         risk = "judged on the data it was tuned on: other data may be worse"
     aim = Aim(Move.JUDGE)
     if standing is Standing.WRONG and math.isfinite(comparison.verdict.error.estimate):
