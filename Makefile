@@ -93,6 +93,10 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.made
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[docs]'
 	@touch $@ $(VENV)/.base
 
+.PHONY: pages
+pages: $(VENV)/.test  ## run every block of README.md and docs/ and write what they print into the pages
+	@$(BIN)/python tools/pages
+
 .PHONY: docs
 docs: $(VENV)/.docs  ## build the site of docs/ into out/site, no warning allowed
 	@$(BIN)/python tools/build_site.py out/site
