@@ -28,7 +28,7 @@ _TOOLCHAIN = frozenset({"pip", "python3", ".", "git", "npm", "trtexec"})
 
 def missing_in_block(block: Block) -> list[str]:
     """What the commands of a block name and is not there."""
-    return [fault for command in commands_of(block) for fault in _missing_in_command(spelled(command))]
+    return [fault for command in commands_of(block) for fault in missing_in_command(spelled(command))]
 
 
 def missing_in_quotes(text: str) -> list[str]:
@@ -39,14 +39,15 @@ def missing_in_quotes(text: str) -> list[str]:
 
 def _missing_in_words(quoted: str) -> Iterator[str]:
     if re.match(r"mezzo [a-z]", quoted) or re.match(r"(make|python) \S", quoted):
-        yield from _missing_in_command(quoted)
+        yield from missing_in_command(quoted)
     elif _MODULE.match(quoted):
         yield from [] if _is_name(quoted) else [f"{quoted}: no such name"]
     elif quoted.partition("/")[0] in _FOLDERS and "/" in quoted and not _STANDS_FOR.search(quoted):
         yield from [] if (ROOT / quoted.partition(" ")[0]).exists() else [f"{quoted}: no such file"]
 
 
-def _missing_in_command(command: str) -> Iterator[str]:
+def missing_in_command(command: str) -> Iterator[str]:
+    """What one command names and is not there."""
     line = re.split(r" \| | > | && ", command)[0]
     words = [word for word in shlex.split(line.replace("...", "")) if word]
     program = Path(words[0]).name
