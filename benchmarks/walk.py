@@ -1,6 +1,7 @@
 """Goes the way of a new user with a clock: a fresh clone and environment, README, the tutorial, a network from PyTorch.
 
-    python benchmarks/walk.py FOLDER            # FOLDER is empty or new; needs git, a package index, some 2 GB
+    python benchmarks/walk.py FOLDER                            # new or empty; needs git and a package index
+    python benchmarks/walk.py FOLDER --torch torch==2.13.0      # another build than that of the page
 
 Every block is typed as it stands on the page, each command in a process of its own, in the order of the pages. Prints a
 table in Markdown: seconds of each command, and what stopped it: an exit code other than the page's, or an error on
@@ -18,9 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tools" / "pages"))
-from page_blocks import SESSION, SHELL, Block, blocks_of, commands_of, spelled
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools" / "pages"))
+from page_blocks import ROOT, SESSION, SHELL, Block, blocks_of, commands_of, spelled
 
 PAGES = ("README.md", "docs/tutorial.md", "docs/how-to/from-pytorch.md")
 # What README names for those who work on mezzo, not for those who use it.
@@ -39,23 +39,24 @@ class Step:
     stop: str
 
 
-def walk(clone: Path) -> Iterator[Step]:
+def walk(clone: Path, torch: str) -> Iterator[Step]:
     """Clone, then all pages."""
     yield _run("", f"git clone --quiet {ROOT} {clone}", clone.parent, {})
     environment = {"PATH": f"{clone / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}", "VIRTUAL_ENV": ""}
     for page in PAGES:
         for block in blocks_of(clone / page):
             if block.unrun != _SKIPPED:
-                yield from _steps_of(page, block, clone, environment)
+                yield from _steps_of(page, block, clone, environment, torch)
 
 
-def _steps_of(page: str, block: Block, clone: Path, environment: Mapping[str, str]) -> Iterator[Step]:
+def _steps_of(page: str, block: Block, clone: Path, environment: Mapping[str, str], torch: str) -> Iterator[Step]:
     if block.language in {SHELL, SESSION}:
         for command in commands_of(block):
-            yield _run(page, spelled(command), clone, environment, block.gives if block.language == SESSION else 0)
+            typed = re.sub(r"^(pip install.*) torch ", rf"\1 {torch} ", spelled(command))
+            yield _run(page, typed, clone, environment, block.gives if block.language == SESSION else 0)
     elif block.language == "python":
         named = re.match(r"# (\S+\.py)\n", block.text)
-        script = clone / (named[1] if named else f"step{block.line}.py")
+        script = clone / (named[1] if named else f"line_{block.line}.py")
         script.write_text(block.text + "\n", encoding="utf-8")
         if not named or "torch" in block.text:
             yield _run(page, f"python {script.name}", clone, environment)
@@ -84,9 +85,11 @@ def reading_time_s(page: Path, steps: int) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    folder = parser.parse_args().folder.resolve()
+    parser.add_argument("--torch", default="torch", help="what pip is asked for in the place of torch")
+    words = parser.parse_args()
+    folder = words.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    steps = list(walk(folder / "mezzo"))
+    steps = list(walk(folder / "mezzo", words.torch))
     print("| page | command | s | what stopped |\n|---|---|---|---|")
     for step in steps:
         print(f"| {step.page} | `{step.command.replace('|', chr(92) + '|')}` | {step.time_s:.1f} | {step.stop} |")
