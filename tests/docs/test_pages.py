@@ -12,6 +12,7 @@ from mezzo.cli import main
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools" / "pages"))
 from page_blocks import LISTS, PAGES, PROMPT, ROOT, Block, blocks_of, commands_of, name_of, spelled
+from page_figures import uncited_numbers
 from page_names import missing_in_block, missing_in_quotes
 from page_outputs import NoSuchPart, is_alike, parts_of, put
 from page_reader import difference, outdated_of
@@ -75,6 +76,16 @@ def test_block_has_a_language_and_no_command_hides_in_a_text(page):
         assert block.language != "console" or block.text.startswith(PROMPT), str(block)
         if block.language == "text" and not block.is_output:
             assert not re.search(r"^(\$|mezzo |make |pip |python )", block.text, re.MULTILINE), str(block)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_number_that_a_page_takes_from_the_figures_stands_there(page):
+    assert uncited_numbers(page.read_text(encoding="utf-8")) == []
+
+
+def test_number_that_the_figures_do_not_have_is_found_in_words_and_in_tables():
+    text = "Casts ([Figures](figures.md#casts)): 141, not 98,765:\n\n| tool | casts |\n|---|---|\n| it | 4321 |\n"
+    assert uncited_numbers(text) == ["figures.md#casts has no 98765", "figures.md#casts has no 4321"]
 
 
 def test_lists_of_commands_name_commands_that_there_are():
