@@ -27,7 +27,7 @@ _UNRUN = {
     "it installs packages": 4,
     "it is the call of another tool": 2,
     "it is the command of another tool": 3,
-    "minutes to hours, on the machine that is named": 26,
+    "minutes to hours, on the machine that is named": 27,
     "they make environments of their own": 1,
     "needs CUDA": 1,
     "needs TensorRT": 1,
