@@ -23,6 +23,7 @@ _MODULE = re.compile(r"^mezzo(?:\.[A-Za-z_]\w*)+$")
 _FOLDERS = ("src", "tests", "benchmarks", "tools", "examples", "docs")
 # What stands for something of the reader's own: NAME, an ellipsis, a glob.
 _STANDS_FOR = re.compile(r"[A-Z]{2,}|\.\.\.|[*<>{}$]")
+SOURCE = ROOT / "src" / "mezzo"
 _TOOLCHAIN = frozenset({"pip", "python3", ".", "git", "npm", "trtexec"})
 
 
@@ -42,8 +43,16 @@ def _missing_in_words(quoted: str) -> Iterator[str]:
         yield from missing_in_command(quoted)
     elif _MODULE.match(quoted):
         yield from [] if _is_name(quoted) else [f"{quoted}: no such name"]
-    elif quoted.partition("/")[0] in _FOLDERS and "/" in quoted and not _STANDS_FOR.search(quoted):
-        yield from [] if (ROOT / quoted.partition(" ")[0]).exists() else [f"{quoted}: no such file"]
+    elif "/" in quoted and not _STANDS_FOR.search(quoted):
+        yield from _missing_file(quoted.partition(" ")[0])
+
+
+def _missing_file(path: str) -> Iterator[str]:
+    """A path of the checkout, or of a room of the package (`core/frontend.py`), that leads nowhere."""
+    first = path.partition("/")[0]
+    place = ROOT if first in _FOLDERS else SOURCE if first and (SOURCE / first).is_dir() else None
+    if place and not (place / path).exists():
+        yield f"{path}: no such file"
 
 
 def missing_in_command(command: str) -> Iterator[str]:
