@@ -19,8 +19,8 @@ from page_reader import difference, outdated_of
 
 _RUN = [page for page in PAGES if page.stem not in LISTS and any(True for _ in blocks_of(page))]
 # These search, measure and probe.
-_SLOW = ("docs/how-to/tune", "docs/how-to/onnxruntime")
-_NAMED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "ARCHITECTURE.md"]
+_SLOW = ("README", "docs/how-to/tune", "docs/how-to/onnxruntime")
+_NAMED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "ARCHITECTURE", "SECURITY"))]
 # What runs nowhere, or only where something is installed, by the reason that stands above it.
 # So nobody leaves one out unseen.
 _UNRUN = {
@@ -96,7 +96,7 @@ def test_lists_of_commands_name_commands_that_there_are():
                 assert words[0] == "mezzo" and main([words[1], "--help"]) == 0, command
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", _NAMED, ids=name_of)
 def test_links_between_pages_lead_somewhere(page):
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
