@@ -93,6 +93,10 @@ $(VENV)/.docs: pyproject.toml | $(VENV)/.made
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[docs]'
 	@touch $@ $(VENV)/.base
 
+.PHONY: pages
+pages: $(VENV)/.test  ## run every block of README.md and docs/ and write what they print into the pages
+	@$(BIN)/python tools/pages
+
 .PHONY: docs
 docs: $(VENV)/.docs  ## build the site of docs/ into out/site, no warning allowed
 	@$(BIN)/python tools/build_site.py out/site
@@ -107,11 +111,11 @@ package: $(VENV)/.test  ## build wheel and sdist into dist/, fetch what they nee
 
 # Playwright's own Chromium where it can be had; else the system's, which Debian installs with apt-get.
 .PHONY: browser-test
-browser-test: $(VENV)/.test  ## install a headless Chromium for the tests and try the report in it
-	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[test,browser]'
+browser-test: $(VENV)/.test  ## install a headless Chromium for the tests and try the report and the site in it
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[test,browser,docs]'
 	@$(BIN)/python -m playwright install chromium || command -v chromium chromium-browser google-chrome || \
 		{ echo "make: no Chromium could be fetched and none is installed; run: apt-get install chromium" >&2; exit 1; }
-	@$(PYTEST) --dist loadgroup tests/report_html
+	@$(PYTEST) --dist loadgroup tests/report_html tests/docs/test_site_in_a_browser.py
 
 .PHONY: fuzz
 fuzz: $(VENV)/.test  ## convert mutated models: no crash, no hang, no leftover file (FUZZ_CASES=20000)

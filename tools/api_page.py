@@ -9,7 +9,7 @@ import enum
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,14 +51,15 @@ def spell_page() -> str:
     found = {name: getattr(mezzo, name) for name in mezzo.__all__ if name != "__version__"}
     errors = [name for name, thing in found.items() if isinstance(thing, type) and issubclass(thing, Exception)]
     verbs = [*VERBS, *(name for name, thing in found.items() if inspect.isroutine(thing) and name not in VERBS)]
-    results = [name for name in found if name not in errors and name not in verbs]
-    parts = [HEAD, "## Functions\n"]
+    records = _with_parts({name: found[name] for name in found if name not in errors and name not in verbs})
+    parts = [HEAD, "## Functions\n", "| function | what it does |\n|---|---|"]
+    parts += [f"| [`{name}`](#mezzo{name}) | {_first_sentence(found[name])} |" for name in verbs]
+    parts.append("")
     for name in verbs:
-        parts += _spell_function(name, found[name])
+        parts += _spell_function(name, found[name], records)
     parts.append("## Results\n")
-    held = {name: found[name] for name in results}
-    for name, thing in _with_parts(held).items():
-        parts += _spell_class(name, thing)
+    for name, thing in records.items():
+        parts += _spell_class(name, thing, records)
     parts.append("## Errors\n")
     parts.append("| error | base | when |\n|---|---|---|")
     for name in errors:
@@ -112,11 +113,19 @@ def _spell_type(kind: object) -> str:
     return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", str(kind).replace("'", "").replace('"', ""))
 
 
-def _spell_function(name: str, function: Any) -> Iterator[str]:
+def _first_sentence(thing: object) -> str:
+    return re.split(r"(?<=\.)\s", " ".join((inspect.getdoc(thing) or "").split()))[0].replace("|", "\\|")
+
+
+def _spell_function(name: str, function: Any, records: Iterable[str]) -> Iterator[str]:
     yield f"### mezzo.{name}\n"
     yield "```text"
-    yield _spell_signature(f"mezzo.{name}", inspect.signature(function))
+    signature = _spell_signature(f"mezzo.{name}", inspect.signature(function))
+    yield signature
     yield "```\n"
+    named = dict.fromkeys(word for word in re.findall(r"\w+", signature) if word in records)
+    if named:
+        yield f"Takes or gives {', '.join(map(_link, named))}.\n"
     yield from _spell_doc(inspect.getdoc(function) or "")
 
 
@@ -186,7 +195,17 @@ def _spell_entries(lines: list[str]) -> Iterator[str]:
             entry += f" {line.strip()}"
 
 
-def _spell_class(name: str, thing: type) -> Iterator[str]:
+def _link(record: str) -> str:
+    return f"[`{record}`](#{record.lower()})"
+
+
+def _linked(kind: str, records: Iterable[str]) -> str:
+    """A type, the records in it leading to where they are told of."""
+    parts = [part for part in re.split(rf"\b({'|'.join(records)})\b", kind.replace("|", "\\|")) if part]
+    return "".join(_link(part) if part in records else f"`{part}`" for part in parts)
+
+
+def _spell_class(name: str, thing: type, records: Iterable[str]) -> Iterator[str]:
     yield f"### {name}\n"
     doc = inspect.getdoc(thing) or ""
     yield f"{doc}\n" if not doc.startswith(f"{name}(") else ""
@@ -196,8 +215,7 @@ def _spell_class(name: str, thing: type) -> Iterator[str]:
     rows += _computed(thing)
     yield "| field | type | |\n|---|---|---|"
     for field, kind, text in rows:
-        escaped = kind.replace("|", "\\|")
-        yield f"| `{field}` | `{escaped}` | {text} |".replace("  |", " |")
+        yield f"| `{field}` | {_linked(kind, records)} | {text} |".replace("  |", " |")
     yield ""
     for method, value in vars(thing).items():
         if inspect.isfunction(value) and not method.startswith("_") and inspect.getdoc(value):

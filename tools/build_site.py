@@ -1,11 +1,15 @@
-"""Builds the site of docs/ and checks it: no warning, no dead link inside it, nothing loaded from elsewhere.
+"""Builds the site of docs/ with a live report, and checks it: no warning, no dead link inside, nothing from elsewhere.
 
     python tools/build_site.py out/site
 
 Needs `pip install -e '.[docs]'`. Ends with 1 and one line per fault.
 """
 
+import contextlib
+import io
+import os
 import sys
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -17,7 +21,12 @@ except ImportError as error:
         f"{error}; 'make docs' installs what builds the site, as does pip install 'mezzo[docs]'"
     ) from error
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+from mezzo.cli import main as run_mezzo
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+# Reports that pages show alive, by name, and the options of `mezzo tune` on the demo model that make them.
+LIVE = {"digits": ("--to", "fp16", "--labels", "label", "--max-error", "3e-4")}
 _LINKS = {"a": "href", "area": "href"}
 # What a browser fetches when it opens a page.
 _LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
@@ -48,6 +57,26 @@ def build(site: Path) -> int:
     return build_main(["-b", "html", "-E", "-a", "-W", "--keep-going", "-q", "-d", str(cache), str(DOCS), str(site)])
 
 
+def add_reports(site: Path) -> None:
+    """Write the reports that pages show alive into the site."""
+    folder = site / "live"
+    folder.mkdir(parents=True, exist_ok=True)
+    home = Path.cwd()
+    os.chdir(ROOT)  # the report says the paths that it was given
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            for report, options in LIVE.items():
+                model, data = "examples/digits/digits.onnx", "examples/digits/heldout.npz"
+                place = folder / f"{report}.html"
+                words = ["tune", model, f"{name}/tuned.onnx", "--data", data, *options, "--report", str(place)]
+                with contextlib.redirect_stdout(io.StringIO()):
+                    code = run_mezzo(words)
+                if code != 0:
+                    raise SystemExit(f"mezzo {' '.join(words)} ended with {code}")
+    finally:
+        os.chdir(home)
+
+
 def faults_of(site: Path) -> list[str]:
     """Links that lead nowhere inside the site, and what its pages load from elsewhere."""
     pages = {path: _Page(path) for path in sorted(site.rglob("*.html"))}
@@ -73,6 +102,8 @@ def faults_of(site: Path) -> list[str]:
 def main() -> int:
     site = Path(sys.argv[1]).resolve()
     code = build(site)
+    if code == 0:
+        add_reports(site)
     faults = faults_of(site) if code == 0 else []
     for fault in faults:
         print(fault, file=sys.stderr)

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
+# Tests of tools import them from where they stand.
+_TOOLS = {"docs": (TESTS.parent / "tools" / "pages",)}
 # Folders whose modules name each other as parts of a package.
 _PACKAGES = frozenset({"plugins", "spellings"})
 
@@ -16,7 +18,7 @@ def check() -> int:
     for folder in sorted({path.parent for path in TESTS.rglob("*.py")}):
         files = [str(path) for path in sorted(folder.glob("*.py"))]
         beside = (TESTS,) if folder.name in _PACKAGES else (TESTS, folder)
-        environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, beside))}
+        environment = {**os.environ, "MYPYPATH": os.pathsep.join(map(str, (*beside, *_TOOLS.get(folder.name, ()))))}
         words = [
             sys.executable,
             "-m",

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
-_GENERATOR = ("sphinx", "myst_parser", "furo")
+_GENERATOR = ("sphinx", "myst_parser", "furo", "sphinx_copybutton")
 
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
@@ -35,6 +35,7 @@ def test_site_builds_without_a_warning_and_without_dead_links(tmp_path):
     ran = run(TOOLS / "build_site.py", tmp_path / "site")
     assert (ran.returncode, ran.stderr) == (0, "")
     assert (tmp_path / "site" / "index.html").exists()
+    assert "Content-Security-Policy" in (tmp_path / "site" / "live" / "digits.html").read_text(encoding="utf-8")
 
 
 def test_checker_finds_dead_links_and_what_is_loaded_from_elsewhere(tmp_path):
