@@ -131,7 +131,7 @@ def test_shipped_table_agrees_with_the_installed_runtime(run, name):
     if version is None:
         pytest.skip(f"{runtimes.RUNTIMES[name].package} is not installed")
     table = discovery.target(name)
-    since = {row.since for row in (*table.refusals, *table.listings)}
+    since = {row.since for row in table.refusals} | {listing.since for listing in table.listings}
     if not any(known.endswith(f" {version}") for known in since):
         pytest.skip(f"the table is of {' and '.join(since)}; installed is {version}")
     ran = run("probe", name)
