@@ -143,7 +143,8 @@ def _bad_value(parameter: _Parameter, told: str, words: Sequence[str]) -> str:
     value = next((after for word, after in zip(words, (*words[1:], ""), strict=True) if word == option), None)
     if value is None:
         value = next((word.partition("=")[2] for word in words if word.startswith(f"{option}=")), "")
-    kind = "a whole number" if "integer" in told else "a number" if "number" in told else None
+    kinds = {"integer": "a whole number", "int": "a whole number", "number": "a number", "float": "a number"}
+    kind = next((kinds[word] for word in told.rstrip(".").split() if word in kinds), None)
     return f"{option} is {value!r}; {told.lower() if kind is None else f'give {kind}'}"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mezzo.core.nodes import Node
-from mezzo.dtypes import HALF_FORMATS
+from mezzo.dtypes import HALF_FORMATS, DType
 from mezzo.units.composites import composites_at
 from mezzo.units.selector import Free, Match, shape
 from mezzo.units.unit import Constraint, Kernel, Pattern
@@ -13,7 +13,7 @@ _SINCE = "ONNX Runtime 1.31.1"
 _TARGETS = ("onnxruntime-cpu", "onnxruntime-cuda")
 _EXTENDED = "optimized graphs at level EXTENDED ({})"
 _HALVES = Constraint(formats=HALF_FORMATS)
-_DOCUMENT = "documentation, Graph Optimizations ({})"
+_F16 = Constraint(formats=frozenset({DType.FLOAT16}))  # in BF16 graphs of CUDA the same nodes stay apart
 
 
 _UNFUSED_ADD = 13  # the version of Add that ONNX Runtime's fusion of a bias passes over
@@ -66,11 +66,11 @@ def _adds_channels(view: View, node: Node) -> bool:
     )
 
 
-def _kernels(order: int, match: Match, name: str, fusion: str) -> tuple[Kernel, ...]:
-    sources = (_EXTENDED.format(name), _DOCUMENT.format(fusion))
+def _kernels(order: int, match: Match, name: str, asks: Constraint) -> tuple[Kernel, ...]:
+    source = _EXTENDED.format(name)
     return tuple(
         Kernel(target=target, order=order, make=shape(match), source=source, since=_SINCE, constraint=constraint)
-        for target, source, constraint in zip(_TARGETS, sources, (Constraint(), _HALVES), strict=True)
+        for target, constraint in zip(_TARGETS, (Constraint(), asks), strict=True)
     )
 
 
@@ -78,13 +78,13 @@ PATTERNS = (
     Pattern(
         name="bias-gelu",
         summary="a bias and GELU in any spelling",
-        kernels=_kernels(40, _biased("gelu-erf", "gelu-tanh"), "BiasGelu, FastGelu", "Bias GELU fusion"),
+        kernels=_kernels(40, _biased("gelu-erf", "gelu-tanh"), "BiasGelu, FastGelu", _F16),
     ),
     Pattern(
         name="gelu",
         summary="GELU written out, with erf or with tanh",
         kernels=(
-            *_kernels(41, _composite("gelu-erf", "gelu-tanh", must_be_usual=True), "Gelu, FastGelu", "GELU fusion"),
+            *_kernels(41, _composite("gelu-erf", "gelu-tanh", must_be_usual=True), "Gelu, FastGelu", _F16),
             Kernel(
                 target="tensorrt",
                 order=40,
@@ -98,6 +98,6 @@ PATTERNS = (
     Pattern(
         name="silu",
         summary="x times the sigmoid of x, or of x scaled",
-        kernels=_kernels(42, _composite("silu"), "QuickGelu", "Quick GELU fusion"),
+        kernels=_kernels(42, _composite("silu"), "QuickGelu", _HALVES),
     ),
 )

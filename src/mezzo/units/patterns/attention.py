@@ -156,7 +156,7 @@ PATTERNS = (
                 make=shape(_masked_softmax),
                 source="optimized graphs at level EXTENDED (BiasSoftmax)",
                 since="ONNX Runtime 1.31.1",
-                constraint=Constraint(formats=HALF_FORMATS),
+                constraint=Constraint(formats=frozenset({DType.FLOAT16})),
             ),
         ),
     ),
