@@ -1,4 +1,4 @@
-"""A failed comparison ends with a command, ready to copy, that explains the value where the error begins."""
+"""A failed comparison told in full (-v) ends with a command, ready to copy, that explains where the error begins."""
 
 import re
 import shlex
@@ -37,7 +37,7 @@ def _next_commands(out: str) -> list[str]:
 @pytest.mark.parametrize(("provenance", "asked"), [(True, "bad.onnx"), (False, "model.onnx")])
 def test_the_command_runs_and_names_the_operator(run: Run, provenance: bool, asked: str) -> None:
     _convert(onnx.parser.parse_model(_SCALE), provenance=provenance)
-    ran = run("compare", "model.onnx", "bad.onnx", "--data", "data.npz")
+    ran = run("compare", "model.onnx", "bad.onnx", "--data", "data.npz", "-v")
     assert ran.code == 1
     (command,) = _next_commands(ran.out)
     assert command == f"mezzo explain {asked} q"
@@ -52,7 +52,7 @@ def test_the_command_holds_any_name(run: Run, name: str) -> None:
         node.input[:] = [name if value == "q" else value for value in node.input]
         node.output[:] = [name if value == "q" else value for value in node.output]
     _convert(model, provenance=True)
-    ran = run("compare", "model.onnx", "bad.onnx", "--data", "data.npz")
+    ran = run("compare", "model.onnx", "bad.onnx", "--data", "data.npz", "-v")
     (command,) = _next_commands(ran.out)
     answer = run(*shlex.split(command)[1:])
     assert answer.code == 0 and "two (Mul) runs in" in answer.out
@@ -71,7 +71,7 @@ def test_the_value_of_a_body_is_named_so_that_explain_takes_it(run: Run) -> None
                             else_branch = e () => (float[N,20] w) { [same] w = Identity(x) }>
           [down] y = Mul(q, c) }""")
     _convert(model, provenance=True)
-    ran = run("compare", "model.onnx", "bad.onnx", "--data", "data.npz")
+    ran = run("compare", "model.onnx", "bad.onnx", "--data", "data.npz", "-v")
     assert ran.code == 1
     for command in _next_commands(ran.out):
         assert run(*shlex.split(command)[1:]).code == 0, command
