@@ -81,7 +81,10 @@ def compare(
         )  # fmt: skip
     names = os.fspath(reference), os.fspath(model)
     options = given.Options({"trust_external_paths": True} if trust_external_paths else {})
-    again = Given(verb="compare", source=reference, result=model, options=options, data=data, labels=labels or ())
+    again = Given(
+        verb="compare", source=reference, result=model, options=options, data=data, labels=labels or (),
+        budget=None if max_error is None else f"{max_error:g}",
+    )  # fmt: skip
     headline = with_step(head_comparison(*names, comparison, find_machine()), again)
     if report is not None or (as_json and not quiet):
         asked = measuring.spell_settings(

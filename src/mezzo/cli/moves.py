@@ -95,7 +95,8 @@ def _retarget(aim: Aim, given: Given) -> Step:
 
 def _tune(aim: Aim, given: Given) -> Step:
     budget = aim.words.get("max_error", given.budget or _BUDGET)
-    words = [*_data_words(given.data, given.labels), "--max-error", budget, *given.options.words("tune")]
+    options = given.options.with_words("to", aim.words["to"]) if "to" in aim.words else given.options
+    words = [*_data_words(given.data, given.labels), "--max-error", budget, *options.words("tune")]
     why = "the fastest model inside a budget of error, in place of this one"
     if aim.move is Move.LOOSEN:
         why = "with a budget that can be kept; --exclude keeps in FP32 what costs most"

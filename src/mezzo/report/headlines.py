@@ -1,6 +1,7 @@
 """Headlines of plans, conversions, comparisons, searches and folders: which sentences their numbers come to."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -144,8 +145,16 @@ def head_comparison(reference: str, model: str, comparison: "Comparison", machin
         risk=risk_of(comparison),
         gains=(*size, speed.sentence),
         is_faster=speed.is_faster,
-        aim=Aim(moves[standing]),
+        aim=Aim(moves[standing], _format_words(comparison) if standing is Standing.WRONG else {}),
     )
+
+
+def _format_words(comparison: "Comparison") -> dict[str, str]:
+    """The format that most of a model's low values have, as an option says it; nothing where none is low."""
+    words = {dtype: word for word, dtype in LOW_DTYPES.items()}
+    every = (value.ulp_format for value in (*comparison.layers, *comparison.outputs))
+    most = Counter(dtype for dtype in every if dtype in words).most_common(1)
+    return {"to": words[most[0][0]]} if most else {}
 
 
 def _wanted(plan: Plan) -> str:
