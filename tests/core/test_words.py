@@ -17,8 +17,8 @@ WORDS = {
     Missing: "silent warn error",
     Kind: "op input output source cast tie",
     Cost: "linear recurrent attention normalization reduction pointwise movement generator quantize control other",
-    Risk: "exponential power reciprocal sum sum-of-squares product statistics softmax step position periodic steep "
-    "loss recursion bits quantized random text",
+    Risk: "exponential power reciprocal sum sum-of-squares product statistics softmax step overflow position periodic "
+    "steep loss recursion bits quantized random text",
 }  # fmt: skip
 
 
