@@ -130,9 +130,8 @@ def is_within(version: str, requirement: str) -> bool:
 def spell_install(name: str) -> str:
     """The command that installs a package as mezzo wants it, for POSIX shells and Windows alike."""
     package = PACKAGES.get(name)
-    if package is not None and package.extra is not None:
-        return f'pip install "mezzo[{package.extra}]"'
-    requirement = find_requirement(name) if package in BASE else None
+    is_ours = package is not None and (package in BASE or package.extra is not None)
+    requirement = find_requirement(name) if is_ours else None
     return f"pip install {name}" if requirement is None else f'pip install "{requirement}"'
 
 

@@ -106,13 +106,13 @@ def test_what_is_missing_comes_with_its_command(monkeypatch):
     monkeypatch.setattr(packages, "find_installed", lambda name: ())
     answers: dict[children.Question, children.Answer] = {}
     openvino = examine._find(packages.PACKAGES["openvino"], answers, is_base=False)
-    assert (openvino.state, openvino.remedy) == (State.MISSING, 'pip install "mezzo[openvino]"')
+    assert (openvino.state, openvino.remedy) == (State.MISSING, 'pip install "openvino>=2025"')
     typer = examine._find(packages.PACKAGES["typer"], answers, is_base=True)
     assert typer.state is State.MISSING
     assert typer.remedy is not None and typer.remedy.startswith('pip install "typer')
     (check,) = examine._check_targets(["openvino-cpu", "any"], answers, [openvino])
     assert (check.can, check.reason) == (False, "openvino is not installed")
-    assert check.remedy == 'pip install "mezzo[openvino]"'
+    assert check.remedy == 'pip install "openvino>=2025"'
 
 
 def test_version_that_mezzo_does_not_support_is_a_fault(monkeypatch):
