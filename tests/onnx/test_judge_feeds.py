@@ -152,3 +152,12 @@ def test_failing_in_the_wanted_engine_tells_its_reason() -> None:
     model = read("g (float[N] x) => (float[M] y) <int64[1] shape = {7}> { y = Reshape(x, shape) }")
     with pytest.raises(ContractError, match=r"^the model does not run in onnxruntime: \[ONNXRuntimeError\] .*Reshape"):
         native_session(model, Engine.ONNXRUNTIME).run({"x": [1.0, 2.0]})
+
+
+@EACH_SESSION
+def test_a_last_piece_that_is_too_short_is_told_what_divides(load: Callable[[onnx.ModelProto], Session]) -> None:
+    session = load(read("g (float[4,2] x) => (float[4,2] y) { y = Relu(x) }"))
+    assert refusal(session, {"x": np.ones((2, 2), np.float32)}) == (
+        "input 'x': found f32[2,2], wanted f32[4,2]; feed an array whose dimension 0 is 4 long; "
+        "where that is the batch, as many samples as 4 divides"
+    )
