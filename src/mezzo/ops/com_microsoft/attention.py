@@ -2,7 +2,7 @@
 
 from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
-SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft; Dao 2023 (arXiv:2307.08691)"
+SOURCE = "ONNX Runtime 1.32 operator schemas, domain com.microsoft; Dao 2023 (arXiv:2307.08691)"
 
 FACTS: tuple[OpFacts, ...] = (
     facts("Attention", Cost.ATTENTION),
@@ -19,6 +19,8 @@ FACTS: tuple[OpFacts, ...] = (
     facts("PackedMultiHeadAttention", Cost.ATTENTION),
     # The indexers give the indices of the best keys.
     facts("PackedSparseAttentionIndexer", Cost.ATTENTION, Risk.STEP),
+    # Integers only.
+    facts("PackedSparseAttentionIndexerMerge", Cost.OTHER),
     facts("PagedAttention", Cost.ATTENTION),
     facts("SparseAttention", Cost.ATTENTION),
     facts("SparseAttentionIndexer", Cost.ATTENTION, Risk.STEP),

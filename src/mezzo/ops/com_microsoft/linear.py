@@ -2,7 +2,7 @@
 
 from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer, facts
 
-SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
+SOURCE = "ONNX Runtime 1.32 operator schemas, domain com.microsoft"
 
 FACTS: tuple[OpFacts, ...] = (
     facts("CausalConvWithState", Cost.LINEAR),
@@ -17,8 +17,10 @@ FACTS: tuple[OpFacts, ...] = (
     facts("Inverse", Cost.OTHER, Risk.RECIPROCAL),
     # The operator picks the best experts itself, from scores that come in.
     facts("MoE", Cost.LINEAR, Risk.STEP),
+    facts("MoEGroupRouter", Cost.LINEAR, Risk.STEP),
     facts("NhwcConv", Cost.LINEAR, transfer=Transfer.CONTRACT),
     facts("NhwcFusedConv", Cost.LINEAR, transfer=Transfer.CONTRACT),
+    facts("RouterGateUpProj", Cost.LINEAR),
     facts("SparseToDenseMatMul", Cost.LINEAR),
     facts("TransposeMatMul", Cost.LINEAR, function=Function.MATMUL, transfer=Transfer.CONTRACT),
     facts("VarlenCausalConvWithState", Cost.LINEAR),

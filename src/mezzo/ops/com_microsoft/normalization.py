@@ -5,7 +5,7 @@ Those that also give the sum they normalize, or multiply by a gate, are not boun
 
 from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
-SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
+SOURCE = "ONNX Runtime 1.32 operator schemas, domain com.microsoft"
 
 FACTS: tuple[OpFacts, ...] = (
     # Not Function.SOFTMAX: it is the softmax of a sum.
@@ -17,6 +17,8 @@ FACTS: tuple[OpFacts, ...] = (
     facts("GatedRMSNorm", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
     # An optional SiLU follows; it keeps the bound.
     facts("GroupNorm", Cost.NORMALIZATION, Risk.STATISTICS, is_bounded=True, transfer=Transfer.STANDARDIZE),
+    facts("HyperConnectionLowRankMix", Cost.LINEAR, Risk.SUM_OF_SQUARES),
+    facts("RMSNormRotary", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),
     facts("SkipGroupNorm", Cost.NORMALIZATION, Risk.STATISTICS),
     facts("SkipLayerNormalization", Cost.NORMALIZATION, Risk.STATISTICS),
     facts("SkipSimplifiedLayerNormalization", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES),

@@ -2,7 +2,7 @@
 
 from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
-SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
+SOURCE = "ONNX Runtime 1.32 operator schemas, domain com.microsoft"
 
 FACTS: tuple[OpFacts, ...] = (
     facts("BiasAdd", Cost.POINTWISE, transfer=Transfer.ADD),
@@ -26,4 +26,5 @@ FACTS: tuple[OpFacts, ...] = (
     facts("QuickGelu", Cost.POINTWISE, transfer=Transfer.GELU),
     facts("RotaryEmbedding", Cost.POINTWISE, transfer=Transfer.MOVE),
     facts("ScaledSiLU", Cost.POINTWISE, transfer=Transfer.SILU),
+    facts("SwiGLU", Cost.POINTWISE),
 )

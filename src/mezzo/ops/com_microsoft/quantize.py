@@ -5,7 +5,7 @@ A scale that shares the activations' type is still no data: rounding it scales a
 
 from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
 
-SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
+SOURCE = "ONNX Runtime 1.32 operator schemas, domain com.microsoft"
 
 FACTS: tuple[OpFacts, ...] = (
     facts("DequantizeBFP", Cost.QUANTIZE, Risk.QUANTIZED),
@@ -14,6 +14,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("DynamicQuantizeLSTM", Cost.QUANTIZE, Risk.QUANTIZED, Risk.RECURSION),
     facts("DynamicQuantizeMatMul", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("GatherBlockQuantized", Cost.QUANTIZE, Risk.QUANTIZED),
+    facts("GatherPacked", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("GemmFloat8", Cost.LINEAR, Risk.QUANTIZED),
     facts("MatMulBlockQuantizedFp4Weight", Cost.LINEAR, Risk.QUANTIZED),
     facts("MatMulBlockQuantizedFp8Weight", Cost.LINEAR, Risk.QUANTIZED),
@@ -24,7 +25,10 @@ FACTS: tuple[OpFacts, ...] = (
     facts("MatMulNBits", Cost.LINEAR, Risk.QUANTIZED),
     # The two fusions take an RMS normalization, and the residual sum before it, in as well.
     facts("MatMulNBitsMlp", Cost.LINEAR, Risk.QUANTIZED, Risk.SUM_OF_SQUARES),
+    facts("MatMulNBitsQLoRA", Cost.LINEAR, Risk.QUANTIZED),
     facts("MatMulNBitsQkv", Cost.LINEAR, Risk.QUANTIZED, Risk.SUM_OF_SQUARES),
+    facts("MatMulPacked", Cost.LINEAR, Risk.QUANTIZED),
+    facts("MoEPacked", Cost.LINEAR, Risk.QUANTIZED, Risk.STEP),
     facts("MulInteger", Cost.QUANTIZE, Risk.QUANTIZED),
     # Integers only.
     facts("NhwcMaxPool", Cost.QUANTIZE, Risk.QUANTIZED, keeps_values=True),

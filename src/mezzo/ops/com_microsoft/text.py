@@ -2,7 +2,7 @@
 
 from mezzo.core.facts import Cost, OpFacts, Risk, facts
 
-SOURCE = "ONNX Runtime 1.31 operator schemas, domain com.microsoft"
+SOURCE = "ONNX Runtime 1.32 operator schemas, domain com.microsoft"
 
 FACTS: tuple[OpFacts, ...] = (
     # The searches run a decoder subgraph and choose tokens; token numbers may come in as floats.
@@ -15,6 +15,8 @@ FACTS: tuple[OpFacts, ...] = (
     # Integers only.
     facts("NGramHashMapping", Cost.OTHER),
     facts("Sampling", Cost.CONTROL, Risk.STEP, Risk.POSITION, Risk.RANDOM),
+    # Integers only.
+    facts("SpeculativePrefixCommit", Cost.OTHER),
     facts("Tokenizer", Cost.OTHER, Risk.TEXT),
     # Integers only.
     facts("VarlenNGramHashMapping", Cost.OTHER),
