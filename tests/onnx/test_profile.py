@@ -216,7 +216,7 @@ def test_target_without_a_profiler_is_refused(target: str) -> None:
 
 def test_missing_runtime_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "find_version", lambda package: None)
-    wanted = 'openvino is not installed; pip install "mezzo\\[openvino\\]", or leave out measure'
+    wanted = 'openvino is not installed; pip install "openvino>=2025", or leave out measure'
     with pytest.raises(InputError, match=wanted):
         jobs.runtime_version("openvino-cpu")
 
