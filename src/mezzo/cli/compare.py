@@ -3,7 +3,7 @@
 import os
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,9 @@ from mezzo.cli.report_option import (
     tell_report,
 )
 from mezzo.cli.verdicts import end_with
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _WHAT = "What is the same"
 
@@ -86,6 +89,10 @@ def compare(
         budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     headline = with_step(head_comparison(*names, comparison, find_machine()), again)
+    is_shown = not quiet and not as_json
+    begun: list[tuple[str, str]] = []
+    if report is not None or (as_json and not quiet) or (is_shown and verbose):  # it opens the model again
+        begun = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
     if report is not None or (as_json and not quiet):
         asked = measuring.spell_settings(
             data=data, max_error=max_error, run=run, metric=metric, max_drop=max_drop, batch=batch,
@@ -98,15 +105,15 @@ def compare(
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
         steps = steps_after_comparison(reference, model, data, labels or (), options, comparison)
-        begun = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
         account = draw_report(report, account, draw, [*begun, *steps])
         if as_json and not quiet:
             print_document(account)
-    if not quiet and not as_json:
+    if is_shown:
         layout = output_layout()
-        begun = steps_to_the_beginning(reference, model, trust_external_paths, comparison)
-        rest = report_comparison(layout, *names, comparison)[1:]  # the headline has its title
-        rest = [*rest, *(report_next_steps(begun) if begun else [])]
+        rest: list[RenderableType] = []
+        if verbose:
+            rest = report_comparison(layout, *names, comparison)[1:]  # the headline has its title
+            rest += report_next_steps(begun) if begun else []
         print_first_screen(headline, rest, layout, has_all=verbose, more=MORE_OR_DRAWN)
         tell_report(report)
     end_with(comparison.verdict.ruling)
