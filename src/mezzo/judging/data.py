@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from operator import attrgetter
 
 from mezzo.converting.results import lab_of
 from mezzo.core.frontend import Model
@@ -27,7 +29,7 @@ def open_model_data(model: Model, data: Data, *, labels: Sequence[str] = (), bat
                 f"labels {', '.join(map(repr, labels))} cannot be drawn at random; give data that has them"
             )
         drawn = draw_data(model, seed)
-        data = lambda: (batch.feeds for batch in drawn)  # noqa: E731
+        data = partial(map, attrgetter("feeds"), drawn)
     empty = dict.fromkeys(inputs.empty)
     opened = open_data(
         data,
