@@ -95,13 +95,18 @@ def relative_error(got: np.ndarray, reference: np.ndarray) -> float:
     return float(np.linalg.norm(got - reference) / np.linalg.norm(reference))
 
 
-def measure(path: Path, rounds: int, *, emulates: bool) -> Row:
-    """Run one model in its four forms."""
-    model = onnx.load(path)
+def read_feeds(path: Path, model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """The inputs stored beside a model."""
     wanted = {port.name for port in model.graph.input}
     with np.load(path.with_suffix(".npz")) as stored:
         inputs = {name.removeprefix("in:"): name for name in stored.files if not name.startswith("out:")}
-        feeds = {name: stored[key] for name, key in inputs.items() if name in wanted}
+        return {name: stored[key] for name, key in inputs.items() if name in wanted}
+
+
+def measure(path: Path, rounds: int, *, emulates: bool) -> Row:
+    """Run one model in its four forms."""
+    model = onnx.load(path)
+    feeds = read_feeds(path, model)
     # The same target under a name that no pattern knows: what plans were before they knew kernels.
     without = replace(discovery.target(_TARGET), name=f"{_TARGET} without units")
     before, after = (mezzo.convert(model, to="bf16", target=target) for target in (without, _TARGET))

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+from bf16_hint import read_feeds, relative_error
 from conformance import describe_environment
 from converters import CONVERTERS, Settings
 from rich.console import Console
@@ -109,18 +110,6 @@ class Variant:
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         ran = [event["args"] for event in events if event.get("args", {}).get("provider")]
         return len(ran), sorted(about["op_name"] for about in ran if about["provider"] != _PROVIDER)
-
-
-def relative_error(got: np.ndarray, reference: np.ndarray) -> float:
-    return float(np.linalg.norm(got - reference) / np.linalg.norm(reference))
-
-
-def read_feeds(path: Path, model: onnx.ModelProto) -> dict[str, np.ndarray]:
-    """The inputs stored beside a model."""
-    wanted = {port.name for port in model.graph.input}
-    with np.load(path.with_suffix(".npz")) as stored:
-        inputs = {name.removeprefix("in:"): name for name in stored.files if not name.startswith("out:")}
-        return {name: stored[key] for name, key in inputs.items() if name in wanted}
 
 
 def makers(model: onnx.ModelProto) -> Mapping[str, Callable[[], onnx.ModelProto]]:
