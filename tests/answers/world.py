@@ -12,23 +12,8 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.parser
+from model_texts import LAYER_NORM
 
-_NORM = """
-<ir_version: 10, opset_import: ["" : 21]>
-g (float[N,4] x) => (float[N,4] y)
-<float[4,4] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}, int64[1] axes = {-1}, float two = {2}, float eps = {1e-5}>
-{
-   [mm] h = MatMul(x, w)
-   [mean] m = ReduceMean(h, axes)
-   [sub] d = Sub(h, m)
-   [sq] s = Pow(d, two)
-   [var] v = ReduceMean(s, axes)
-   [add] ve = Add(v, eps)
-   [sqrt] sd = Sqrt(ve)
-   [div] n = Div(d, sd)
-   [sm] y = Softmax<axis=-1>(n)
-}
-"""
 # Scopes as PyTorch's exporters write them, ids that are looked up, a softmax that stays high.
 _BERT = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -65,7 +50,7 @@ def make_world(folder: Path) -> None:
 
 
 def _make_models(folder: Path) -> None:
-    onnx.save(onnx.parser.parse_model(_NORM), folder / "model.onnx")
+    onnx.save(onnx.parser.parse_model(LAYER_NORM), folder / "model.onnx")
     bert = onnx.parser.parse_model(_BERT)
     table = np.linspace(-1, 1, 64, dtype=np.float32).reshape(16, 4)
     bert.graph.initializer.insert(0, onnx.numpy_helper.from_array(table, "table"))
@@ -80,7 +65,7 @@ def _make_models(folder: Path) -> None:
     (folder / "model").write_bytes((folder / "model.onnx").read_bytes())  # right, by no name
     (folder / "model.pt.onnx.bak").write_bytes((folder / "model.onnx").read_bytes())
     (folder / "wrongly-named.pt").write_bytes((folder / "model.onnx").read_bytes())
-    moved = onnx.parser.parse_model(_NORM)
+    moved = onnx.parser.parse_model(LAYER_NORM)
     big = onnx.numpy_helper.from_array(np.ones((64, 64), np.float32), "big")
     moved.graph.initializer.append(big)
     onnx.save(moved, folder / "external.onnx", save_as_external_data=True, location="external.onnx.data")

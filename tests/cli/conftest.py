@@ -8,25 +8,10 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from model_texts import LAYER_NORM
 
 from mezzo.cli import main
 
-LAYER_NORM = """
-<ir_version: 10, opset_import: ["" : 21]>
-g (float[N,4] x) => (float[N,4] y)
-<float[4,4] w = {1,2,3,4,5,6,7,8,1,2,3,4,5,6,7,8}, int64[1] axes = {-1}, float two = {2}, float eps = {1e-5}>
-{
-   [mm] h = MatMul(x, w)
-   [mean] m = ReduceMean(h, axes)
-   [sub] d = Sub(h, m)
-   [sq] s = Pow(d, two)
-   [var] v = ReduceMean(s, axes)
-   [add] ve = Add(v, eps)
-   [sqrt] sd = Sqrt(ve)
-   [div] n = Div(d, sd)
-   [sm] y = Softmax<axis=-1>(n)
-}
-"""
 SMALL = """
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[2,4] x) => (float[2,2] y)

@@ -4,8 +4,6 @@ Needs the extras `docs` and `browser`.
 """
 
 import importlib.util
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browsers import open_browser
 
-playwright = pytest.importorskip(
+pytest.importorskip(
     "playwright.sync_api", reason="playwright is missing: install mezzo's extra 'browser', or run 'make browser-test'"
 )
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
-_SYSTEM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 # As the browser finds what was copied: no page of files may read the clipboard.
 _PASTE = "document.body.prepend(Object.assign(document.createElement('textarea'), {id: 'pasted'}))"
 
@@ -37,17 +35,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """The browser that playwright has installed, or the system's."""
-    with playwright.sync_playwright() as tool:
-        own = tool.chromium.executable_path
-        found = own if os.path.exists(own) else next(filter(None, map(shutil.which, _SYSTEM)), None)
-        if found is None:
-            pytest.skip("no Chromium found: run 'playwright install chromium' or 'apt-get install chromium'")
-        opened = tool.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield opened
-        opened.close()
+browser = pytest.fixture(scope="module")(open_browser)
 
 
 @pytest.fixture
