@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 
 class DType(enum.Enum):
-    """Element type of a value, spelled as ONNX spells it. The value is the short name of dumps."""
+    """Element type of a value, spelled as ONNX spells it, but for what is quantized. The value is the short name of
+    dumps.
+    """
 
     FLOAT64 = "f64"
     FLOAT32 = "f32"
@@ -33,6 +35,7 @@ class DType(enum.Enum):
     UINT2 = "u2"
     BOOL = "bool"
     STRING = "str"
+    QUANTIZED8 = "q8"  # eight bits with a scale; what stores them, I8 or U8, is its parameters' (core.quantization)
     COMPLEX64 = "c64"
     COMPLEX128 = "c128"
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mezzo.core.levels import Line, Precision
 from mezzo.core.policy import Category
+from mezzo.core.quantization import Quantization
 from mezzo.core.shown import Shown
 from mezzo.core.target import Gain
 from mezzo.dtypes import DType
@@ -68,7 +69,19 @@ class Rewire(NamedTuple):
     dtype: DType
 
 
-Edit = Retype | AddCast | AddCopy | Rewire
+class Quantize(NamedTuple):
+    """A further form of the value: its base form quantized, right after the producer of that form, and dequantized
+    again for those who read it. A weight is stored as integers and dequantized.
+
+    `takes_over`: all who read the base form read the dequantized one. Else only `Rewire` with the quantized dtype does.
+    """
+
+    value: int
+    how: Quantization
+    takes_over: bool
+
+
+Edit = Retype | AddCast | AddCopy | Quantize | Rewire
 
 
 class PlannedNode(NamedTuple):

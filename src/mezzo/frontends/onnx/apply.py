@@ -9,7 +9,7 @@ import onnx.helper
 
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Use
-from mezzo.core.plans import AddCast, Edit, Retype, Rewire
+from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.attributes import constant_tensor, find, set_int
@@ -142,8 +142,10 @@ class _Applier:
                 self.rewire(edit.node, edit.operand, edit.value, edit.dtype)  # type: ignore[union-attr]  # a Rewire
             elif kind is AddCast:
                 self.add_cast(edit.value, edit.dtype)
-            else:
+            elif kind is AddCopy:
                 self.add_copy(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # an AddCopy
+            else:
+                raise NotImplementedError("quantized forms")
 
     def retype(self, value: int, dtype: DType, limit: float | None) -> None:
         producer = self.graph.nodes[self.graph.values[value].producer]
