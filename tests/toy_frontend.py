@@ -178,13 +178,14 @@ class ToyModel:
         nodes = tuple(node._replace(signature=_at(node.signature, program.version)) for node in graph.nodes)
         return Reading(replace(graph, nodes=nodes), program, low)
 
-    def next_version(self, reading: AnyReading, wanted: Sequence[int], low: DType, limit: int | None) -> int | None:
+    def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
         assert reading.version is not None, "every program states one"
-        steps = {_SINCE.get(reading.graph.nodes[number].op, 0) for number in wanted}
+        steps = {_SINCE.get(reading.graph.nodes[number].op, 0) for held in wanted.values() for number in held}
         return min((step for step in steps if reading.version < step <= (limit or NEWEST)), default=None)
 
-    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Sequence[int]) -> int:
-        return max([self.version, *(_SINCE.get(reading.graph.nodes[number].op, 0) for number in nodes)])
+    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
+        numbers = [number for held in nodes.values() for number in held]
+        return max([self.version, *(_SINCE.get(reading.graph.nodes[number].op, 0) for number in numbers)])
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> ToyProgram:
         """A new program: the source's is never touched, so what the checker refuses leaves no trace."""

@@ -109,12 +109,27 @@ FORMATS: dict[DType, Format] = {
         eps=2.0**-7,
         words=("bf16", "bfloat16", "bfloat", "brainfloat16", "brain16"),
     ),
+    # A scale reaches as far as it is chosen to, so the range is FP32's; the step is a 256th of what a tensor spans.
+    DType.QUANTIZED8: Format(
+        dtype=DType.QUANTIZED8,
+        size_bytes=1,
+        max_finite=3.4028234663852886e38,
+        smallest_normal=2.0**-126,
+        smallest_subnormal=2.0**-149,
+        eps=2.0**-7,
+        words=("int8", "i8", "u8", "uint8", "s8", "qint8", "quint8", "q8", "w8a8"),
+    ),
 }
+
+# Formats whose numbers stand for floats by a scale. A conversion to one takes parameters, which come from data.
+QUANTIZED: frozenset[DType] = frozenset({DType.QUANTIZED8})
 
 HIGH = DType.FLOAT32
 # BF16 reaches about as far as FP32, 3e38.
 _WIDE_RANGE = 1e30
 LOW_DTYPES: dict[str, DType] = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
+# All that a model is converted to, by the word of options.
+LEVEL_DTYPES: dict[str, DType] = {**LOW_DTYPES, "int8": DType.QUANTIZED8}
 # What a row of a policy or a target means that names no format. Not all of LOW_DTYPES: their authors knew these, and a
 # format that mezzo learns later is for each of them to take up.
 HALF_FORMATS: frozenset[DType] = frozenset({DType.FLOAT16, DType.BFLOAT16})

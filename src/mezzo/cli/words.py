@@ -6,7 +6,7 @@ from dataclasses import Field
 from typing import Any, assert_never
 
 from mezzo.cli import choices
-from mezzo.core.format_words import one_format, read_format
+from mezzo.core.format_words import read_format, spell_formats
 from mezzo.core.option import About, Form, about, spell_option
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
@@ -32,7 +32,7 @@ def settle(option: Field[Any], written: Written) -> Written:
         return written
     match said.form:
         case Form.FORMATS:
-            return one_format(written)
+            return spell_formats(written)
         case Form.CHOICE:
             return choices.settle_choice(word, written, said.choices)
         case Form.NAME if not (said.is_file and written.endswith(".toml")):

@@ -27,7 +27,7 @@ from mezzo.deciding.reasons import reasons
 from mezzo.deciding.recalled import Recalled
 from mezzo.deciding.recording import Decisions, category_of, precision_of
 from mezzo.deciding.wishes import Wishes
-from mezzo.dtypes import HIGH
+from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ContractError, MezzoError, ModelError
 
 _log = logging.getLogger(__name__)
@@ -181,8 +181,8 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
     reading, judged = _judge_at(model, options, None)
     limit = wishes.target.newest.get(reading.dialect)
     while options.version == "auto":  # a step may let a node run low that makes the next step worth taking
-        held = _held_by_schema(judged, wishes, reading.dialect)
-        step = model.next_version(reading, held, wishes.low, limit)
+        held = {low: _held_by_schema(judged, wishes, reading.dialect, low) for low in wishes.line.beside}
+        step = model.next_version(reading, held, limit)
         if step is None:
             break
         reading, judged = _judge_at(model, options, step)
@@ -246,16 +246,16 @@ def _make_plan(
     )
 
 
-def _held_by_schema(judged: Judged, wishes: Wishes, dialect: str) -> list[int]:
-    """Nodes that policy and target would grant low, and only the schema at this version of the dialect does not."""
-    columns = judged.problem.graph.columns
-    held = [s.dtype is HIGH and s.dialect == dialect and wishes.low not in s.legal for s in columns.signatures]
+def _held_by_schema(judged: Judged, wishes: Wishes, dialect: str, low: DType) -> list[int]:
+    """Nodes that policy and target would grant a format, and only the schema at this version does not."""
+    columns, line = judged.problem.graph.columns, judged.problem.line
+    held = [s.dtype is HIGH and s.dialect == dialect and low not in s.legal for s in columns.signatures]
     is_held = np.array(held, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
-    nodes, verdicts = judged.problem.graph.nodes, judged.verdicts()
+    nodes, verdicts = judged.problem.graph.nodes, judged.verdicts(line.level_of(low))
     return [
         number
         for number in np.flatnonzero(is_held).tolist()
-        if verdicts[number].category is not Category.DENY and refusal_of(nodes[number], wishes, wishes.low) is None
+        if verdicts[number].category is not Category.DENY and refusal_of(nodes[number], wishes, low) is None
     ]
 
 
@@ -310,10 +310,10 @@ def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, floa
 
 
 def _notes(judged: Judged, wishes: Wishes, levels: Sequence[int]) -> tuple[str, ...]:
-    graph = judged.problem.graph
+    graph, line = judged.problem.graph, judged.problem.line
     notes = [*graph.notes, *judged.notes]
-    if any(levels[n.id] != judged.problem.line.base for n in graph.nodes if n.kind is Kind.OP):
-        notes += wishes.target.notes_for(wishes.low)
+    if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
+        notes += dict.fromkeys(note for low in line.beside for note in wishes.target.notes_for(low))
     else:
-        notes.append(f"every node stays in {judged.problem.line.base_dtype}: the model computes as it did")
+        notes.append(f"every node stays in {line.base_dtype}: the model computes as it did")
     return tuple(notes)

@@ -17,7 +17,7 @@ from mezzo.core.target import Gain
 from mezzo.deciding.check import check
 from mezzo.deciding.gaining import told_gain
 from mezzo.deciding.lower import lower
-from mezzo.deciding.options import Options, check_pair
+from mezzo.deciding.options import Options, check_levels
 from mezzo.deciding.planner import judge
 from mezzo.errors import InputError
 from mezzo.voices import verb
@@ -72,7 +72,7 @@ def read_for(model: Model, given: Plan) -> Reading:
             f"the plan is of a model in dialect {given.dialect!r}, and {model.name} is in {own!r}; make a new one with "
             f"{verb('plan')}"
         )
-    check_pair(given)
+    check_levels(given)
     return model.read(given.low, given.version)
 
 

@@ -1,11 +1,12 @@
 """The version that a model is planned at: raised where that lets a node run low, and kept only if one then does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from mezzo.core.frontend import Model
+from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Edit
 from mezzo.core.reading import Reading
@@ -13,6 +14,7 @@ from mezzo.core.strategy import Strategy
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
 from mezzo.deciding.planner import Judged
+from mezzo.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def settle(model: Model, planned: Planned, strategy: Strategy, judge: Judge) -> 
         if smaller == planned.reading.version:
             break
         reading, judged = first if smaller == source else judge(smaller)
-        if not _are_legal(reading, [planned.reading.graph.nodes[number].name for number in nodes]):
+        if not _are_legal(reading, planned.reading.graph, nodes):
             break
         again = _plan_again(planned, reading, judged, strategy)
         if again is None:
@@ -60,19 +62,19 @@ def settle(model: Model, planned: Planned, strategy: Strategy, judge: Judge) -> 
     return planned
 
 
-def _nodes_beside(planned: Planned) -> list[int]:
-    """Operators that do not run at the base."""
+def _nodes_beside(planned: Planned) -> dict[DType, list[int]]:
+    """Operators that do not run at the base, by what they run in."""
     problem = planned.judged.problem
-    beside = np.array(planned.levels, np.int64) != problem.line.base
-    found: list[int] = np.flatnonzero(beside & problem.graph.columns.is_kind(Kind.OP) & ~problem.is_absent).tolist()
-    return found
+    levels, line = np.array(planned.levels, np.int64), problem.line
+    counts = problem.graph.columns.is_kind(Kind.OP) & ~problem.is_absent
+    return {line.dtypes[level]: np.flatnonzero(counts & (levels == level)).tolist() for level in line.others}
 
 
-def _are_legal(reading: Reading, names: Sequence[str]) -> bool:
-    """Whether those of the nodes that are there may run low. A node that steps have rewritten is not there."""
+def _are_legal(reading: Reading, before: Graph, nodes: Mapping[DType, Sequence[int]]) -> bool:
+    """Whether those of the nodes that are there may run so. A node that steps have rewritten is not there."""
     graph = reading.graph
-    found = [number for name in names if (number := graph.by_name.get(name)) is not None]
-    return all(reading.low in graph.nodes[number].signature.legal for number in found)
+    found = [(dtype, graph.by_name.get(before.nodes[number].name)) for dtype in nodes for number in nodes[dtype]]
+    return all(dtype in graph.nodes[number].signature.legal for dtype, number in found if number is not None)
 
 
 def _plan_again(planned: Planned, reading: Reading, judged: Judged, strategy: Strategy) -> Planned | None:
@@ -82,7 +84,7 @@ def _plan_again(planned: Planned, reading: Reading, judged: Judged, strategy: St
     if planned.judged.problem.measured is None:
         return assign(reading, judged, strategy)
     before, after = planned.reading.graph, reading.graph
-    if any(before.nodes[number].name not in after.by_name for number in _nodes_beside(planned)):
+    if any(before.nodes[n].name not in after.by_name for held in _nodes_beside(planned).values() for n in held):
         return None
     held = {node.name: planned.levels[node.id] for node in before.nodes}
     levels = [held.get(node.name, judged.problem.line.base) for node in after.nodes]

@@ -5,7 +5,7 @@ told by their names, so that none of those has to be installed. What a format is
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from mezzo.dtypes import FORMATS, HIGH, LOW_DTYPES, DType
+from mezzo.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.spelling import ask_for, fold, join_with_or, nearest
 from mezzo.voices import option, setting
@@ -35,9 +35,8 @@ _ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
         "formats of 4 and 6 bits store weights in blocks with scales, which is quantization",
     ),
     (
-        ("int", "uint", "i8", "u8", "i4", "u4", "q4", "q5", "q6", "q8", "qint", "quint", "w8a", "w4a", "quant", "qdq"),
-        "integers take scales from data, which is quantization: onnxruntime.quantization does that, and mezzo converts "
-        "the floats it leaves",
+        ("int", "uint", "i4", "u4", "q4", "q5", "q6", "qint", "quint", "w8a", "w4a", "quant", "qdq"),
+        "of integers a conversion takes those of eight bits, int8",
     ),
     (
         ("tf32", "tensorfloat", "xfloat"),
@@ -49,8 +48,8 @@ _LEFT_OPEN = ("auto", "default", "any", "best")
 _NOTHING = ("", "none", "no")
 
 
-def read_format(given: object, what: str, others: Sequence[str] = ()) -> str:
-    """The word of the low format that was asked for, or one of the `others` that this place takes too.
+def read_format(given: object, what: str, others: Sequence[str] = (), formats: Mapping[str, DType] = LOW_DTYPES) -> str:
+    """The word of the format that was asked for, one of `formats`, or one of the `others` that this place takes too.
 
     `what` is what takes it, for errors: "--to".
 
@@ -58,10 +57,10 @@ def read_format(given: object, what: str, others: Sequence[str] = ()) -> str:
     """
     text = _text_of(given)
     word = None if text is None else _word_of(text)
-    if word in (*LOW_DTYPES, *others):
+    if word in (*formats, *others):
         assert word is not None, "None is no word"
         return word
-    raise InputError(f"{what} is {given!r}; {_remedy(text, word, (*others, *LOW_DTYPES))}")
+    raise InputError(f"{what} is {given!r}; {_remedy(text, word, (*others, *formats))}")
 
 
 def plain_word(given: object) -> object:
@@ -93,7 +92,7 @@ def _text_of(given: object) -> str | None:
 def _word_of(text: str) -> str | None:
     """The word that options have for what a text calls a format; None where it calls none."""
     bare = fold(text.strip().rpartition(".")[2])
-    for word in LOW_DTYPES:
+    for word in LEVEL_DTYPES:
         if bare == fold(word):
             return word
     return next((row.words[0] for row in FORMATS.values() if bare in map(fold, row.words)), None)
@@ -107,7 +106,7 @@ def _remedy(text: str | None, word: str | None, taken: Sequence[str]) -> str:
     bare = fold(text.strip().rpartition(".")[2])
     if word == FORMATS[HIGH].words[0]:
         return f"that is what models come in and what mezzo keeps where it is needed; {choose}"
-    if word is not None and word not in LOW_DTYPES:
+    if word is not None and word not in LEVEL_DTYPES:
         return f"that is wider than FP32, and a low format is asked for; {choose}"
     if word is not None:
         return f"this takes {join_with_or(taken)}"
@@ -134,7 +133,8 @@ def _is_of(bare: str, begin: str) -> bool:
 
 
 def read_formats(to: FormatLike) -> tuple[str, ...]:
-    """The formats asked for: one, several with commas between them, or a sequence of some.
+    """The formats asked for: one, several with commas between them, or a sequence of some. What is quantized stands
+    first.
 
     Raises InputError: one of them is no format, or is said twice, or there is none.
     """
@@ -146,25 +146,25 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
         parts = (to,)
     what = option("to")
     if not parts:
-        raise InputError(f"{what} is {to!r}; choose one of {', '.join(LOW_DTYPES)}")
-    words = tuple(read_format(part, what) for part in parts)
+        raise InputError(f"{what} is {to!r}; choose one of {', '.join(LEVEL_DTYPES)}")
+    words = tuple(read_format(part, what, formats=LEVEL_DTYPES) for part in parts)
     if len(set(words)) < len(words):
         raise InputError(f"{what} is {to!r}, which says a format twice; say each once")
-    return words
-
-
-def one_format(to: FormatLike) -> str:
-    """The one format asked for: a model takes no two beside FP32 yet.
-
-    Raises InputError: none is asked for, or several, or what is no format.
-    """
-    words = read_formats(to)
-    if len(words) > 1:
+    floats = [word for word in words if word in LOW_DTYPES]
+    if len(floats) > 1:
         raise InputError(
             f"{option('to')} is {to!r}, two floats beside FP32, and neither holds the other's numbers: one has the "
-            f"range, the other the digits; write {join_with_or(setting('to', word) for word in words)}"
+            f"range, the other the digits; write {join_with_or(setting('to', word) for word in floats)}"
         )
-    return words[0]
+    return (*(word for word in words if word not in LOW_DTYPES), *floats)
+
+
+def spell_formats(to: FormatLike) -> str:
+    """The formats asked for as options have them: "int8,bf16".
+
+    Raises InputError: they are none, or do not go together.
+    """
+    return ",".join(read_formats(to))
 
 
 def words_for(formats: Mapping[str, DType] = LOW_DTYPES) -> tuple[str, ...]:

@@ -169,15 +169,16 @@ class Model(Protocol):
     def read(self, low: DType, version: int | None = None) -> Reading:
         """Read the model as a graph, at another version if asked. Raises ModelError: it has no sound structure."""
 
-    def next_version(self, reading: Reading, wanted: Sequence[int], low: DType, limit: int | None) -> int | None:
-        """The smallest step of the version that lets some of the wanted nodes run low; None where none helps.
+    def next_version(self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
+        """The smallest step of the version that lets some of the wanted nodes run in what they are wanted in; None
+        where none helps.
 
         No step goes beyond `limit`, where one is given.
         """
 
-    def least_version(self, reading: Reading, first: Reading, nodes: Sequence[int]) -> int:
-        """The smallest version, from the model's own to that of `reading`, that lets nodes of it run low. `first` is
-        the model as it came: what is legal there needs no step.
+    def least_version(self, reading: Reading, first: Reading, nodes: Mapping[DType, Sequence[int]]) -> int:
+        """The smallest version, from the model's own to that of `reading`, that lets nodes of it run as they do.
+        `first` is the model as it came: what is legal there needs no step.
         """
 
     # -- applying -------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from mezzo.dtypes import DType, size_bits
+from mezzo.dtypes import QUANTIZED, DType, size_bits
 
 
 class Precision(NamedTuple):
@@ -54,6 +54,11 @@ class Line:
     def beside(self) -> tuple[DType, ...]:
         """What the levels beside the base hand on, in the line's order."""
         return tuple(dtype for dtype in self.dtypes if dtype is not self.base_dtype)
+
+    @cached_property
+    def quantized(self) -> int | None:
+        """The level whose numbers stand for floats by a scale; None where there is none."""
+        return next((level for level, dtype in enumerate(self.dtypes) if dtype in QUANTIZED), None)
 
     @property
     def only_other(self) -> DType:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from mezzo.core.facts import HEAVY, Cost
 from mezzo.core.graph import Graph
+from mezzo.core.joining import joined
 from mezzo.core.levels import Line
 from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.policy import GRANTED, Category
+from mezzo.core.quantized import Quantized
 from mezzo.core.target import Costs
 
 if TYPE_CHECKING:
@@ -98,7 +100,8 @@ class Problem:
     A node that is ABSENT on one side is so on all. What is LOW on a side runs at that level and no other.
     `links`: (threshold, node, node) that have to be on one side of the threshold, beside those that share a value that
     cannot be cast. `caps`: uses that read nothing outside the levels given, both ends included, whatever their node
-    runs at. `hands_on_base`: nodes that hand on their result at the base though they run beside it: through a cast,
+    runs at. `quantized`: what is known of the level that takes scales, if there is one.
+    `hands_on_base`: nodes that hand on their result at the base though they run beside it: through a cast,
     which other nodes that run as they do need not read. `measured` takes the place of what categories, worths and
     `prices` say of gains and casts. `kernels`: what the target runs as one kernel; None where nothing is known of it.
     """
@@ -113,6 +116,7 @@ class Problem:
     caps: Mapping[Use, tuple[int, int]] = field(default_factory=dict)
     measured: MeasuredCosts | None = None
     kernels: "Kernels | None" = None
+    quantized: Quantized | None = None
 
     def side(self, level: int) -> Side:
         """What is wanted and possible at a level beside the base."""
@@ -155,7 +159,19 @@ class Problem:
 
     def made_at(self, levels: Sequence[int]) -> "Ints":
         """The level at which its producer makes each value, given the level that each node runs at."""
-        return self.graph.columns.made_at(self.line, levels)
+        import numpy as np
+
+        made = self.graph.columns.made_at(self.line, levels)
+        return made if self.quantized is None else np.where(self.stays_inside, np.minimum(made, self.line.base), made)
+
+    @cached_property
+    def stays_inside(self) -> "Bools":
+        """Which values are made at the base though their maker runs quantized."""
+        import numpy as np
+
+        found = np.zeros(len(self.graph.values), bool)
+        found[[] if self.quantized is None else sorted(self.quantized.stay_inside)] = True
+        return found
 
     def wanted_at(self, levels: Sequence[int]) -> "Ints":
         """The level at which each use wants its value, inside what it is capped to."""
@@ -184,21 +200,21 @@ class Problem:
         """Per threshold and node, the smallest id of the nodes that it must agree with."""
         everywhere = self._shared()
         return tuple(
-            everywhere if not joined else _joined(everywhere, joined)
+            everywhere if not pairs else joined(everywhere, pairs)
             for threshold in self.line.thresholds
-            for joined in [[link[1:] for link in self.links if link[0] == threshold]]
+            for pairs in [[link[1:] for link in self.links if link[0] == threshold]]
         )
 
     def _shared(self) -> tuple[int, ...]:
         """Those who share a value that cannot be cast agree at every threshold."""
-        joined = [
+        pairs = [
             (value.producer, use.node)
             for number, value in enumerate(self.graph.values)
             if not value.is_castable
             for use in self.graph.uses[number]
             if self.graph.nodes[use.node].signature.inputs[use.operand] is not Role.ANY
         ]
-        return _joined(range(len(self.graph.nodes)), joined)
+        return joined(range(len(self.graph.nodes)), pairs)
 
     @cached_property
     def gains(self) -> "Ints":
@@ -372,21 +388,3 @@ class Problem:
 
 
 _CODES = {choice: code for code, choice in enumerate(Choice)}
-
-
-def _joined(roots: Sequence[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-    """The roots once pairs are joined: of those who agree, the smallest."""
-    if not pairs:
-        return tuple(roots)
-    parent = list(roots)
-
-    def find(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for one, other in pairs:
-        first, second = sorted((find(one), find(other)))
-        parent[second] = first
-    return tuple(find(node) for node in range(len(parent)))

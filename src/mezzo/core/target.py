@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mezzo.dtypes import HALF_FORMATS, DType
+from mezzo.dtypes import HALF_FORMATS, QUANTIZED, DType
 
 if TYPE_CHECKING:
+    from mezzo.core.quantized_kernels import QuantizedKernel
     from mezzo.machine import Machine
 
 EVERY_VERSION = (1, 1_000)
@@ -139,10 +140,13 @@ class Target:
     formats: frozenset[DType] = HALF_FORMATS
     fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
     fused_formats: frozenset[DType] = frozenset()  # of which these patterns say anything: plans need them for no other
+    quantized: "tuple[QuantizedKernel, ...]" = ()
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:
         """Whether the table says anything of what runs in a format."""
+        if dtype in QUANTIZED:
+            return bool(self.quantized)
         return dtype in self.formats or any(listing.dtype is dtype for listing in self.listings)
 
     def refusal(

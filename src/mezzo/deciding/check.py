@@ -7,7 +7,7 @@ import numpy as np
 from mezzo.core.columns import ANY, Ints
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node
-from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.core.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType
 
@@ -60,11 +60,13 @@ def _check_edits(problem: Problem, levels: Sequence[int], edits: Sequence[Edit])
     retypes = [edit for edit in edits if type(edit) is Retype]
     made = [edit for edit in edits if type(edit) is AddCast or type(edit) is AddCopy]
     rewires = [edit for edit in edits if type(edit) is Rewire]
-    native = _Native(problem, retypes)
+    quantized = [edit for edit in edits if type(edit) is Quantize]
+    native = _Native(problem, levels, retypes, quantized)
     return [
+        *_check_quantized(problem, quantized),
         *_check_makers(problem, levels, native),
         *_check_forms(problem, native, made),
-        *_check_readers(problem, levels, native, made, rewires),
+        *_check_readers(problem, levels, native, [*made, *quantized], rewires),
     ]
 
 
@@ -73,15 +75,31 @@ def _where(node: Node) -> str:
 
 
 class _Native:
-    """The dtype each value has by itself once the edits are made; `levels` by value, the base for dtypes of none."""
+    """The dtype each value has by itself once the edits are made; `levels` by value, the base for dtypes of none.
 
-    def __init__(self, problem: Problem, retypes: Sequence[Retype]) -> None:
+    A value that is quantized where it is made counts as that, and can be had at the base as well; so does one whose
+    kernel hands on either, as long as nobody reads it quantized.
+    """
+
+    def __init__(
+        self, problem: Problem, levels: Sequence[int], retypes: Sequence[Retype], quantized: Sequence[Quantize]
+    ) -> None:
         self._values = problem.graph.values
         self.changed = {edit.value: edit.dtype for edit in retypes}
         known = {dtype: problem.line.level_of(dtype) for dtype in {*self.changed.values()}}
         by_dtype = {dtype: problem.line.base if level is None else level for dtype, level in known.items()}
         self.levels = problem.held.copy()
         self.levels[[*self.changed]] = [by_dtype[dtype] for dtype in self.changed.values()]
+        self.is_both = np.zeros(len(self.levels), bool)
+        if problem.line.quantized is not None and problem.quantized is not None:
+            self.is_both[[edit.value for edit in quantized if edit.takes_over]] = True
+            spared = np.zeros(len(self.levels), bool)
+            spared[sorted(problem.quantized.hand_on_either)] = True
+            spared &= (problem.made_at(levels) == problem.line.quantized) & ~self.is_both & problem.is_planned
+            columns, wants = problem.graph.columns, problem.wanted_at(levels)
+            spared[columns.use_value[(wants == problem.line.quantized) & columns.use_wants]] = False
+            self.is_both |= spared
+            self.levels[self.is_both] = problem.line.quantized
 
     def __getitem__(self, number: int) -> DType | None:
         return self.changed.get(number, self._values[number].dtype)
@@ -124,16 +142,33 @@ def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | 
     return found
 
 
+def _check_quantized(problem: Problem, edits: Sequence[Quantize]) -> list[str]:
+    """Every value is quantized once, and as was found for it."""
+    graph, found = problem.graph, []
+    known = {} if problem.quantized is None else problem.quantized.parameters
+    quantized: set[int] = set()
+    for edit in edits:
+        name, producer = graph.values[edit.value].name, graph.nodes[graph.values[edit.value].producer]
+        if edit.value in quantized:
+            found.append(f"value {name!r} is quantized twice")
+        if known.get(edit.value) != edit.how:
+            found.append(f"value {name!r} is quantized by other parameters than were found for it")
+        if edit.takes_over and producer.kind is not Kind.OP:
+            found.append(f"value {name!r} is quantized for all its readers, and no operator makes it")
+        quantized.add(edit.value)
+    return found
+
+
 def _check_readers(
     problem: Problem,
     levels: Sequence[int],
     native: "_Native",
-    further: Sequence[AddCast | AddCopy],
+    further: Sequence[AddCast | AddCopy | Quantize],
     rewires: Sequence[Rewire],
 ) -> list[str]:
     """Every operand reads its own value, in a form that exists and in the dtype that its node needs."""
     graph, found = problem.graph, []
-    made = {(edit.value, edit.dtype) for edit in further}
+    made = {(e.value, DType.QUANTIZED8 if isinstance(e, Quantize) else e.dtype) for e in further}
     reads: dict[tuple[int, int], Rewire] = {}
     for edit in rewires:
         if (edit.node, edit.operand) in reads:
@@ -170,7 +205,8 @@ def _check_operands(
     # A model's Cast makes its form from whatever its operand has become.
     is_cast = columns.is_kind(Kind.CAST)[columns.use_node]
     wants = problem.wanted_at(levels)
-    wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & (got != wants)
+    is_had = (got == wants) | (native.is_both[columns.use_value] & (got == line.quantized) & (wants == line.base))
+    wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & ~is_had
     found = []
     for at in np.flatnonzero(wrong).tolist():
         node = graph.nodes[columns.use_node[at]]

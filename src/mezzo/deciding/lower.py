@@ -9,7 +9,7 @@ import numpy as np
 from mezzo.core.columns import ANY
 from mezzo.core.levels import between
 from mezzo.core.nodes import Kind, Node, Role, Use
-from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.core.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType
 
@@ -34,7 +34,8 @@ def lower(problem: Problem, levels: Sequence[int], limits: Mapping[int, float] |
     A value has one native form: its producer's dtype, or for a source the dtype it has today while any use wants that.
     Every other dtype that some use wants is one further form, made once and shared by all uses in all scopes; what is
     further away than a neighbour is cast from its neighbour. `limits` bounds constants that are stored beside the base,
-    by value id. What nodes that hand on at the base make is cast back at once: uses that take any dtype get the base's
+    by value id. What is quantized is so beside its base form, and whoever reads it elsewhere reads that form. What
+    nodes that hand on at the base make is cast back at once: uses that take any dtype get the base's
     form, and only uses that run as the maker does read what was rounded anyway.
     """
     return tuple(_Lowering(problem, levels, limits or {}).edits())
@@ -44,6 +45,7 @@ class _Lowering:
     def __init__(self, problem: Problem, levels: Sequence[int], limits: Mapping[int, float]) -> None:
         self.problem, self.graph, self.line = problem, problem.graph, problem.line
         self.levels, self.limits = levels, limits
+        self.quantized = None if self.line.quantized is None else self.line.dtypes[self.line.quantized]
         self.absorbed: dict[int, list[_Wish]] = {}  # by value: wishes of uses that read it through a needless Cast
 
     def edits(self) -> list[Edit]:
@@ -77,6 +79,8 @@ class _Lowering:
         differs = speaks & (wants != makes[columns.use_value])
         close = is_cast[columns.value_producer]
         close[columns.use_value[differs | columns.use_aliased | is_cast[columns.use_node]]] = True
+        if line.quantized is not None:
+            close |= makes == line.quantized
         for number in self.problem.hands_on_base:
             close[[value for value in self.graph.nodes[number].outputs if value is not None]] = True
         for number in np.flatnonzero(planned & (close | (makes != held)))[::-1].tolist():
@@ -93,7 +97,8 @@ class _Lowering:
         graph = self.graph
         producer = graph.nodes[graph.values[number].producer]
         if self._is_in_group(producer, number):
-            return self.line.dtypes[self.levels[producer.id]]
+            level = self.levels[producer.id]
+            return self.line.dtypes[min(level, self.line.base) if self.problem.stays_inside[number] else level]
         held = graph.values[number].dtype
         assert held is not None, "only values with a dtype are lowered"
         return held
@@ -109,19 +114,42 @@ class _Lowering:
             self.absorbed.setdefault(operand, []).extend(moved)
             return []
         if producer.kind is Kind.SOURCE:
-            wanted = {wish.dtype for wish in wishes if wish.dtype is not None}
-            native = held if held in wanted or not wanted else min(wanted, key=self.line.dtypes.index)
+            stored = {wish.dtype for wish in wishes if wish.dtype not in (None, self.quantized)}
+            native = held if held in stored or not stored else min(stored, key=self.line.dtypes.index)
         else:
             native = self._native(number)
+        quantizing: list[Edit] = []
+        wanted = {wish.dtype or native for wish in wishes}
+        if self.quantized is not None and self.quantized in (native, *wanted):
+            wishes, quantizing = self._quantize(number, native, wishes)
+            native = self.line.base_dtype if native is self.quantized else native
+            # What is quantized is made from the base form, but for a source, which is stored in any.
+            wanted = {wish.dtype or native for wish in wishes}
+            wanted |= set() if producer.kind is Kind.SOURCE else {self.line.base_dtype}
         edits: list[Edit] = [] if native is held else [Retype(number, native, self.limits.get(number))]
-        forms = {edit.dtype: edit for edit in self._forms(number, native, {wish.dtype or native for wish in wishes})}
+        forms = {edit.dtype: edit for edit in self._forms(number, native, wanted)}
         first = self.line.dtypes.index(native)
         # Every form stands behind the one that it is made from.
         for dtype in (*reversed(self.line.dtypes[:first]), *self.line.dtypes[first:]):
             readers = [wish for wish in wishes if (wish.dtype or native) is dtype]
             edits += [forms[dtype]] if dtype in forms else []
             edits += [Rewire(*wish.use, number, dtype) for wish in readers if dtype is not native or wish.must_rewire]
-        return edits
+        return edits + quantizing
+
+    def _quantize(self, number: int, native: DType, wishes: Sequence[_Wish]) -> tuple[list[_Wish], list[Edit]]:
+        """What is left to wish of floats once a value is quantized, and the edits that quantize it."""
+        assert self.problem.quantized is not None, "a line with such a level"
+        assert self.quantized is not None, "the same"
+        known, base, quantized = self.problem.quantized, self.line.base_dtype, self.quantized
+        readers = [wish for wish in wishes if wish.dtype is quantized]
+        if native is not quantized:
+            others = [wish for wish in wishes if wish.dtype is not quantized]
+            rewired = [Rewire(*wish.use, number, quantized) for wish in readers]
+            return others, [Quantize(number, known.parameters[number], takes_over=False), *rewired]
+        edits = [Quantize(number, known.parameters[number], takes_over=True)]
+        if not readers and number in known.hand_on_either:
+            edits = []
+        return [wish._replace(dtype=base) if wish.dtype is quantized else wish for wish in wishes], [*edits]
 
     def _forms(self, number: int, native: DType, wanted: Set[DType]) -> Iterator[AddCast | AddCopy]:
         """The further forms of a value: a source's as they are wanted, others with what stands on the way to them."""

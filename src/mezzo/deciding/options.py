@@ -2,12 +2,12 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mezzo.core.format_words import FormatLike, one_format, read_format
-from mezzo.core.levels import line_of
+from mezzo.core.format_words import FormatLike, read_format, read_formats, spell_formats
+from mezzo.core.levels import Line, uniform
 from mezzo.core.plans import Plan
 from mezzo.core.policy import Policy
 from mezzo.core.policy_function import name_function, policy_of
@@ -16,7 +16,7 @@ from mezzo.core.target import Target
 from mezzo.deciding.gaining import choose_format
 from mezzo.deciding.recording import name_content
 from mezzo.deciding.wishes import Wishes
-from mezzo.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.dtypes import HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.errors import InputError
 from mezzo.files.policyfile import load_policy
 from mezzo.files.targetfile import load_target
@@ -25,6 +25,8 @@ from mezzo.ops import known_operators
 from mezzo.plugins.discovery import policy as find_policy
 from mezzo.plugins.discovery import strategy as find_strategy
 from mezzo.plugins.discovery import target as find_target
+from mezzo.plugins.discovery import targets as find_targets
+from mezzo.spelling import join_with_or
 from mezzo.voices import option, setting, verb
 
 if TYPE_CHECKING:
@@ -33,7 +35,10 @@ if TYPE_CHECKING:
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
 _USUAL_FORMAT = "fp16"
-_DEFAULT_TARGETS = {DType.FLOAT16: "onnxruntime-cpu", DType.BFLOAT16: "onnx"}
+_DEFAULT_TARGETS = {
+    "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu", "int8,bf16": "openvino-cpu",
+    "int8,fp16": "tensorrt",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +72,9 @@ def chosen_target(to: str, target: TargetLike) -> Target:
     if isinstance(target, Target):
         return target
     if target is None:
-        if LOW_DTYPES[to] not in _DEFAULT_TARGETS:
+        if to not in _DEFAULT_TARGETS:
             raise InputError(f"no target is the usual one for {to}; name one with {option('target')}")
-        return find_target(_DEFAULT_TARGETS[LOW_DTYPES[to]])
+        return find_target(_DEFAULT_TARGETS[to])
     if isinstance(target, str) and not target.endswith(".toml"):
         return find_target(target)
     read = load_target(target, find_target)
@@ -79,18 +84,29 @@ def chosen_target(to: str, target: TargetLike) -> Target:
                                                "is that its name?" for op in strange)))  # fmt: skip
 
 
-def asked_format(request: Request) -> str:
-    """The word of the format asked for, or that of what gains on the target and machine.
+def asked_formats(request: Request) -> str:
+    """The formats asked for, as options have them, or what gains on the target and machine: "bf16", "int8,bf16".
 
     Raises InputError: there is no such format or target.
     """
-    return _read_format(request)[0]
+    return _read_formats(request)[0]
 
 
-def _read_format(request: Request) -> tuple[str, str | None]:
-    """The format, and where nobody has asked for it, why."""
+def asked_format(request: Request) -> str:
+    """The one float asked for, for what takes no other. Raises InputError: there is none, or something beside it."""
+    to = asked_formats(request)
+    if to not in LOW_DTYPES:
+        raise InputError(
+            f"{option('to')} is {to!r}, which takes scales from data of one model; convert models one by one, or write "
+            f"{join_with_or(setting('to', word) for word in LOW_DTYPES)}"
+        )
+    return to
+
+
+def _read_formats(request: Request) -> tuple[str, str | None]:
+    """The formats, and where nobody has asked for them, why."""
     if request.to is not None:
-        return one_format(request.to), None
+        return spell_formats(request.to), None
     if request.target is None:
         return _USUAL_FORMAT, None
     return choose_format(chosen_target(_USUAL_FORMAT, request.target), find_machine())
@@ -98,20 +114,23 @@ def _read_format(request: Request) -> tuple[str, str | None]:
 
 def read_options(request: Request) -> Options:
     """Validate a request. Raises InputError: an option has no such value."""
-    to, choice = _read_format(request)
-    low = LOW_DTYPES[to]
+    to, choice = _read_formats(request)
+    words = read_formats(to)
     check_choices(request)
     target = chosen_target(to, request.target)
+    check_quantizes(words, target)
     policy = _read_policy(request.policy)
     io: dict[str, DType] = {}
     default: DType | None = HIGH
     if isinstance(request.io, str):
-        default = {"keep": HIGH, "low": low, "follow": None}[choose_one("io", request.io, ("keep", "low", "follow"))]
+        default = {"keep": HIGH, "low": _low_of(words), "follow": None}[
+            choose_one("io", request.io, ("keep", "low", "follow"))
+        ]
     else:
-        io = {name: _read_dtype(f"{option('io')} of {name!r}", text, to) for name, text in request.io.items()}
+        io = {name: _read_dtype(f"{option('io')} of {name!r}", text, words) for name, text in request.io.items()}
     assumed = {name: _read_ends(name, text) for name, text in request.assume.items()}
     wishes = Wishes(
-        line=line_of(HIGH, low),
+        line=_line_of(words),
         policy=policy,
         strategy=find_strategy(request.strategy),
         target=target,
@@ -122,7 +141,7 @@ def read_options(request: Request) -> Options:
         clamps_constants=request.out_of_range == "clamp",
         keep_regions=tuple(request.keep_region),
         fixed_regions=tuple(
-            (name, _read_dtype(f"{option('fix_region')} {name!r}", text, to))
+            (name, _read_dtype(f"{option('fix_region')} {name!r}", text, words, LEVEL_DTYPES))
             for name, text in request.fix_region.items()
         ),
         assumed=assumed,
@@ -142,22 +161,55 @@ def read_options(request: Request) -> Options:
     )
 
 
-def check_pair(plan: Plan) -> None:
+def _line_of(words: Sequence[str]) -> Line:
+    """The levels of a conversion to these formats: floats stand before the base, which carries what is quantized."""
+    floats = [LOW_DTYPES[word] for word in words if word in LOW_DTYPES]
+    others = [LEVEL_DTYPES[word] for word in words if word not in LOW_DTYPES]
+    if not others:
+        return Line(tuple(map(uniform, (HIGH, *floats))))
+    return Line(tuple(map(uniform, (*floats, HIGH, *others))), base=len(floats))
+
+
+def _low_of(words: Sequence[str]) -> DType:
+    """What inputs and outputs become that are asked to be low. Nothing but floats crosses a model's border."""
+    return next((LOW_DTYPES[word] for word in words if word in LOW_DTYPES), HIGH)
+
+
+def check_quantizes(words: Sequence[str], target: Target) -> None:
+    """Raises InputError: a quantized format is asked for, and the target has no kernels for any."""
+    strange = [word for word in words if LEVEL_DTYPES[word] in QUANTIZED and not target.speaks_of(LEVEL_DTYPES[word])]
+    if strange:
+        able = [name for name, held in find_targets().items() if held.speaks_of(LEVEL_DTYPES[strange[0]])]
+        raise InputError(
+            f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r} names no kernel in "
+            f"{strange[0]}; choose one of {', '.join(able)} with {option('target')}"
+        )
+
+
+def check_levels(plan: Plan) -> None:
     """Raises InputError: a model cannot be given the plan's levels."""
-    if len(plan.lows) != 1 or plan.low not in LOW_DTYPES.values():
+    words = {dtype: word for word, dtype in LEVEL_DTYPES.items()}
+    floats = [dtype for dtype in plan.lows if dtype in LOW_DTYPES.values()]
+    if len(floats) > 1 or any(dtype not in words for dtype in plan.lows):
         raise InputError(
             f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH} and one of "
-            f"{', '.join(map(str, LOW_DTYPES.values()))}; make a new plan with {verb('plan')}"
+            f"{', '.join(map(str, LOW_DTYPES.values()))}, and {DType.QUANTIZED8} beside them; make a new plan with "
+            f"{verb('plan')}"
         )
+
+
+def formats_of(plan: Plan) -> str:
+    """The formats of a plan's levels beside the base, as options have them."""
+    return spell_formats([word for word, dtype in LEVEL_DTYPES.items() if dtype in plan.lows])
 
 
 def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     """The options under which a plan is replayed: those it was made with, which `given` may only say again. `given` are
     the fields of a request that the caller named.
 
-    Raises InputError: one of them is another than the plan's, or unknown to it, or its levels are more than a pair.
+    Raises InputError: one of them is another than the plan's, or unknown to it, or no model takes its levels.
     """
-    check_pair(plan)
+    check_levels(plan)
     recorded = dict(plan.settings)
     policy = given.get("policy")
     if callable(policy) and not isinstance(policy, Policy):
@@ -165,7 +217,7 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
             f"{option('policy')} is the function {name_function(policy)!r} beside a plan, which tells what was decided "
             f"and not by which code; leave {option('policy')} out, or plan anew without the plan"
         )
-    to = next(name for name, dtype in LOW_DTYPES.items() if dtype is plan.low)
+    to = formats_of(plan)
     recorded["to"] = to
     asked = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
     for name in given:
@@ -184,14 +236,14 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
     return read_options(Request(to=to, out_of_range="error" if out_of_range == "error" else "protect"))
 
 
-def _read_dtype(what: str, given: FormatLike, to: str) -> DType:
-    """FP32 or the low dtype of this conversion, by name."""
-    word = read_format(given, what, ("fp32",))
-    if word not in ("fp32", to):
-        raise InputError(
-            f"{what} is {given!r}; this conversion goes to {to}: write fp32 or {to}, or {setting('to', word)}"
-        )
-    return {**LOW_DTYPES, "fp32": HIGH}[word]
+def _read_dtype(what: str, given: FormatLike, words: Sequence[str], formats: Mapping[str, DType] = LOW_DTYPES) -> DType:
+    """FP32 or a format of this conversion, by name; of those that this place takes."""
+    word = read_format(given, what, ("fp32",), formats)
+    if word not in ("fp32", *words):
+        to = ",".join(words)
+        here = join_with_or(["fp32", *(one for one in words if one in formats)])
+        raise InputError(f"{what} is {given!r}; this conversion goes to {to}: write {here}, or {setting('to', word)}")
+    return {**LEVEL_DTYPES, "fp32": HIGH}[word]
 
 
 def _read_ends(name: str, text: object) -> tuple[float, float]:

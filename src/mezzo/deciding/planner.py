@@ -20,7 +20,7 @@ from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
 from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing, patterns_near
 from mezzo.deciding.wishes import Wishes
-from mezzo.dtypes import FORMATS, DType
+from mezzo.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.errors import InputError
 from mezzo.plugins.discovery import op_facts
 from mezzo.spelling import aside, ask_for
@@ -30,13 +30,15 @@ from mezzo.structure.saturating import saturated
 from mezzo.voices import option
 
 if TYPE_CHECKING:
+    from mezzo.units.quantized import QuantizedUnit
     from mezzo.units.unit import Partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """Everything decided before a strategy runs: verdicts per side and node id, bounds of constants by value id, and
-    what the user should hear. `split`: the target's units, where it has rows that bear on the plan.
+    what the user should hear. `split`: the target's units, where it has rows that bear on the plan; `units`: those that
+    may run quantized, where that is asked for.
     """
 
     problem: Problem
@@ -44,6 +46,7 @@ class Judged:
     limits: Mapping[int, float]
     notes: tuple[str, ...] = ()
     split: "Partition | None" = None
+    units: "tuple[QuantizedUnit, ...] | None" = None
 
     def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
         """What was said of running at a level; of the only one beside the base where none is named."""
@@ -101,6 +104,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         for number, verdict in enumerate(side.verdicts)
         if verdict.output is line.base_dtype
     )
+    units = next((side.units for side in found if side.units is not None), None)
     problem = Problem(
         graph=graph,
         line=line,
@@ -120,6 +124,10 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         check_links(problem, [side.verdicts for side in found], wishes.io)
     if split is not None:
         problem = with_units(problem, split)
+    if units is not None:
+        from mezzo.deciding.quantizing import with_quantized
+
+        problem = with_quantized(problem, units, wishes.quantized)
     limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
     notes = dict.fromkeys(note for side in found for note in side.notes)
     return Judged(
@@ -128,6 +136,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         limits=limits,
         notes=tuple(notes),
         split=split,
+        units=units,
     )
 
 
@@ -137,6 +146,7 @@ class _Side(NamedTuple):
     limits: Mapping[int, float]
     notes: tuple[str, ...]
     agreeing: tuple[tuple[int, int], ...]
+    units: "tuple[QuantizedUnit, ...] | None"
 
 
 def _judge_side(
@@ -151,7 +161,12 @@ def _judge_side(
     notes += notes_on_estimates(view, wishes.policy)
     choices = choices_of(view, verdicts, wishes)
     fix_regions(graph, verdicts, choices, wishes, low, notes)
-    if wishes.policy.promotes_untroubled:
+    units = None
+    if low in QUANTIZED:
+        from mezzo.deciding.quantizing import choose_units
+
+        units = choose_units(view, wishes.target, wishes.quantized, verdicts, choices)
+    if wishes.policy.promotes_untroubled and low not in QUANTIZED:
         for number in untroubled(graph, rows, verdicts, choices, low):
             verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
     categories = tuple(
@@ -160,11 +175,13 @@ def _judge_side(
     prices = wishes.error_prices.get(low)
     penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
     side = Side(tuple(choices), categories, tuple([v.worth for v in verdicts]), penalties)
-    return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing)
+    return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing, units)
 
 
 def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:
-    """Bounds of the constants that are stored within bounds."""
+    """Bounds of the constants that are stored within bounds. What is quantized has a scale that reaches all."""
+    if view.low.dtype in QUANTIZED:
+        return {}
     found = dict(mask_limits(view)) if wishes.policy.limits_masks else {}
     if wishes.clamps_constants:
         for value, facts in view.graph.constants.items():

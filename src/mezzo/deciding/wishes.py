@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from mezzo.core.levels import Line
 from mezzo.core.policy import Evidence, NamedFinding, Policy
 from mezzo.core.problem import MeasuredCosts
+from mezzo.core.quantization import Quantization
 from mezzo.core.strategy import Strategy
 from mezzo.core.target import Target
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import HIGH, QUANTIZED, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Wishes:
     `assumed` are the ends of graph inputs, by name, for what is estimated without data. `found` are facts measured on
     data, which deny their nodes as structure findings do, and so does `kept`, what was decided when the model was made;
     `lifted`, by node name, tells what was measured of nodes, so that what only suspected otherwise does not count;
+    `quantized` are the parameters of values, by name, for a level that takes some; None where nobody has asked yet.
     `error_prices`, by a level's dtype and node name, and `measured` weigh what a strategy chooses.
     """
 
@@ -50,8 +52,10 @@ class Wishes:
     measured: MeasuredCosts | None = None
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kept: tuple[NamedFinding, ...] = ()
+    quantized: Mapping[str, Quantization] | None = None
 
     @property
     def low(self) -> DType:
-        """The level beside the base, of a plan of two levels."""
-        return self.line.only_other
+        """The float beside the base, if there is one; else the only level beside it."""
+        floats = [dtype for dtype in self.line.beside if dtype not in QUANTIZED]
+        return floats[0] if floats else self.line.beside[0]

@@ -2,6 +2,7 @@
 
 from mezzo.core.facts import Cost, Risk
 from mezzo.core.policy import Category, Policy, rule
+from mezzo.dtypes import HALF_FORMATS, QUANTIZED
 
 POLICY = Policy(
     name="aggressive",
@@ -38,4 +39,5 @@ POLICY = Policy(
     ),
     otherwise=Category.ALLOW,
     limits_masks=True,
+    formats=HALF_FORMATS | QUANTIZED,
 )

@@ -2,7 +2,7 @@
 
 from mezzo.core.facts import Cost, Risk
 from mezzo.core.policy import GRANTED, Category, Lifting, Policy, rule
-from mezzo.dtypes import narrow_formats
+from mezzo.dtypes import HALF_FORMATS, QUANTIZED, narrow_formats
 
 _NARROW = narrow_formats()
 
@@ -107,4 +107,5 @@ POLICY = Policy(
         ),
     ),
     findings=None,  # every structure rule
+    formats=HALF_FORMATS | QUANTIZED,
 )

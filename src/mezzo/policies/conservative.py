@@ -2,6 +2,7 @@
 
 from mezzo.core.facts import Cost, Risk
 from mezzo.core.policy import GRANTED, Category, Policy, rule
+from mezzo.dtypes import HALF_FORMATS, QUANTIZED
 
 POLICY = Policy(
     name="conservative",
@@ -31,4 +32,5 @@ POLICY = Policy(
     findings=None,  # every structure rule
     otherwise=Category.DENY,
     promotes_untroubled=False,
+    formats=HALF_FORMATS | QUANTIZED,
 )

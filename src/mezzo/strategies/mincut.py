@@ -158,6 +158,8 @@ class _Network:
         vertex = self.vertex[threshold]
         held = np.where(problem.held > threshold, _SOURCE, _SINK)
         made = np.where(columns.value_role == GROUP, vertex[columns.value_producer], held)
+        if threshold >= problem.line.base:
+            made = np.where(problem.stays_inside, _SINK, made)
         at_base = np.where(problem.line.base > threshold, _SOURCE, _SINK)
         fixed = np.where(columns.use_widened, at_base, held[columns.use_value])
         reader = np.where(columns.use_role == GROUP, vertex[columns.use_node], fixed)

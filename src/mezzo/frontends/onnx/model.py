@@ -1,7 +1,7 @@
 """The front end's verbs: read a model as a graph, apply edits, verify."""
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 
 import onnx
@@ -116,20 +116,23 @@ class OnnxModel:
         schema = find_schema("", op, self.version or opsets.newest_opset())
         return None if schema is None else schema.attributes.keys()
 
-    def next_version(self, reading: AnyReading, wanted: Sequence[int], low: DType, limit: int | None) -> int | None:
-        """The smallest opset step that lets the wanted nodes run low; None where none helps."""
+    def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
+        """The smallest opset step that lets wanted nodes run as they are wanted; None where none helps."""
         since = reading.version
-        if since is None or not wanted:
+        if since is None or not any(wanted.values()):
             return None
         newest = opsets.newest_opset() if limit is None else min(limit, opsets.newest_opset())
         reachable = opsets.reachable_opset(own(reading).handles.model, newest)
-        best = opsets.helpful_opset(reading.graph, wanted, low, since, reachable)
+        best = max(opsets.helpful_opset(reading.graph, held, low, since, reachable) for low, held in wanted.items())
         return best if best > since else None
 
-    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Sequence[int]) -> int:
-        """The smallest opset, from the model's own to that of `reading`, that lets nodes of it run low. `first` is the
-        model as it came: what is legal there needs no step.
+    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
+        """The smallest opset, from the model's own to that of `reading`, that lets nodes of it run as they do. `first`
+        is the model as it came: what is legal there needs no step.
         """
+        return max(self._least_version(reading, first, low, held) for low, held in nodes.items())
+
+    def _least_version(self, reading: AnyReading, first: AnyReading, low: DType, nodes: Sequence[int]) -> int:
         assert self.version is not None, "asked where an opset was raised"
         assert reading.version is not None, "asked where an opset was raised"
         held, rewritten = [], []
@@ -137,9 +140,9 @@ class OnnxModel:
             before = first.graph.by_name.get(reading.graph.nodes[number].name)
             if before is None:
                 rewritten.append(number)
-            elif reading.low not in first.graph.nodes[before].signature.legal:
+            elif low not in first.graph.nodes[before].signature.legal:
                 held.append(number)
-        return opsets.smallest_opset(reading.graph, held, rewritten, reading.low, self.version, reading.version)
+        return opsets.smallest_opset(reading.graph, held, rewritten, low, self.version, reading.version)
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> onnx.ModelProto:
         """Carry edits out. The result shares large weights with the source until it is written."""

@@ -12,7 +12,7 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.migrations import MIGRATIONS, Fresh, Ranks
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.order import sort_nodes
-from mezzo.frontends.onnx.schema import find_schema, first_legal_opset
+from mezzo.frontends.onnx.schema import can_convert, first_legal_opset
 from mezzo.frontends.onnx.shapes import value_shapes
 
 # Steps that keep names and types alike and still change what an operator means, or what may be left out.
@@ -169,12 +169,8 @@ def smallest_opset(
 
 @cache
 def _first_cast(low: DType, since: int, until: int) -> int:
-    """Smallest opset at which a Cast makes `low`; `until` where none before does."""
-    for version in range(since, until):
-        schema = find_schema("", "Cast", version)
-        if schema is not None and schema.admits("T2", low):
-            return version
-    return until
+    """Smallest opset at which something makes `low`; `until` where none before does."""
+    return next((version for version in range(since, until) if can_convert(low, version)), until)
 
 
 def set_opset(model: onnx.ModelProto, opset: int) -> None:

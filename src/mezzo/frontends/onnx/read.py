@@ -1,13 +1,13 @@
 """Read a ModelProto into a Graph, with handles back to it. The only reader of ONNX's structure."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import onnx
 
 from mezzo.core.graph import ConstantFacts, Graph
 from mezzo.core.nodes import Kind, Signature
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import FLOATING, HIGH, DType
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx import control, interface, loops, sources
 from mezzo.frontends.onnx.attributes import dtype_of
@@ -16,7 +16,7 @@ from mezzo.frontends.onnx.expansion import MOST_DEPTH
 from mezzo.frontends.onnx.frames import Env, FactsOf, Frame
 from mezzo.frontends.onnx.handles import Container, Handles
 from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
-from mezzo.frontends.onnx.schema import find_schema, frozen, solve, stated_type
+from mezzo.frontends.onnx.schema import can_convert, frozen, solve, stated_type
 from mezzo.frontends.onnx.shapes import Sizes
 from mezzo.frontends.onnx.source_lines import SourceLines
 from mezzo.frontends.onnx.special import SPECIAL, TYPED_BY_ATTRIBUTE
@@ -50,7 +50,7 @@ class Reader(Builder):
         for index, info in enumerate(graph.output):
             interface.read_output(self, frame, graph, index, info)
         self._check_names()
-        if self.low is not None and not self._can_cast(opsets):
+        if self.low is not None and not can_convert(self.low, opsets.get("")):
             self._keep_types(self.low)
         return (
             Graph(
@@ -79,17 +79,8 @@ class Reader(Builder):
         strange = next(value.name for value in self.values if type(value.name) is not str)
         raise ModelError(f"a value's name is not UTF-8: {strange!r}; export the model again")
 
-    def _can_cast(self, opsets: Mapping[str, int]) -> bool:
-        schema = find_schema("", "Cast", opsets[""]) if "" in opsets else None
-        return (
-            schema is not None
-            and self.low is not None
-            and schema.admits("T2", self.low)
-            and schema.admits("T1", self.low)
-        )
-
     def _keep_types(self, low: DType) -> None:
-        """Without a Cast to the low type nothing can go low."""
+        """Without a conversion to the low type nothing can go low."""
         kept: dict[int, Signature] = {}
         for number, node in enumerate(self.nodes):
             old = node.signature
@@ -97,7 +88,8 @@ class Reader(Builder):
                 if id(old) not in kept:
                     kept[id(old)] = replace(old, legal=old.legal - {low})
                 self.nodes[number] = node._replace(signature=kept[id(old)])
-        self.notes.append(f"this opset has no Cast to {low}, so nothing runs in it")
+        lacking = f"Cast to {low}" if low in FLOATING else "QuantizeLinear that takes an axis"
+        self.notes.append(f"this opset has no {lacking}, so nothing runs in it")
 
     # -- nodes ----------------------------------------------------------------------------------------------------
 

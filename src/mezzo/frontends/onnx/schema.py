@@ -12,7 +12,7 @@ from typing import NamedTuple
 import onnx.defs
 
 from mezzo.core.nodes import Role, Signature
-from mezzo.dtypes import FLOATING, DType
+from mezzo.dtypes import FLOATING, HIGH, DType
 from mezzo.frontends.onnx.attributes import decode, find
 from mezzo.frontends.onnx.contrib import CONTRIB
 from mezzo.frontends.onnx.special import AGGREGATES, Special, special
@@ -28,6 +28,10 @@ from mezzo.frontends.onnx.types import (
 )
 
 _LOW = (DType.FLOAT16, DType.BFLOAT16)
+# The opset from which QuantizeLinear and DequantizeLinear take a scale for each slice of a tensor.
+QUANTIZED_FROM = 13
+# What converts between floats and integers runs as it came.
+_QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 class Schema(NamedTuple):
@@ -91,6 +95,15 @@ def find_schema(domain: str, op: str, opset: int) -> Schema | None:
     )
 
 
+@cache
+def can_convert(low: DType, opset: int | None) -> bool:
+    """Whether an opset has what converts FP32 to a low dtype and back; None: that of a model without one."""
+    if low is DType.QUANTIZED8:
+        return opset is not None and opset >= QUANTIZED_FROM
+    schema = None if opset is None else find_schema("", "Cast", opset)
+    return schema is not None and schema.admits("T2", low) and schema.admits("T1", low)
+
+
 class Solved(NamedTuple):
     """A node's signature and the types of its outputs."""
 
@@ -123,6 +136,9 @@ def solve(
         if value_type is not None and variable is not None and index not in row.fixed_outputs:
             bound.setdefault(variable, value_type)
     signature = _signature(domain, op, schema, row, bound, inputs, types)
+    # Whatever is quantized stays typed as it is, and reads what was dequantized.
+    if signature.dtype is HIGH and not domain and opset >= QUANTIZED_FROM and op not in _QUANTIZERS:
+        signature = replace(signature, legal=signature.legal | {DType.QUANTIZED8})
     return Solved(signature, types)
 
 

@@ -1,0 +1,20 @@
+"""What a problem knows of its quantized level, beside what it knows of every level."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mezzo.core.quantization import Quantization
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantized:
+    """By value id. `parameters`: how each value is held that may be quantized.
+
+    `stay_inside`: values that a kernel makes and reads itself: nothing is quantized there, whatever their nodes run at.
+    `hand_on_either`: values whose kernel hands on floats as well as integers: they are quantized only where somebody
+    reads them so.
+    """
+
+    parameters: Mapping[int, Quantization] = field(default_factory=dict)
+    stay_inside: frozenset[int] = frozenset()
+    hand_on_either: frozenset[int] = frozenset()
