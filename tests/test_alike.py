@@ -35,7 +35,7 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 @pytest.mark.parametrize("change", [lambda model: model, renamed], ids=["named", "nameless"])
 def test_alike_blocks_have_one_place_for_each_of_their_operators(change) -> None:
     bench = bench_of(change(block_model(BLOCKS)))
-    units = units_of(bench.judged, bench.low)
+    units = units_of(bench.judged, *bench.lows)
     count = Counter(places_of(bench.graph, units))
     # 25 operators of a block compute; at both ends some have other neighbours than their like inside.
     repeated = [size for size in count.values() if size > 1]
@@ -45,7 +45,7 @@ def test_alike_blocks_have_one_place_for_each_of_their_operators(change) -> None
 
 def test_a_query_is_no_value_and_the_first_norm_no_second() -> None:
     bench = bench_of(renamed(block_model(BLOCKS)))
-    units = units_of(bench.judged, bench.low)
+    units = units_of(bench.judged, *bench.lows)
     plain = [node.name for node in block_model(BLOCKS).graph.node]
     renamed_to = [node.name for node in renamed(block_model(BLOCKS)).graph.node]
     own = dict(zip(renamed_to, plain, strict=True))
@@ -61,7 +61,7 @@ def test_shares_of_alike_blocks_hold_within_what_is_told() -> None:
     found = mezzo.sensitivity(model, feeds)
     bench = bench_of(model)
     batch = few_samples(bench, next(iter(open_model_data(bench.model, feeds))))
-    alone = {unit.name: bench.error(unit.nodes, [batch]) for unit in units_of(bench.judged, bench.low)}
+    alone = {unit.name: bench.error(dict.fromkeys(unit.nodes, unit.dtype), [batch]) for unit in units_of(bench.judged, *bench.lows)}
     assert found.runs <= 48 and any(unit.is_measured for unit in found.units)
     for unit in found.units:
         assert (unit.together == 1) is unit.is_measured is (unit.low is None) is (unit.high is None)

@@ -87,7 +87,7 @@ def test_a_plan_is_the_optimum_among_all_that_hold() -> None:
     found = mezzo.tune(mlp(), data=batches(), max_error=6e-4)
     bench = Bench(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
     problem = bench.judged.problem
-    nodes = [unit.nodes[0] for unit in units_of(bench.judged, bench.low)]
+    nodes = [unit.nodes[0] for unit in units_of(bench.judged, *bench.lows)]
 
     data = open_model_data(bench.model, batches())
     chosen = next(point for point in found.measured.frontier if point.is_chosen)
@@ -97,7 +97,7 @@ def test_a_plan_is_the_optimum_among_all_that_hold() -> None:
         for node, bit in zip(nodes, bits, strict=True):
             low[node] = bit
         price = cost(problem, low)
-        if price < chosen.cost and bench.error([n for n in nodes if low[n]], data) * 1.25 <= 6e-4:
+        if price < chosen.cost and bench.error({n: bench.lows[0] for n in nodes if low[n]}, data) * 1.25 <= 6e-4:
             cheaper.append((price, bits))
     # Optima for prices of error are corners of the convex hull: a plan between two corners may be cheaper, by less than
     # the step from one corner to the next.
@@ -191,7 +191,7 @@ def test_sensitivity_agrees_with_running_each_node_alone() -> None:
     bench = Bench(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
     (batch,) = open_model_data(bench.model, batches(1))
 
-    alone = {unit.name: bench.error(unit.nodes, [cut(batch, 0, 16)]) for unit in units_of(bench.judged, bench.low)}
+    alone = {unit.name: bench.error(dict.fromkeys(unit.nodes, unit.dtype), [cut(batch, 0, 16)]) for unit in units_of(bench.judged, *bench.lows)}
     assert {unit.name: unit.error for unit in found.units if unit.is_measured} == alone
     assert [unit.error for unit in found.units] == sorted((unit.error for unit in found.units), reverse=True)
 

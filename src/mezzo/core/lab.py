@@ -4,11 +4,12 @@ Feeds and answers are by name: numpy arrays, lists of them for sequences, None f
 fault it is: InputError for feeds and references, ContractError for results that do not run.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.core.reading import Artifact, Reading
 from mezzo.core.slots import Slot
 from mezzo.dtypes import DType
@@ -176,6 +177,13 @@ class MeasuredValue(Protocol):
     def op(self) -> str: ...
 
 
+class Shown(NamedTuple):
+    """What a value holds in one run: its id, and its numbers."""
+
+    value: int
+    numbers: "npt.NDArray[np.float32]"
+
+
 class Instruments(Protocol):
     """A model ready to be measured. `values` are what it measures in the planner's order, `size` how many positions
     their records have; `skipped` says what it cannot measure, and why. `elements` are what a run is known to show
@@ -250,11 +258,13 @@ class Lab(Protocol):
         *,
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
+        quantized: QuantizedPorts = NO_PORTS,
     ) -> Emulator:
         """Make the model ready for runs in any mix of FP32 and `formats`. The reading is spent.
 
         `accumulation` holds for what sums up and runs low, but for the node ids `sums_high`. `limits` bounds the finite
-        numbers of constants where they are rounded, by value id.
+        numbers of constants where they are rounded, by value id. `quantized`: what nodes read and make that run
+        quantized.
 
         Raises ContractError: no engine loads it, or it has no casts to a format.
         """
@@ -266,6 +276,14 @@ class Lab(Protocol):
         """The model as it came beside another that has all its weights.
 
         Raises InputError: their inputs or outputs do not match.
+        """
+
+    def observer(self, reading: Reading, values: Sequence[int]) -> "Callable[[Feeds], Iterator[Shown]]":
+        """Make the model ready to show what values hold, by their ids: one after the other, as FP32.
+
+        The values are of the main graph of a reading of the model as it came, and the reading is spent.
+
+        Raises ContractError: it does not load. Calls raise InputError: the feeds do not fit.
         """
 
     def instruments(self, feeds: Feeds) -> Instruments:

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from mezzo.core.nodes import Use
 from mezzo.core.quantization import Quantization
 
 
@@ -18,3 +20,13 @@ class Quantized:
     parameters: Mapping[int, Quantization] = field(default_factory=dict)
     stay_inside: frozenset[int] = frozenset()
     hand_on_either: frozenset[int] = frozenset()
+
+
+class QuantizedPorts(NamedTuple):
+    """What a node that runs quantized reads and makes so: by use, and by value id."""
+
+    reads: Mapping[Use, Quantization]
+    makes: Mapping[int, Quantization]
+
+
+NO_PORTS = QuantizedPorts({}, {})

@@ -31,7 +31,7 @@ class Request:
     to: FormatLike | None = field(
         default=None,
         metadata=About(
-            "The low precision: fp16 or bf16.",
+            "What to convert to: fp16, bf16 or int8, or int8 beside a float: int8,bf16.",
             Form.FORMATS,
             Scope.OTHER,
             Panel.WHAT,
@@ -176,6 +176,17 @@ class Request:
             Scope.OTHER,
             Panel.WHERE,
             choices=("auto", "keep"),
+        ).as_metadata(),
+    )
+    calibrator: str = field(
+        default="minmax",
+        metadata=About(
+            "How int8 chooses scales from --data; see 'mezzo calibrators'.",
+            Form.NAME,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            plug_in="calibrator",
+            also=("calib", "calibration", "calib-mode", "calibration-method"),
         ).as_metadata(),
     )
     assume: Mapping[str, str] = field(

@@ -11,7 +11,7 @@ from mezzo.core.nodes import Role, Use
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice, Problem
 from mezzo.core.quantization import Quantization
-from mezzo.core.quantized import Quantized
+from mezzo.core.quantized import NO_PORTS, Quantized, QuantizedPorts
 from mezzo.core.quantized_kernels import Hands
 from mezzo.core.target import Target
 from mezzo.structure import View
@@ -64,7 +64,8 @@ def _lacks(graph: Graph, unit: QuantizedUnit, parameters: Mapping[str, Quantizat
     needed = [read.value for read in unit.reads]
     if unit.kernel.hands in (Hands.INTEGERS, Hands.READ):
         needed.append(unit.result)
-    return next((graph.values[value].name for value in needed if graph.values[value].name not in parameters), None)
+    held = (graph.values[value] for value in needed)
+    return next((value.name for value in held if value.scope != 0 or value.name not in parameters), None)
 
 
 def with_quantized(
@@ -93,7 +94,7 @@ def with_quantized(
     known = {
         number: parameters[value.name]
         for number, value in enumerate(graph.values)
-        if parameters is not None and value.name in parameters
+        if parameters is not None and value.scope == 0 and value.name in parameters
     }
     quantized = Quantized(parameters=known, stay_inside=frozenset(inside), hand_on_either=frozenset(either))
     return replace(
@@ -118,3 +119,27 @@ def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
     writes_free = kernels.writes_free.copy()
     writes_free[problem.line.base, list(values)] = True
     return replace(kernels, writes_free=writes_free)
+
+
+def quantized_ports(problem: Problem) -> QuantizedPorts:
+    """What nodes read and make that run quantized. Where a kernel hands on either, its readers quantize."""
+    line, known = problem.line, problem.quantized
+    if line.quantized is None or known is None:
+        return NO_PORTS
+    spared = known.stay_inside | known.hand_on_either
+    reads, makes = {}, {}
+    for number in np.flatnonzero(problem.allowed[line.quantized]).tolist():
+        node = problem.graph.nodes[number]
+        for operand, value in enumerate(node.inputs):
+            use = Use(number, operand)
+            is_read = value in known.parameters and node.signature.inputs[operand] is Role.GROUP
+            if is_read and value is not None and problem.capped(use, line.quantized) == line.quantized:
+                reads[use] = known.parameters[value]
+        for value in node.outputs:
+            if (
+                value is not None
+                and value in known.parameters
+                and value not in spared
+            ):
+                makes[value] = known.parameters[value]
+    return QuantizedPorts(reads, makes)

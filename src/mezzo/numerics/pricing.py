@@ -18,8 +18,8 @@ _FORBIDDEN = 1 << 50
 
 @dataclass(frozen=True, slots=True)
 class UnitSquares:
-    """Nodes that are judged together, by id, and the squared error that they make at each level beside the base;
-    infinite where they break an output there.
+    """Nodes that are judged together, by id, and the squared error that they make at levels beside the base; infinite
+    where they break an output there. At a level that is not named others judge them.
     """
 
     nodes: tuple[int, ...]
@@ -36,7 +36,7 @@ class UnitSquares:
 
     def square_of(self, levels: Sequence[int], base: int) -> float:
         """The unit's part of an assignment's squared error: that of the worst level at which some of it runs."""
-        return max((self.by_level[levels[node]] for node in self.nodes if levels[node] != base), default=0.0)
+        return max((self.by_level.get(levels[node], 0.0) for node in self.nodes if levels[node] != base), default=0.0)
 
 
 def with_prices(problem: Problem, units: Sequence[UnitSquares], weight: float) -> Problem:
@@ -46,7 +46,7 @@ def with_prices(problem: Problem, units: Sequence[UnitSquares], weight: float) -
     for place, level in enumerate(beside):
         penalties = [0] * len(problem.graph.nodes)
         for unit in units:
-            for node in unit.nodes:
+            for node in unit.nodes if level in unit.by_level else ():
                 penalties[node] = unit.price(weight, level)
         sides[place] = replace(sides[place], penalties=tuple(penalties))
     return replace(problem, sides=tuple(sides))

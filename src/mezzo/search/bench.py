@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, name_port
+from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, rows_of
 from mezzo.dtypes import FORMATS, HIGH, DType
@@ -38,10 +39,11 @@ _MOST_SAMPLES = 16
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Nodes that are judged together. `nodes` are ids of the planner's graph."""
+    """Nodes that are judged together as they run in a format. `nodes` are ids of the planner's graph."""
 
     name: str
     nodes: tuple[int, ...]
+    dtype: DType
 
 
 class Bench:
@@ -51,11 +53,16 @@ class Bench:
         self.model, self.options = model, options
         reading, self.judged = judge_model(model, options)
         self.version = reading.version
-        self.low: DType = options.wishes.low
-        sums_high = {n for n, verdict in enumerate(self.judged.verdicts()) if verdict.accumulate is HIGH}
-        reading, self.lab = model.read(self.low, self.version), lab_of(model)
+        self.lows = options.wishes.line.beside
+        sums_high = {n for side in self.judged.sides for n, verdict in enumerate(side) if verdict.accumulate is HIGH}
+        reading, self.lab = model.read(options.wishes.low, self.version), lab_of(model)
         self.emulator = self.lab.emulator(
-            reading, [self.low], accumulation, sums_high=sums_high, limits=self.judged.limits
+            reading,
+            self.lows,
+            accumulation,
+            sums_high=sums_high,
+            limits=self.judged.limits,
+            quantized=_ports(self.judged),
         )
         self._kept: dict[str, Mapping[str, Any]] = {}
         self._kept_bytes = 0
@@ -81,13 +88,13 @@ class Bench:
                 self._kept_bytes += size
         return kept
 
-    def run(self, batch: "Batch", low_nodes: Collection[int]) -> Mapping[str, Any]:
-        """The answers with these nodes low."""
+    def run(self, batch: "Batch", low: Mapping[int, DType]) -> Mapping[str, Any]:
+        """The answers with these nodes in these formats, all else in FP32."""
         self.runs += 1
-        return self.emulator.run(batch.feeds, dict.fromkeys(low_nodes, self.low))
+        return self.emulator.run(batch.feeds, low)
 
     def error(
-        self, low_nodes: Collection[int], batches: "Iterable[Batch]", shares: Mapping[str, float] | None = None
+        self, low: Mapping[int, DType], batches: "Iterable[Batch]", shares: Mapping[str, float] | None = None
     ) -> float:
         """The largest relative L2 error of an output over the batches; infinite where an output is broken.
 
@@ -95,7 +102,7 @@ class Bench:
         """
         total = ErrorSum(shares)
         for batch in batches:
-            total.add(self.reference(batch), self.run(batch, low_nodes))
+            total.add(self.reference(batch), self.run(batch, low))
             if total.is_broken:
                 break
         return total.error
@@ -118,14 +125,24 @@ class Bench:
         return frozenset(found)
 
 
+def _ports(judged: Judged) -> QuantizedPorts:
+    if judged.units is None:
+        return NO_PORTS
+    from mezzo.deciding.quantizing import quantized_ports
+
+    return quantized_ports(judged.problem)
+
+
 def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
-    """The units of a model that may run low, in graph order: decomposed norms as one, linked operators as one.
+    """The units of a model that may run in a format, in graph order: decomposed norms as one, linked operators as one.
 
     Operators that only move values make no error of their own and are in no unit.
     """
     problem = judged.problem
-    graph, rows = problem.graph, rows_of(problem.graph)
-    is_free, linked = problem.allowed.sum(axis=0) > 1, problem.linked[0]
+    graph, rows, level = problem.graph, rows_of(problem.graph), problem.line.level_of(low)
+    assert level is not None, "a format of the line"
+    is_free = problem.allowed[level] & (problem.allowed.sum(axis=0) > 1)
+    linked = problem.linked[level - 1 if level > problem.line.base else level]
     owner: dict[int, str] = {}
     for name, group in norms(View(graph=graph, rows=rows, low=FORMATS[low])):
         label = f"{name} around {group[0].name!r}"
@@ -140,7 +157,7 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
         root = graph.nodes[linked[node.id]]
         label = owner.get(node.id) or (node.name if root.id == node.id else f"those linked with {root.name!r}")
         members.setdefault(label, []).append(node.id)
-    return tuple(Unit(name, tuple(nodes)) for name, nodes in members.items())
+    return tuple(Unit(name, tuple(nodes), low) for name, nodes in members.items())
 
 
 def can_cut(model: "Model", batch: "Batch") -> bool:
@@ -204,7 +221,7 @@ def describe_probing(
         shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
         found.append(
             UnitError(
-                name=unit.name,
+                name=unit.name if len(bench.lows) == 1 else f"{unit.name} in {unit.dtype}",
                 nodes=tuple(nodes[node].name for node in unit.nodes),
                 error=math.sqrt(cost.square),
                 is_measured=cost.is_measured,
@@ -214,7 +231,12 @@ def describe_probing(
                 high=None if cost.is_measured else high,
             )
         )
-    order = sorted(range(len(found)), key=lambda at: (-found[at].error, at))
-    return Sensitivity(
-        data=data, units=tuple(found[at] for at in order), all_low=probing.all_low, runs=probing.runs, unknown=unknown
+    return sort_units(
+        Sensitivity(data=data, units=tuple(found), all_low=probing.all_low, runs=probing.runs, unknown=unknown)
     )
+
+
+def sort_units(found: Sensitivity) -> Sensitivity:
+    """The same, the most costly unit first."""
+    order = sorted(range(len(found.units)), key=lambda at: (-found.units[at].error, at))
+    return replace(found, units=tuple(found.units[at] for at in order))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mezzo.core.plans import Accumulation
+from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.numerics.custom import Metric, MetricTally
 from mezzo.numerics.errors import ErrorSum
@@ -72,12 +73,12 @@ class Score:
     reference: float | None = None
 
 
-def score(bench: "Bench", goal: Goal, low_nodes: Collection[int], data: "Iterable[Batch]") -> Score:
+def score(bench: "Bench", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]") -> Score:
     """Run an assignment over data and measure what the goal bounds. Raises InputError: the metric fails."""
     total = ErrorSum(goal.shares)
     tally = None if goal.metric is None else MetricTally(goal.metric)
     for batch in data:
-        reference, got = bench.reference(batch), bench.run(batch, low_nodes)
+        reference, got = bench.reference(batch), bench.run(batch, low)
         total.add(reference, got)
         if total.is_broken:
             return Score(math.inf)

@@ -16,13 +16,13 @@ from mezzo.numerics.pricing import UnitSquares, solve
 from mezzo.numerics.search import Outcome, search
 from mezzo.numerics.sensitivity import Probing
 from mezzo.numerics.telling import NO_SAMPLE
-from mezzo.search.bench import Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
+from mezzo.search.bench import Bench, Unit, describe_probing, few_samples, places_of, probe, sort_units, units_of
 from mezzo.search.goals import Goal, Memory, Score, score
 
 if TYPE_CHECKING:
     from mezzo.converting.results import Progress
     from mezzo.core.frontend import Model
-    from mezzo.numerics.datasets import Dataset
+    from mezzo.numerics.datasets import Batch, Dataset
 
 _POINTS = 48
 _MOST_EVALUATIONS = 12
@@ -74,10 +74,11 @@ class Tuner:
         self.hidden: frozenset[int] = frozenset()  # units that reach no output of which anything shows
         self.scores: dict[str, Score] = {}
         self.bench = Bench(model, options, goal.accumulation)
-        self.units: Sequence[Unit] = units_of(self.bench.judged, self.bench.low)
+        # Every unit in every format that it may run in.
+        self.units: Sequence[Unit] = [unit for dtype in self.bench.lows for unit in units_of(self.bench.judged, dtype)]
         self.squares: Sequence[float] = [0.0] * len(self.units)  # squared error per unit
         # What their sum is taken times: neighbours share roundings, so all of them together cost less than their sum.
-        self.scale = 1.0
+        self.scales = dict.fromkeys(self.bench.lows, 1.0)
         self.together: Mapping[int, int] = {}
         self.telling = self._look()
         self.sensitivity: Sensitivity | None = None
@@ -131,7 +132,7 @@ class Tuner:
         """FP32, which is always within the budget. `words` say why, if it is not what ended the search."""
         if self.sensitivity is None:
             self.squares = [math.inf] * len(self.units)
-            self.scale = 1.0
+            self.scales = dict.fromkeys(self.scales, 1.0)
         safest = self.solve(math.inf)
         self.points = self.points or (self.solve(0.0), safest)
         words = words or ("only FP32 holds the budget" if self.may_go_on() else self.exhausted())
@@ -172,21 +173,38 @@ class Tuner:
             self.evaluations += 1
             if self.progress is not None:
                 self.progress("evaluation", self.evaluations, self.limits.evaluations)
-            low = [node for node, level in enumerate(candidate.levels) if level != self.bench.judged.problem.line.base]
-            names = [self.bench.graph.nodes[node].name for node in low]
+            line = self.bench.judged.problem.line
+            low = {node: line.dtypes[level] for node, level in enumerate(candidate.levels) if level != line.base}
             self.scores[candidate.key] = self.memory.score(
-                "all", names, lambda: score(self.bench, self.goal, low, self.data)
+                "all", self._names(low), lambda: score(self.bench, self.goal, low, self.data)
             )
         return self.scores[candidate.key]
 
+    def _names(self, low: Mapping[int, DType]) -> list[str]:
+        """What names an assignment: that of its nodes beside the base, with their formats where there are several."""
+        nodes, is_one = self.bench.graph.nodes, len(self.bench.lows) == 1
+        return [nodes[node].name if is_one else f"{nodes[node].name} in {dtype}" for node, dtype in low.items()]
+
     def _probe(self) -> None:
         batch = few_samples(self.bench, next(batch for batch in self.data if batch.samples))
+        source = DataSource(batch.origin, 1, batch.samples, self.data.seed)
+        found = [self._probe_in(dtype, batch, source) for dtype in self.bench.lows]
+        whole = replace(
+            found[0],
+            units=tuple(unit for each in found for unit in each.units),
+            all_low=max(each.all_low for each in found),
+            runs=sum(each.runs for each in found),
+        )
+        self.sensitivity = sort_units(whole)
+
+    def _probe_in(self, dtype: DType, batch: "Batch", source: DataSource) -> Sensitivity:
+        """Learn what each unit costs that runs in one format."""
         plain = replace(self.goal, metric=None)
 
-        def measure(low: Sequence[int]) -> float:
-            names = [self.bench.graph.nodes[node].name for node in low]
-            single = [batch]
-            return self.memory.score(batch.origin, names, lambda: score(self.bench, plain, low, single)).error
+        def measure(chosen: Sequence[int]) -> float:
+            low, single = dict.fromkeys(chosen, dtype), [batch]
+            known = self.memory.score(batch.origin, self._names(low), lambda: score(self.bench, plain, low, single))
+            return known.error
 
         report: Callable[[int], None] | None = None
         if self.progress is not None:
@@ -195,48 +213,59 @@ class Tuner:
             def report(done: int) -> None:
                 told("sensitivity", done, self.limits.probes)
 
-        seen = [at for at in range(len(self.units)) if at not in self.hidden]
+        seen = [at for at, unit in enumerate(self.units) if at not in self.hidden and unit.dtype is dtype]
         units = [self.units[at] for at in seen]
         probing = probe(
             units, measure, self.limits.probes, lambda: time.monotonic() < self.limits.deadline_s, report,
             places_of(self.bench.graph, units),
         )  # fmt: skip
         self.probes += probing.runs
-        self._learn(seen, probing)
-        source = DataSource(batch.origin, 1, batch.samples, self.data.seed)
-        self.sensitivity = describe_probing(self.bench, units, probing, source, self.telling.unknown)
+        self._learn(dtype, seen, probing)
+        return describe_probing(self.bench, units, probing, source, self.telling.unknown)
 
-    def _learn(self, units: Sequence[int], probing: Probing) -> None:
-        squares = [math.inf] * len(self.units)
-        for at, unit in zip(units, probing.costs, strict=True):
-            squares[at] = unit.square
+    def _learn(self, dtype: DType, units: Sequence[int], probing: Probing) -> None:
+        squares = list(self.squares)
+        for at, unit in enumerate(self.units):
+            squares[at] = math.inf if unit.dtype is dtype else squares[at]
+        for at, cost in zip(units, probing.costs, strict=True):
+            squares[at] = cost.square
         self.squares = squares
-        self.together = {at: unit.together for at, unit in zip(units, probing.costs, strict=True)}
+        self.together = {**self.together} | {at: cost.together for at, cost in zip(units, probing.costs, strict=True)}
         whole = sum(squares[at] for at in units)
         if 0.0 < whole < math.inf and 0.0 < probing.all_low < math.inf:
-            self.scale = probing.all_low**2 / whole
+            self.scales[dtype] = probing.all_low**2 / whole
 
     # -- plans ----------------------------------------------------------------------------------------------------
 
     def solve(self, weight: float) -> Candidate:
         """The exact optimum of cost + weight * squared error."""
         found = solve(self.bench.judged.problem, self._squares_by_unit(), weight, self.options.wishes.strategy)
-        return replace(found, cost=self.floor + found.cost, square=self.scale * found.square)
+        return replace(found, cost=self.floor + found.cost)
 
     def _squares_by_unit(self) -> list[UnitSquares]:
-        """What is known of each unit; the bench runs one level beside the base."""
-        (level,) = self.bench.judged.problem.line.others
-        return [UnitSquares(unit.nodes, {level: square}) for unit, square in zip(self.units, self.squares, strict=True)]
+        """What is known of each unit in its format."""
+        levels = {dtype: level for level, dtype in enumerate(self.bench.judged.problem.line.dtypes)}
+        return [
+            UnitSquares(unit.nodes, {levels[unit.dtype]: self.scales[unit.dtype] * square})
+            for unit, square in zip(self.units, self.squares, strict=True)
+        ]
 
     def _prices(self, weight: float) -> dict[DType, dict[str, ErrorPrice]]:
-        whole = sum(square for square in self.squares if math.isfinite(square))
+        wholes = {
+            dtype: sum(
+                square
+                for unit, square in zip(self.units, self.squares, strict=True)
+                if unit.dtype is dtype and math.isfinite(square)
+            )
+            for dtype in self.bench.lows
+        }
         line, nodes = self.bench.judged.problem.line, self.bench.graph.nodes
         by_dtype: dict[DType, dict[str, ErrorPrice]] = {line.dtypes[level]: {} for level in line.others}
         for at, unit in enumerate(self._squares_by_unit()):
-            for level, square in unit.by_level.items():
+            for level in unit.by_level:
                 price = unit.price(weight, level)
                 if price:
-                    text = self._explain(at, square, whole)
+                    text = self._explain(at, self.squares[at], wholes[line.dtypes[level]])
                     by_dtype[line.dtypes[level]] |= {nodes[node].name: ErrorPrice(price, text) for node in unit.nodes}
         return by_dtype
 
@@ -246,13 +275,13 @@ class Tuner:
             return "the data shows nothing of what it reaches"
         if self.sensitivity is None:
             return "the search ended before anything was known of its error"
-        together = self.together[at]
+        together, dtype = self.together[at], self.units[at].dtype
         if not math.isfinite(square):
             more = "" if together == 1 else f", or one of {together - 1} more that were run together with it does"
-            return f"alone in {self.bench.low} it breaks an output{more}"
+            return f"alone in {dtype} it breaks an output{more}"
         share = square / whole if whole else 0.0
         how = "" if together == 1 else f" (its share of what {together} cost together)"
         return (
-            f"in {self.bench.low} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the sum of "
-            "squares: at this budget more than the time it saves"
+            f"in {dtype} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the sum of squares: at this "
+            "budget more than the time it saves"
         )

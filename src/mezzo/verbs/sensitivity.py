@@ -51,7 +51,8 @@ def sensitivity(
     model = open_source(src, trust, progress)
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     bench = Bench(model, chosen, read_accumulation(accumulate, tile, "emulated"))
-    units: Sequence[Unit] = units_of(bench.judged, bench.low)
+    (low,) = bench.lows
+    units: Sequence[Unit] = units_of(bench.judged, low)
     first = next((batch for batch in dataset if batch.samples), None)
     if first is None:
         return Sensitivity(data=dataset.source(0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults())
@@ -65,5 +66,11 @@ def sensitivity(
     shares = dict.fromkeys(telling.blind, 0.0)
     tell = None if progress is None else (lambda done: progress("sensitivity", done, max_runs))
     places = places_of(bench.graph, units)
-    probing = probe(units, lambda low: bench.error(low, [batch], shares), max_runs, report=tell, places=places)
+    probing = probe(
+        units,
+        lambda chosen: bench.error(dict.fromkeys(chosen, low), [batch], shares),
+        max_runs,
+        report=tell,
+        places=places,
+    )
     return describe_probing(bench, units, probing, data_source, telling.unknown)

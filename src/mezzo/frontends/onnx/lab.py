@@ -1,14 +1,15 @@
 """Runs an ONNX model and results of it: on ONNX Runtime, in true rounding, beside another, measured or timed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 
 import onnx
 
-from mezzo.core.lab import Feeds, Run, Running
+from mezzo.core.lab import Feeds, Run, Running, Shown
 from mezzo.core.plans import Accumulation, Edit
 from mezzo.core.profiles import Effort, ModelTimes, NodeTimes
+from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.core.reading import Reading as AnyReading
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.compared import flatten
@@ -16,6 +17,7 @@ from mezzo.frontends.onnx.inputs import OnnxInputs
 from mezzo.frontends.onnx.instruments import Instruments
 from mezzo.frontends.onnx.lowcast import FORMATS
 from mezzo.frontends.onnx.model import OnnxModel
+from mezzo.frontends.onnx.observing import Observer
 from mezzo.frontends.onnx.pairs import Pair
 from mezzo.frontends.onnx.reading import own
 from mezzo.frontends.onnx.run import emulated_session, native_session
@@ -54,8 +56,14 @@ class OnnxLab:
         *,
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
+        quantized: QuantizedPorts = NO_PORTS,
     ) -> Emulator:
-        return Emulator(self._model, own(reading), formats, accumulation, sums_high=sums_high, limits=limits)
+        return Emulator(
+            self._model, own(reading), formats, accumulation, sums_high=sums_high, limits=limits, quantized=quantized
+        )
+
+    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
+        return Observer(self._whole(), own(reading).graph, values).show
 
     def subject(self) -> OnnxSubject:
         return OnnxSubject(flatten(self._whole()), lambda model: native_session(model).run)

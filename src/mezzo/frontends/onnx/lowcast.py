@@ -26,7 +26,7 @@ _LARGEST_KEPT: dict[int, float] = {
 }
 # The first opset whose Cast knows the format, and with tiled sums: Slice with axes as operands, Min of integers.
 _FIRST_OPSET = {
-    DType.FLOAT16: 6, DType.BFLOAT16: 13, DType.FLOAT8E4M3FN: 19, DType.FLOAT8E5M2: 19,
+    DType.FLOAT16: 6, DType.BFLOAT16: 13, DType.FLOAT8E4M3FN: 19, DType.FLOAT8E5M2: 19, DType.QUANTIZED8: 13,
 }  # fmt: skip
 _FIRST_TILED = 13
 FORMATS = frozenset(_FIRST_OPSET)

@@ -13,6 +13,7 @@ import onnx
 
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
+from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.borders import mark_borders
@@ -39,13 +40,14 @@ class Emulator:
         *,
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
+        quantized: QuantizedPorts = NO_PORTS,
         settings: Settings = EMULATING,
     ) -> None:
         """Load the model for runs in any mix of FP32 and `formats`. The reading is spent.
 
         `extra_outputs` are values of the main graph to return as well. `accumulation` holds for every MatMul, Gemm and
         Conv that runs low, but for the node ids `sums_high`. `limits` bounds the finite numbers of constants where they
-        are rounded, by value id.
+        are rounded, by value id; `quantized` says what nodes read and make that run quantized.
 
         Raises:
             InputError: an extra output is no value of the main graph.
@@ -61,7 +63,7 @@ class Emulator:
         self.output_names = (*(port.name for port in source.graph.output), *extra_outputs)
         result = twin(source, accumulation)
         _add_outputs(result, extra_outputs)
-        wishes = Wishes(self._formats, accumulation, frozenset(sums_high), limits)
+        wishes = Wishes(self._formats, accumulation, frozenset(sums_high), limits, quantized)
         switches = put_switches(result, reading.graph, wishes)
         self._positions = switches.positions
         self._flags = switches.flags

@@ -16,14 +16,16 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Role
+from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.plans import Accumulation
-from mezzo.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.core.quantized import QuantizedPorts
+from mezzo.dtypes import HIGH, LOW_DTYPES, QUANTIZED, DType
 from mezzo.frontends.onnx.attributes import constant_tensor
 from mezzo.frontends.onnx.borders import border_of
 from mezzo.frontends.onnx.lowcast import round_array, round_nodes
 from mezzo.frontends.onnx.narrowing import narrow, rounds_twice
 from mezzo.frontends.onnx.opset import default_opset
+from mezzo.frontends.onnx.switch_quantizing import Quantizer
 from mezzo.frontends.onnx.tags import tag_of
 from mezzo.frontends.onnx.tiles import is_tiled, tile
 from mezzo.frontends.onnx.twin import free_prefix
@@ -41,6 +43,7 @@ class Wishes:
     accumulation: Accumulation | None
     sums_high: frozenset[int]
     limits: Mapping[int, float]
+    quantized: QuantizedPorts
 
 
 class Switches(NamedTuple):
@@ -100,6 +103,7 @@ class _Switcher:
         self._rounded: dict[tuple[int, DType, float | None], onnx.TensorProto] = {}
         self._weights: list[onnx.TensorProto] = []
         self.positions: dict[int, int] = {}
+        self._quantizer = Quantizer(self._fresh)
 
     # -- the walk -------------------------------------------------------------------------------------------------
 
@@ -129,7 +133,7 @@ class _Switcher:
         """Declare one input per format, split it into the flags, and store the weights that are rounded."""
         graph, count = model.graph, len(self.positions)
         first: list[onnx.NodeProto] = []
-        for tensor in self._rounded.values():
+        for tensor in (*self._rounded.values(), *self._quantizer.tensors.values()):
             if model.ir_version >= 4:
                 graph.initializer.append(tensor)
             else:  # there every initializer has to be an input as well
@@ -275,6 +279,8 @@ class _Switcher:
         seen: _Seen,
     ) -> tuple[list[onnx.NodeProto], list[str]]:
         """The node with its operands and results rounded to a format, and the names of its results."""
+        if dtype in QUANTIZED:
+            return self._quantized(node, number, seen)
         copy, nodes = self._copy(node), list[onnx.NodeProto]()
         forms: dict[str, str] = {}
         values = self._planned.nodes[number].inputs
@@ -294,6 +300,24 @@ class _Switcher:
         for index in results:
             exact, names[index] = names[index], self._fresh()
             nodes += round_nodes(exact, names[index], TO_ONNX[dtype], self._fresh)
+        return nodes, names
+
+    def _quantized(self, node: onnx.NodeProto, number: int, seen: _Seen) -> tuple[list[onnx.NodeProto], list[str]]:
+        """The node as it reads and makes what is quantized, each number a step of its scale."""
+        copy, nodes, ports = self._copy(node), list[onnx.NodeProto](), self._wishes.quantized
+        for index, name in enumerate(copy.input):
+            how = ports.reads.get(Use(number, index))
+            if how is not None:
+                weight = seen.constants.get(name)
+                copy.input[index] = self._quantizer.weight(weight, how) if weight is not None else self._fresh()
+                nodes += [] if weight is not None else self._quantizer.nodes(name, copy.input[index], how)
+        nodes.append(copy)
+        names = list(copy.output)
+        for index, value in enumerate(self._planned.nodes[number].outputs):
+            how = None if value is None else ports.makes.get(value)
+            if how is not None:
+                exact, names[index] = names[index], self._fresh()
+                nodes += self._quantizer.nodes(exact, names[index], how)
         return nodes, names
 
     def _round_operand(

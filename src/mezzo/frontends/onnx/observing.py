@@ -1,0 +1,63 @@
+"""Shows what values of a model hold while it runs, whole, a part of them at a time."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from mezzo.core.graph import Graph
+from mezzo.core.lab import Shown
+from mezzo.core.nodes import Kind
+from mezzo.errors import InputError
+from mezzo.frontends.onnx.run import Session, native_session
+from mezzo.frontends.onnx.value_types import value_types
+
+# What the values of one run may take together; those of more are shown in several runs.
+_MOST_BYTES = 1 << 29
+
+
+class Observer:
+    """A model that shows values of its main graph, by their ids."""
+
+    def __init__(self, model: onnx.ModelProto, graph: Graph, values: Sequence[int]) -> None:
+        """`graph` is what was read of the model. Raises ContractError: it does not load."""
+        fed = {value for node in graph.nodes if node.kind is Kind.INPUT for value in node.outputs}
+        self._fed = [value for value in values if value in fed]
+        self._numbers = {graph.values[value].name: value for value in values}
+        self._model, self._types = model, value_types(model).types
+        self._parts = [[graph.values[value].name for value in values if value not in fed]]
+        self._sessions: list[Session] = []
+        self._names = {value: graph.values[value].name for value in values}
+
+    def show(self, feeds: Mapping[str, Any]) -> Iterator[Shown]:
+        """Run the model, and hand on what each value holds. Raises InputError: the feeds do not fit."""
+        for value in self._fed:
+            yield Shown(value, np.asarray(feeds[self._names[value]], np.float32))
+        if not self._sessions:
+            self._sessions = [native_session(self._showing(part)) for part in self._parts if part]
+        held = 0
+        for session in self._sessions:
+            shown = session.run(feeds)
+            held = max(held, sum(np.asarray(numbers).nbytes for numbers in shown.values()))
+            for name, numbers in shown.items():
+                yield Shown(self._numbers[name], np.asarray(numbers, np.float32))
+        if held > _MOST_BYTES:
+            self._split(held)
+
+    def _split(self, held: int) -> None:
+        """Show less at once from now on."""
+        count = -(-held // _MOST_BYTES)
+        self._parts = [part[at::count] for part in self._parts for at in range(count)]
+        self._sessions = []
+
+    def _showing(self, names: Sequence[str]) -> onnx.ModelProto:
+        model = onnx.ModelProto()
+        model.CopyFrom(self._model)
+        del model.graph.output[:]
+        for name in names:
+            if self._types.get(name) not in ("tensor(float)", "tensor(float16)", "tensor(bfloat16)"):
+                raise InputError(f"value {name!r} holds no floats, and cannot be shown")
+            kind = onnx.TensorProto.FLOAT if self._types[name] == "tensor(float)" else onnx.TensorProto.FLOAT16
+            model.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, None))
+        return model

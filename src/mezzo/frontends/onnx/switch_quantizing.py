@@ -1,0 +1,59 @@
+"""Nodes that take FP32 numbers to the steps of a scale and back, and weights that were taken there once."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from mezzo.core.quantization import Quantization
+from mezzo.frontends.onnx.grids import grid_of
+from mezzo.frontends.onnx.rounding import STORAGE
+
+
+class Quantizer:
+    """Makes them for one model. `tensors` are what they read, for the main graph to hold."""
+
+    def __init__(self, fresh: Callable[[], str]) -> None:
+        self._fresh = fresh
+        self._parameters: dict[Quantization, tuple[str, str]] = {}
+        self._kept: list[onnx.TensorProto] = []  # so that their identities last
+        self._weights: dict[tuple[int, Quantization], str] = {}
+        self.tensors: dict[str, onnx.TensorProto] = {}
+
+    def nodes(self, source: str, result: str, how: Quantization) -> list[onnx.NodeProto]:
+        """Make the nodes that take FP32 numbers to the steps of a scale, `result` being FP32 again."""
+        scale, zero = self._parameters.setdefault(how, ("", ""))
+        if not scale:
+            shape = () if how.axis is None else (len(how.scales),)
+            scale = self._hold(np.array(how.scales, np.float32).reshape(shape))
+            zero = self._hold(np.array(how.zero_points).astype(STORAGE[how.dtype]).reshape(shape))
+            self._parameters[how] = scale, zero
+        stored = self._fresh()
+        made = [
+            onnx.helper.make_node("QuantizeLinear", [source, scale, zero], [stored]),
+            onnx.helper.make_node("DequantizeLinear", [stored, scale, zero], [result]),
+        ]
+        for node in made if how.axis is not None else ():
+            node.attribute.append(onnx.helper.make_attribute("axis", how.axis))
+        return made
+
+    def weight(self, weight: onnx.TensorProto, how: Quantization) -> str:
+        """Name of what a weight's integers stand for, as FP32."""
+        key = id(weight), how
+        if key not in self._weights:
+            self._kept.append(weight)
+            numbers = numpy_helper.to_array(weight)
+            stored = grid_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
+            shape = [1] * numbers.ndim
+            if how.axis is not None:
+                shape[how.axis] = len(how.scales)
+            zeros = np.array(how.zero_points, np.int64).reshape(shape if how.axis is not None else ())
+            scales = np.array(how.scales, np.float32).reshape(shape if how.axis is not None else ())
+            self._weights[key] = self._hold((stored.astype(np.int64) - zeros).astype(np.float32) * scales)
+        return self._weights[key]
+
+    def _hold(self, numbers: "np.ndarray") -> str:
+        name = self._fresh()
+        self.tensors[name] = numpy_helper.from_array(np.ascontiguousarray(numbers), name)
+        return name
