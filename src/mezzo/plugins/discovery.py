@@ -15,6 +15,7 @@ from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Generic, TypeVar
 
+from mezzo.core.calibrator import Calibrator
 from mezzo.core.facts import OpFacts
 from mezzo.core.frontend import Frontend
 from mezzo.core.policy import Policy
@@ -148,6 +149,12 @@ def _strategy_of(module: ModuleType, name: str) -> Strategy:
     return found()
 
 
+def _calibrator_of(module: ModuleType, name: str) -> Calibrator:
+    own = [thing for thing in vars(module).values() if isinstance(thing, type) and issubclass(thing, Calibrator)]
+    (found,) = (thing for thing in own if thing.__module__ == module.__name__ and thing.name == name)
+    return found()
+
+
 def _policy_of(module: ModuleType, name: str) -> Policy:
     found: Policy = module.POLICY
     return _called(found, found.name, name)
@@ -195,6 +202,14 @@ def _load_strategy(entry: Entry, find: _Find[Strategy]) -> Strategy:
     return _check_texts(entry, made, *_try_out(entry, lambda: (made.name, made.summary, made.because)))
 
 
+def _load_calibrator(entry: Entry, find: _Find[Calibrator]) -> Calibrator:
+    loaded = entry.load()
+    if not (isinstance(loaded, type) and issubclass(loaded, Calibrator)):
+        raise entry.fault("it is no class that derives from mezzo.core.calibrator.Calibrator")
+    made = _try_out(entry, loaded)
+    return _check_texts(entry, made, *_try_out(entry, lambda: (made.name, made.summary)))
+
+
 def _load_frontend(entry: Entry, find: _Find[Frontend]) -> Frontend:
     loaded = entry.load()
     if not isinstance(loaded, Frontend):
@@ -231,16 +246,17 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
 _POLICIES = _Kind("policy", _Folder("mezzo.policies", _policy_of), _load_policy, "a .toml file")
 _TARGETS = _Kind("target", _Folder("mezzo.targets", _target_of), _load_target, "a .toml file")
 _STRATEGIES = _Kind("strategy", _Folder("mezzo.strategies", _strategy_of), _load_strategy)
+_CALIBRATORS = _Kind("calibrator", _Folder("mezzo.quant.calibrators", _calibrator_of), _load_calibrator)
 _FRONTENDS = _Kind("front end", _Folder("mezzo.frontends", _frontend_of), _load_frontend)
-_KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy]"] = MappingProxyType(
-    {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES)}
+_KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator]"] = MappingProxyType(
+    {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS)}
 )
 
 
 def policies() -> Table[Policy]:
     """Presets: the POLICY of each module of `mezzo.policies`, and what packages add as "mezzo.policies".
 
-    Raises InputError: a name is taken twice. The same holds for `targets` and `strategies`.
+    Raises InputError: a name is taken twice. The same holds for `targets`, `strategies` and `calibrators`.
     """
     return _POLICIES.table()
 
@@ -258,6 +274,11 @@ def built_in_targets() -> Mapping[str, Target]:
 def strategies() -> Table[Strategy]:
     """Strategies: the subclasses in each module of `mezzo.strategies`, and what packages add as "mezzo.strategies"."""
     return _STRATEGIES.table()
+
+
+def calibrators() -> Table[Calibrator]:
+    """Calibrators: those in each module of `mezzo.quant.calibrators`, and what packages add as "mezzo.calibrators"."""
+    return _CALIBRATORS.table()
 
 
 def frontends() -> Table[Frontend]:
@@ -305,7 +326,7 @@ def op_facts(dialect: str) -> Mapping[str, OpFacts]:
 
 
 def policy(name: str) -> Policy:
-    """Raises InputError: no preset of that name, two, or a broken one. The same for `target` and `strategy`."""
+    """Raises InputError: no preset of that name, two, or a broken one. The same for the three below."""
     return _POLICIES.find(name)
 
 
@@ -317,13 +338,17 @@ def strategy(name: str) -> Strategy:
     return _STRATEGIES.find(name)
 
 
+def calibrator(name: str) -> Calibrator:
+    return _CALIBRATORS.find(name)
+
+
 def names(kind: str) -> tuple[str, ...]:
-    """What "policy", "target" or "strategy" may be; no package is imported."""
+    """What "policy", "target", "strategy" or "calibrator" may be; no package is imported."""
     return _KINDS[kind].names()
 
 
 def settle_name(kind: str, word: str, what: str | None = None) -> str:
-    """The name of a "policy", "target" or "strategy" that a word stands for, by name and other words for it.
+    """The name of a "policy", "target", "strategy" or "calibrator" that a word stands for, by name and other words.
 
     Raises InputError: it stands for none, or for several. `what` is what takes it, for the message.
     """

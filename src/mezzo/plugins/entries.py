@@ -1,5 +1,5 @@
-"""What other packages add: targets, policies, strategies, metrics and front ends, by entry points. Their metadata
-alone is read: nothing of theirs is imported before somebody asks for it.
+"""What other packages add: targets, policies, strategies, calibrators, metrics and front ends, by entry points. Their
+metadata alone is read: nothing of theirs is imported before somebody asks for it.
 
 An entry point leads to an object, "acme_npu:TARGET", or to a TOML file of the package, "acme_npu:npu.toml".
 """
@@ -19,6 +19,7 @@ GROUPS = {
     "target": "mezzo.targets",
     "policy": "mezzo.policies",
     "strategy": "mezzo.strategies",
+    "calibrator": "mezzo.calibrators",
     "metric": "mezzo.metrics",
     "front end": "mezzo.frontends",
 }

@@ -1,0 +1,14 @@
+"""What INT8 takes, as arrays and numbers: what is collected of a tensor, the range that is chosen for it, and the
+parameters that make integers of it. Knows no model, no runtime and no target.
+
+In the order of their use; `Summary`, `Range`, `Grid` and `Calibrator` stand in `mezzo.core.calibrator`:
+
+- `collector.Collector`: what was seen of each value, batch by batch: `add`, `merge`, `summary`, `summaries`; `state`
+  and `from_state` to go on later. One pass serves all methods.
+- `mezzo.plugins.discovery.calibrator(name)`: a way to choose a range; its `setting` reads an option.
+- `choosing.choose_range(calibrator, summary, grid)`: the range, or None where nothing was seen; `choosing.align` for
+  values that share parameters.
+- `parameters.parameters_for(range, grid)`: a `Quantization`; `weight_parameters`, `guarded_weights`, `bias_parameters`
+  and `quantize_bias` for what is constant.
+- `arithmetic.quantize`, `dequantize`, `round_trip`: as ONNX defines them.
+"""

@@ -1,0 +1,61 @@
+"""Quantize and Dequantize as ONNX defines them, bit for bit.
+
+Source: ONNX QuantizeLinear-25 and DequantizeLinear-25: x / scale in FP32, rounded half to even, plus the zero point,
+saturated. Of NaN, and of what INT32 cannot hold, the standard says nothing that its reference keeps everywhere: here
+they saturate too, and NaN becomes the smallest integer, as ONNX Runtime does it (1.31 on x86).
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.core.quantization import Quantization
+from mezzo.dtypes import DType
+
+Floats = npt.NDArray[np.float32]
+Array = npt.NDArray[Any]
+
+# Formats of fewer bits than a byte are held in one.
+_STORAGE = {
+    DType.UINT8: np.uint8, DType.INT8: np.int8, DType.UINT16: np.uint16, DType.INT16: np.int16,
+    DType.INT32: np.int32, DType.UINT4: np.uint8, DType.INT4: np.int8, DType.UINT2: np.uint8, DType.INT2: np.int8,
+}  # fmt: skip
+# FP32 holds integers up to here, so what is clipped in it is clipped right.
+_WIDEST_FLOAT = 1 << 24
+
+
+def quantize(numbers: npt.ArrayLike, how: Quantization) -> Array:
+    """Integers for FP32 numbers."""
+    floats = np.asarray(numbers, np.float32)
+    scales, zero_points = _parameters(how, floats.ndim)
+    low, high = how.span
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        steps = np.rint(floats / scales)
+        if max(-low, high) > _WIDEST_FLOAT:
+            steps = steps.astype(np.float64)
+        held = np.clip(steps, low - zero_points, high - zero_points)
+    held = np.where(np.isnan(held), low - zero_points, held)
+    return (held.astype(np.int64) + zero_points.astype(np.int64)).astype(_STORAGE[how.dtype])
+
+
+def dequantize(integers: npt.ArrayLike, how: Quantization) -> Floats:
+    """FP32 numbers for integers."""
+    held = np.asarray(integers)
+    scales, zero_points = _parameters(how, held.ndim)
+    with np.errstate(over="ignore", under="ignore"):
+        found: Floats = (held.astype(np.int64) - zero_points).astype(np.float32) * scales
+    return found
+
+
+def round_trip(numbers: npt.ArrayLike, how: Quantization) -> Floats:
+    """What is left of FP32 numbers once they were quantized and dequantized."""
+    return dequantize(quantize(numbers, how), how)
+
+
+def _parameters(how: Quantization, dimensions: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Scales and zero points, shaped to go with a tensor."""
+    shape = [1] * dimensions
+    if how.axis is not None:
+        shape[how.axis] = len(how.scales)
+    return np.array(how.scales, np.float32).reshape(shape), np.array(how.zero_points, np.int64).reshape(shape)

@@ -1,0 +1,119 @@
+"""Counts of numbers in bins, in memory that does not grow: where a number falls beyond the last bin, bins are joined.
+
+A bin is as wide as a power of two, and its edges are whole multiples of that, counted from zero outwards. So joining
+bins, two and two, gives what counting in the wider bins would have given, and what is counted in parts and merged is,
+bit for bit, what is counted in one go, in any order. Multiplying FP32 by a power of two rounds nothing but what falls
+into the middle bin anyway.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+
+# The narrowest bins: one over their width is an FP32 number.
+_LEAST = -126
+# So many numbers are counted at once: with their places, they stay in a core's own cache.
+_AT_ONCE = 1 << 15
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Counts of several slices of a tensor, changed in place.
+
+    `exponents` [slices]: bins are 2 ** exponent wide. `counts` [slices, 2 * half + 1]; `half` is a power of two.
+    `zeros` [slices] of the numbers in the middle bins are exactly zero.
+    """
+
+    half: int
+    exponents: npt.NDArray[np.int32]
+    counts: Ints
+    zeros: Ints
+
+    @staticmethod
+    def empty(slices: int, half: int) -> "Histogram":
+        """Nothing counted yet."""
+        assert half & (half - 1) == 0, "bins are joined two and two"
+        return Histogram(
+            half,
+            np.full(slices, _LEAST, np.int32),
+            np.zeros((slices, 2 * half + 1), np.int64),
+            np.zeros(slices, np.int64),
+        )
+
+    def reach(self, largest: npt.NDArray[np.float64]) -> None:
+        """Join bins until they reach the largest magnitude of each slice."""
+        wanted = exponents_for(largest, self.half)
+        for row in np.flatnonzero(wanted > self.exponents):
+            shift = int(wanted[row] - self.exponents[row])
+            self.counts[row] = _joined(self.counts[row], self.half, shift)
+            self.exponents[row] = wanted[row]
+
+    def add_row(self, numbers: Floats, weight: int) -> None:
+        """Count numbers of the only slice, within reach; each of them so many times."""
+        scale = np.float32(2.0 ** -int(self.exponents[0]))
+        at_once = min(_AT_ONCE, len(numbers))
+        scaled, places, wide = np.empty(at_once, np.float32), np.empty(at_once, np.int32), np.empty(at_once, np.intp)
+        zeros = 0
+        for start in range(0, len(numbers), _AT_ONCE):
+            part = numbers[start : start + _AT_ONCE]
+            size = len(part)
+            zeros += size - int(np.count_nonzero(part.view(np.uint32) << 1))
+            np.multiply(part, scale, out=scaled[:size])
+            np.copyto(places[:size], scaled[:size], casting="unsafe")
+            places[:size] += self.half
+            np.copyto(wide[:size], places[:size])
+            found = np.bincount(wide[:size])
+            self.counts[0, : len(found)] += found if weight == 1 else found * weight
+        self.zeros[0] += zeros * weight
+
+    def add_rows(self, numbers: Floats, is_counted: npt.NDArray[np.bool_] | None, weight: int) -> None:
+        """Count numbers [slices, n] within reach, of each slice those that are counted; each of them so many times."""
+        scales = np.ldexp(np.float32(1), -self.exponents)[:, None]
+        bins = self.counts.shape[1]
+        flat = self.counts.reshape(-1)
+        columns = max(1, _AT_ONCE // len(numbers))
+        first = np.arange(len(numbers), dtype=np.intp)[:, None] * bins + self.half
+        for start in range(0, numbers.shape[1], columns):
+            part = numbers[:, start : start + columns]
+            places = (part * scales).astype(np.int32) + first
+            is_zero = part == 0
+            if is_counted is not None:
+                counted = is_counted[:, start : start + columns]
+                places, is_zero = places[counted], is_zero & counted
+            np.add.at(flat, places.reshape(-1), weight)
+            self.zeros[:] += np.count_nonzero(is_zero, axis=1) * weight
+
+    def merge(self, other: "Histogram") -> None:
+        """Add what another has counted, which stays as it is."""
+        assert (self.half, self.counts.shape) == (other.half, other.counts.shape), "histograms are of one shape"
+        for row, (own, its) in enumerate(zip(self.exponents.tolist(), other.exponents.tolist(), strict=True)):
+            exponent = max(own, its)
+            counts = _joined(other.counts[row], self.half, exponent - its)
+            self.counts[row] = _joined(self.counts[row], self.half, exponent - own) + counts
+            self.exponents[row] = exponent
+        self.zeros[:] += other.zeros
+
+
+def exponents_for(largest: npt.NDArray[np.float64], half: int) -> npt.NDArray[np.int32]:
+    """The exponent of the narrowest bins of which `half` reach a magnitude; where they end there, one more holds it."""
+    fractions, exponents = np.frexp(largest)
+    exponents = exponents - (fractions == 0.5) - (half.bit_length() - 1)
+    return np.where(largest > 0, np.maximum(exponents, _LEAST), _LEAST).astype(np.int32)
+
+
+def _joined(counts: Ints, half: int, shift: int) -> Ints:
+    """The counts in bins 2 ** shift times as wide."""
+    if shift == 0:
+        return counts
+    joined = np.zeros_like(counts)
+    shift = min(shift, half.bit_length())
+    starts = np.arange(0, half + 1, 1 << shift)
+    above, below = counts[half:].copy(), counts[half::-1].copy()
+    below[0] = 0  # the middle bin is counted once
+    joined[half : half + len(starts)] += np.add.reduceat(above, starts)
+    joined[half - len(starts) + 1 : half + 1] += np.add.reduceat(below, starts)[::-1]
+    return joined

@@ -1,0 +1,117 @@
+"""Scales and zero points: of ranges, of weights, and of biases that are added to sums of their products."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.core.calibrator import Grid, Range
+from mezzo.core.quantization import Quantization
+from mezzo.dtypes import FORMATS, HIGH, DType, integer_span
+
+Doubles = npt.NDArray[np.float64]
+
+# Scales are kept normal: some machines take smaller numbers to be zero, and divide by it.
+_LEAST, _LARGEST = FORMATS[HIGH].smallest_normal, FORMATS[HIGH].max_finite
+# Ranges end here: what is dequantized, a step further at most, is finite.
+_WIDEST = _LARGEST / 2
+# Half of what an INT32 sum holds; the other half is for the products. Source: MXNet's guard, INT_MAX / 2.
+_MOST_BIAS = ((1 << 31) - 1) // 2
+
+
+def parameters_for(ranges: Range | Sequence[Range], grid: Grid, axis: int | None = None) -> Quantization:
+    """The parameters by which a grid covers a range, or each slice's along an axis. Zero is held exactly.
+
+    What is never below zero gets the smallest integer as its zero point, unless the grid is symmetric. A range of zero
+    alone gets a scale of 1.
+    """
+    held = (ranges,) if isinstance(ranges, Range) else tuple(ranges)
+    found = [_scale_and_zero_point(each.with_zero(), grid) for each in held]
+    scales, zero_points = zip(*found, strict=True)
+    return Quantization(dtype=grid.dtype, scales=scales, zero_points=zero_points, axis=axis)
+
+
+def weight_parameters(weights: npt.NDArray[Any], grid: Grid, axis: int | None = None) -> Quantization:
+    """The parameters by which a grid holds all weights, of the whole tensor or of each slice along an axis.
+
+    A slice of zeros gets the largest scale of the others: its bias is held as theirs are.
+    """
+    low, high = _extremes(weights, axis)
+    made = parameters_for([Range(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)], grid, axis)
+    is_zero = (low == 0) & (high == 0)
+    if is_zero.all() or not is_zero.any():
+        return made
+    scales = np.array(made.scales)
+    scales[is_zero] = scales[~is_zero].max()
+    return replace(made, scales=tuple(scales.tolist()))
+
+
+def bias_parameters(data: Quantization, weights: Quantization) -> Quantization:
+    """The parameters of a bias that is added to INT32 sums of products: data's scale times the weights', zero at 0."""
+    assert data.axis is None, "data has one scale"
+    scales = tuple(_as_fp32(np.float32(data.scales[0]) * np.float32(scale)) for scale in weights.scales)
+    axis = None if weights.axis is None else 0
+    return Quantization(dtype=DType.INT32, scales=scales, zero_points=(0,) * len(scales), axis=axis)
+
+
+def guarded_weights(weights: Quantization, bias: npt.NDArray[Any], data: Quantization) -> Quantization | None:
+    """The weights' parameters, with scales raised where a bias would else take more than half of an INT32 sum, or its
+    scale would not be a normal number; None where no FP32 numbers are such scales. `bias` has an entry per slice of the
+    weights.
+    """
+    sizes = np.abs(np.asarray(bias, np.float64)).reshape(-1)
+    if weights.axis is None:
+        sizes = sizes.max(initial=0.0, keepdims=True)
+    assert len(sizes) == len(weights.scales), "a bias has an entry for each slice of the weights"
+    wanted = np.maximum(sizes / _MOST_BIAS, _LEAST) / data.scales[0]
+    scales = [max(*ends) for ends in zip(weights.scales, map(_fp32_from, wanted.tolist()), strict=True)]
+    if max(scales) * max(data.scales[0], 1.0) > _LARGEST:
+        return None
+    return replace(weights, scales=tuple(scales))
+
+
+def quantize_bias(bias: npt.NDArray[Any], how: Quantization) -> npt.NDArray[np.int32]:
+    """The integers of a bias, rounded from FP64: QuantizeLinear has no INT32."""
+    steps = np.rint(np.asarray(bias, np.float64) / np.array(how.scales))
+    low, high = integer_span(DType.INT32) or (0, 0)
+    held: npt.NDArray[np.int32] = np.clip(steps, low, high).astype(np.int32)
+    return held
+
+
+def _scale_and_zero_point(held: Range, grid: Grid) -> tuple[float, int]:
+    low, high = grid.span
+    held = Range(max(held.low, -_WIDEST), min(held.high, _WIDEST))
+    if grid.is_symmetric:
+        # Both sides have to fit; of 256 integers there is one more below zero.
+        scale = max(held.high / (high - grid.middle), -held.low / (grid.middle - low))
+        return _scale(scale), grid.middle
+    scale = _scale((held.high - held.low) / grid.steps)
+    zero_point = low - round(held.low / scale)  # rounds half to even
+    return scale, min(max(zero_point, low), high)
+
+
+def _scale(wanted: float) -> float:
+    return _as_fp32(np.float32(max(wanted, _LEAST))) if wanted > 0 else 1.0
+
+
+def _fp32_from(least: float) -> float:
+    """The smallest FP32 number that is no smaller; infinite past the largest."""
+    with np.errstate(over="ignore"):
+        found = np.float32(least)
+    return float(found if float(found) >= least else np.nextafter(found, np.float32(np.inf)))
+
+
+def _as_fp32(scale: np.float32) -> float:
+    """An FP32 number as Python has it: as a Python float it is the same number."""
+    return float(scale)
+
+
+def _extremes(weights: npt.NDArray[Any], axis: int | None) -> tuple[Doubles, Doubles]:
+    """The smallest and largest of all weights and zero, or of each slice."""
+    floats = np.asarray(weights, np.float64)
+    others = None if axis is None else tuple(i for i in range(floats.ndim) if i != axis % floats.ndim)
+    low = np.minimum(floats.min(axis=others, initial=0.0), 0.0)
+    high = np.maximum(floats.max(axis=others, initial=0.0), 0.0)
+    return np.atleast_1d(low), np.atleast_1d(high)
