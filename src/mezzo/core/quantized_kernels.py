@@ -8,7 +8,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mezzo.core.target import EVERY_VERSION
+from mezzo.core.rows import EVERY_VERSION, holds
 from mezzo.dtypes import DType
 
 
@@ -62,9 +62,5 @@ class QuantizedKernel:
 
     def fits(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
         """Whether the row is about an operator, as far as its attributes tell."""
-        if (dialect, op) != (self.dialect, self.op) or not self.versions[0] <= version <= self.versions[1]:
-            return False
-        return all(
-            attributes.get(name) in wanted if isinstance(wanted, frozenset) else attributes.get(name) == wanted
-            for name, wanted in self.attributes.items()
-        )
+        is_its_own = (dialect, op) == (self.dialect, self.op)
+        return is_its_own and holds(self.versions, self.attributes, version, attributes)

@@ -2,7 +2,8 @@
 it mind the types in the file. What it runs in neither type nor in FP32 has no row.
 """
 
-from mezzo.core.target import EVERY_VERSION, Gain, Refusal, Target
+from mezzo.core.rows import EVERY_VERSION
+from mezzo.core.target import Gain, Refusal, Target
 from mezzo.dtypes import DType
 
 _SINCE = "OpenVINO 2026.4.1"
