@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from mezzo.core.quantized_kernels import QuantizedKernel
+from mezzo.core.quantized_kernels import COMPOSITES, QuantizedKernel
 from mezzo.core.rows import EVERY_VERSION, holds
 from mezzo.dtypes import HALF_FORMATS, QUANTIZED, DType
 
@@ -196,7 +196,8 @@ class Target:
 
     @cached_property
     def _taken_in(self) -> frozenset[str]:
-        return frozenset(name for row in self.quantized for name in row.followers)
+        named = frozenset(name for row in self.quantized for name in row.followers)
+        return named.union(*(COMPOSITES[name] for name in named if name in COMPOSITES))
 
     def _refuse_unquantized(self, dialect: str, op: str, version: int) -> Refusal:
         """What is said of an operator that no row runs on quantized operands."""
