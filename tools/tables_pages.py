@@ -15,7 +15,8 @@ from generated import keep
 
 from mezzo.core import facts
 from mezzo.core.policy import Lifting, Policy, Rule
-from mezzo.core.target import EVERY_VERSION, Listing, Refusal, Target
+from mezzo.core.rows import EVERY_VERSION
+from mezzo.core.target import Listing, Refusal, Target
 from mezzo.ops import dialects, op_facts
 from mezzo.plugins import discovery
 from mezzo.plugins.entries import BUILT_IN

@@ -7,29 +7,65 @@ Dequantize before it, and maybe Quantize behind it, runs all of it on integers.
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
-from mezzo.core.target import EVERY_VERSION
+from mezzo.core.rows import EVERY_VERSION, holds
 from mezzo.dtypes import DType
+
+# What followers that are composites are written in, as `mezzo.units.composites` finds them.
+_TANH_PARTS = frozenset({"Add", "Div", "Mul", "Pow", "Tanh"})
+COMPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "gelu-erf": frozenset({"Add", "Div", "Erf", "Mul"}),
+        "gelu-tanh": _TANH_PARTS,
+        "silu": frozenset({"Mul", "Sigmoid"}),
+    }
+)
 
 
 class Hands(enum.Enum):
     """What a quantized kernel hands on. EITHER: integers or floats, at no price. INTEGERS: Quantize has to stand right
     behind it, or it runs in floats. FLOATS: floats alone; a Quantize behind it is a pass of its own. READ: what it
-    reads, as it only moves or chooses among numbers: its result has its operands' parameters.
+    reads, as it only moves or chooses among numbers: its result has its operands' parameters, and a Quantize with the
+    same ones stands behind it. PASSED: the same without that Quantize, which would be a pass of its own: who reads its
+    result quantized finds the Dequantize before it.
     """
 
     EITHER = "either"
     INTEGERS = "integers"
     FLOATS = "floats"
     READ = "read"
+    PASSED = "passed"
+
+
+class Bias(enum.Enum):
+    """How the constant has to be written that a product adds up with, be it an operand of its own or what an Add right
+    behind it adds. FLOAT: as it is. INT32: at the scale of the operands' scales multiplied, with Dequantize behind it;
+    as a float, the product runs in floats where it hands on floats.
+    """
+
+    FLOAT = "float"
+    INT32 = "i32"
+
+
+class Storage(NamedTuple):
+    """How numbers are stored: the type, and whether zero is stored as zero."""
+
+    dtype: DType
+    is_symmetric: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
-    """One operand that a kernel reads quantized. `dtype`: what stores it; `is_symmetric`: zero is stored as zero.
+    """One operand that a kernel reads quantized. `dtype`: what stores it; `is_symmetric`: zero is stored as zero, so
+    that U8 holds what is nowhere below zero. `also`: other ways to store it, for who reads it elsewhere too; in any
+    other way the kernel runs in floats, or answers wrong.
 
     `is_weight`: it has to be a constant. `axis`: the axis with a scale of its own for each slice, counted from the back
-    where below 0; None where the whole tensor has one.
+    where below 0; None where the whole tensor has one. `rank`: the axes that it has to have, if a number of them.
+    `and_rest`: every operand behind it is read like it, with the same parameters where the kernel hands on what it
+    reads.
     """
 
     position: int
@@ -37,16 +73,30 @@ class Operand:
     is_symmetric: bool = False
     is_weight: bool = False
     axis: int | None = None
+    also: tuple[Storage, ...] = ()
+    rank: int | None = None
+    and_rest: bool = False
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """Every way to store it, the one to prefer first."""
+        return (Storage(self.dtype, self.is_symmetric), *self.also)
+
+    def takes(self, dtype: DType, is_symmetric: bool) -> bool:
+        """Whether the kernel reads what is stored so: zero at zero does where any zero point does."""
+        return any(dtype is one.dtype and (is_symmetric or not one.is_symmetric) for one in self.storages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedKernel:
     """An operator that a target runs on quantized operands.
 
-    Other operands stay floats, as biases do. `followers` are operators that it takes in, one behind the other, as long
-    as nobody else reads what lies between and what else they read is constant: Quantize then stands behind the last.
-    `attributes` must all match, by value or by one of a frozenset. `needs` are features of a machine, any of which it
-    takes to be faster so.
+    `operands` that are not named stay floats; where none is, it reads floats alone, and Quantize behind it costs
+    nothing. `followers` are operators, and composites such as "gelu-erf", that it takes in, one behind the other, as
+    long as nobody else reads what lies between and what else they read is constant, one number or one per channel:
+    Quantize then stands behind the last. `is_cut`: of followers such as Relu nothing is left but Quantize, whose
+    smallest and largest number they have to keep. `attributes` must all match, by value or by one of a frozenset.
+    `needs` are features of a machine, any of which it takes to be faster so.
     """
 
     dialect: str = "onnx"
@@ -56,15 +106,13 @@ class QuantizedKernel:
     source: str
     since: str
     followers: frozenset[str] = frozenset()
+    is_cut: bool = False
+    bias: Bias = Bias.FLOAT
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
 
     def fits(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
         """Whether the row is about an operator, as far as its attributes tell."""
-        if (dialect, op) != (self.dialect, self.op) or not self.versions[0] <= version <= self.versions[1]:
-            return False
-        return all(
-            attributes.get(name) in wanted if isinstance(wanted, frozenset) else attributes.get(name) == wanted
-            for name, wanted in self.attributes.items()
-        )
+        is_its_own = (dialect, op) == (self.dialect, self.op)
+        return is_its_own and holds(self.versions, self.attributes, version, attributes)

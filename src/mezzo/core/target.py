@@ -2,7 +2,8 @@
 
 A target names the formats that it speaks of; in any other it runs nothing. In those it says what it cannot run in one
 of two ways, and may use both: by refusals, single rows for a runtime that runs nearly everything, and by a listing, all
-that runs in a dtype, for a runtime with a list of kernels. An operator that a listing does not name is refused.
+that runs in a dtype, for a runtime with a list of kernels. An operator that a listing does not name is refused. What
+runs on quantized operands is told by rows alone.
 """
 
 from collections.abc import Collection, Mapping
@@ -10,13 +11,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from mezzo.core.quantized_kernels import COMPOSITES, QuantizedKernel
+from mezzo.core.rows import EVERY_VERSION, holds
 from mezzo.dtypes import HALF_FORMATS, QUANTIZED, DType
 
 if TYPE_CHECKING:
-    from mezzo.core.quantized_kernels import QuantizedKernel
     from mezzo.machine import Machine
-
-EVERY_VERSION = (1, 1_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,7 @@ class Refusal:
     def refuses(self, version: int, attributes: Mapping[str, object], dtype: DType) -> bool:
         if self.dtypes and dtype not in self.dtypes:
             return False
-        if not self.versions[0] <= version <= self.versions[1]:
-            return False
-        return all(
-            attributes.get(name) in wanted if isinstance(wanted, frozenset) else attributes.get(name) == wanted
-            for name, wanted in self.attributes.items()
-        )
+        return holds(self.versions, self.attributes, version, attributes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +118,7 @@ class Gain:
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
-    `formats`, and those that have a listing.
+    `formats`, those that have a listing, and eight bits where there are rows of quantized kernels.
 
     `newest` is the newest version that the runtime loads of each dialect; all of one that it does not name. `notes` are
     for users of every dtype. `also` are other words for it; one that several targets have is asked back.
@@ -140,7 +135,7 @@ class Target:
     formats: frozenset[DType] = HALF_FORMATS
     fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
     fused_formats: frozenset[DType] = frozenset()  # of which these patterns say anything: plans need them for no other
-    quantized: "tuple[QuantizedKernel, ...]" = ()
+    quantized: tuple[QuantizedKernel, ...] = ()  # of those about one operator the first is what to prefer
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:
@@ -167,6 +162,8 @@ class Target:
         for row in self._refusals_of.get((dialect, op), ()):
             if row.refuses(version, attributes, dtype):
                 return row
+        if dtype in QUANTIZED and dialect and not self._runs_quantized(dialect, op, version, attributes):
+            return self._refuse_unquantized(dialect, op, version)
         for listing in self.listings:
             if listing.dtype is dtype and dialect and not self._lists(dtype, dialect, op, version):
                 because = f"{listing.because} for {op} version {version}"
@@ -182,6 +179,39 @@ class Target:
                 )
         return None
 
+    def quantized_kernels(
+        self, dialect: str, op: str, version: int, attributes: Mapping[str, object]
+    ) -> tuple[QuantizedKernel, ...]:
+        """How an operator runs on quantized operands, as far as its attributes tell; of several ways the first is to be
+        preferred.
+        """
+        found = self._quantized_of.get((dialect, op), ())
+        return tuple(row for row in found if row.fits(dialect, op, version, attributes))
+
+    def _runs_quantized(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
+        """Whether an operator runs on quantized operands, or in the kernel of one before it."""
+        if (op if dialect == "onnx" else f"{dialect}:{op}") in self._taken_in:
+            return True
+        return any(row.operands for row in self.quantized_kernels(dialect, op, version, attributes))
+
+    @cached_property
+    def _taken_in(self) -> frozenset[str]:
+        named = frozenset(name for row in self.quantized for name in row.followers)
+        return named.union(*(COMPOSITES[name] for name in named if name in COMPOSITES))
+
+    def _refuse_unquantized(self, dialect: str, op: str, version: int) -> Refusal:
+        """What is said of an operator that no row runs on quantized operands."""
+        row = self._quantized_of.get((dialect, op), self.quantized)[0]
+        return Refusal(
+            dialect=dialect,
+            op=op,
+            because="has no kernel of it on quantized operands",
+            source=row.source,
+            dtypes=QUANTIZED,
+            versions=(version, version),
+            since=row.since,
+        )
+
     def on_machine(self, features: Collection[str]) -> "Target":
         """The target with only those refusals that hold on a machine with these features."""
         held = [row for row in self.refusals if not row.needs or any(need in features for need in row.needs)]
@@ -192,6 +222,7 @@ class Target:
         is_unlisted = any(listing.dtype is dtype and dialect for listing in self.listings) and not self._lists(
             dtype, dialect, op, version
         )
+        is_unlisted |= dtype in QUANTIZED and bool(dialect)  # rows of quantized kernels ask for attributes
         return is_unlisted or (dialect, op) in self._refusals_of or not self.speaks_of(dtype)
 
     def gain(self, dtype: DType) -> Gain | None:
@@ -212,6 +243,14 @@ class Target:
     def _refusals_of(self) -> Mapping[tuple[str, str], tuple[Refusal, ...]]:
         found: dict[tuple[str, str], tuple[Refusal, ...]] = {}
         for row in self.refusals:
+            key = row.dialect, row.op
+            found[key] = (*found.get(key, ()), row)
+        return found
+
+    @cached_property
+    def _quantized_of(self) -> Mapping[tuple[str, str], tuple[QuantizedKernel, ...]]:
+        found: dict[tuple[str, str], tuple[QuantizedKernel, ...]] = {}
+        for row in self.quantized:
             key = row.dialect, row.op
             found[key] = (*found.get(key, ()), row)
         return found

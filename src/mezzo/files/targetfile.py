@@ -15,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzo.core.format_words import read_format
-from mezzo.core.target import EVERY_VERSION, Costs, Gain, Kernel, Listing, Refusal, Target, kernels
+from mezzo.core.rows import EVERY_VERSION
+from mezzo.core.target import Costs, Gain, Kernel, Listing, Refusal, Target, kernels
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.files.tomlfile import (

@@ -8,7 +8,8 @@ from rich.text import Text
 
 from mezzo.core.facts import OpFacts
 from mezzo.core.policy import Policy, Rule
-from mezzo.core.target import EVERY_VERSION, Listing, Refusal, Target
+from mezzo.core.rows import EVERY_VERSION
+from mezzo.core.target import Listing, Refusal, Target
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.plugins.discovery import version_word
 from mezzo.plugins.entries import Origin

@@ -2,6 +2,9 @@
 all: its few BF16 kernels move values.
 """
 
+from dataclasses import replace
+
+from mezzo.core.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage
 from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
 from mezzo.dtypes import DType
 
@@ -16,6 +19,64 @@ def _row(op: str, because: str, dtypes: frozenset[DType], dialect: str = "onnx",
         dialect=dialect, op=op, because=because, source=_SOURCE, dtypes=dtypes, attributes=attributes, since=_SINCE
     )
 
+
+_ASKED = f"{_SOURCE}, with avx512_vnni"
+# Without one of these products of U8 and S8 are no faster than FP32's.
+_COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
+_S8 = Storage(DType.INT8)
+_CUT = frozenset({"Clip", "Relu"})
+_MOVING = (
+    "DepthToSpace", "Expand", "Flatten", "Gather", "MaxPool", "ReduceMax", "ReduceMin", "Reshape", "Slice", "Split",
+    "Squeeze", "Tile", "Transpose", "Unsqueeze",
+)  # fmt: skip
+_UNSCALED = frozenset({None, 1.0})
+
+
+def _data(position: int = 0, and_rest: bool = False) -> Operand:
+    return Operand(position=position, also=(_S8,), and_rest=and_rest)
+
+
+def _weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:
+    return Operand(position=position, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank)
+
+
+def _kernel(
+    op: str, *operands: Operand, hands: Hands = Hands.INTEGERS, because: str = "", **attributes: object
+) -> QuantizedKernel:
+    return QuantizedKernel(
+        op=op,
+        operands=operands,
+        hands=hands,
+        source=f"{_ASKED}; {because}" if because else _ASKED,
+        since=_SINCE,
+        attributes=attributes,
+        needs=_COMPUTES_INT8,
+    )
+
+
+def _product(op: str, *operands: Operand, hands: Hands = Hands.EITHER, **attributes: object) -> QuantizedKernel:
+    row = _kernel(op, *operands, hands=hands)
+    return replace(row, followers=_CUT, is_cut=True, bias=Bias.INT32, attributes=attributes)
+
+
+_QUANTIZED = (
+    _product("Conv", _data(), _weight(1, axis=0), hands=Hands.INTEGERS),
+    _product("Gemm", Operand(position=0), _weight(1, axis=0), transB=1, alpha=_UNSCALED, beta=_UNSCALED),
+    _product(
+        "Gemm", Operand(position=0), _weight(1, axis=-1), transB=frozenset({None, 0}), alpha=_UNSCALED, beta=_UNSCALED
+    ),
+    # S8 before a bias at opset 21: "output_dtype INT8 does not match y_zero_point type UINT8".
+    _product("MatMul", Operand(position=0), _weight(1, axis=-1, rank=2)),
+    # A scale for each column of weights of another rank: "b zero point is not valid".
+    _product("MatMul", Operand(position=0), _weight(1)),
+    _product("MatMul", Operand(position=0, is_weight=True), _data(1)),
+    _product("MatMul", _data(), _data(1)),
+    *(_kernel(op, _data(), _data(1)) for op in ("Add", "Mul")),
+    *(_kernel(op, _data()) for op in ("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid")),
+    _kernel("Concat", _data(and_rest=True)),
+    *(_kernel(op, _data(), hands=Hands.READ) for op in _MOVING),
+    _kernel("Resize", _data(), hands=Hands.READ, mode=frozenset({None, "nearest"})),
+)
 
 TARGET = Target(
     name="onnxruntime-cpu",
@@ -95,5 +156,15 @@ TARGET = Target(
             since=_SINCE,
             short="ONNX Runtime's CPU computes nothing in BF16",
         ),
+        Gain(
+            dtype=DType.QUANTIZED8,
+            is_faster=True,
+            because="ONNX Runtime's CPU multiplies U8 activations and S8 weights as integers",
+            source="ResNet-50, one image, two threads, AMX: 2.7 times as fast as FP32",
+            since=_SINCE,
+            needs=_COMPUTES_INT8,
+            short="ONNX Runtime's CPU computes it in INT8",
+        ),
     ),
+    quantized=_QUANTIZED,
 )

@@ -3,7 +3,8 @@
 As in onnxruntime-cuda, a range ends with the last version a kernel is registered for.
 """
 
-from mezzo.core.target import EVERY_VERSION, Gain, Listing, Refusal, Target, kernels
+from mezzo.core.rows import EVERY_VERSION
+from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
 from mezzo.dtypes import DType
 
 _SOURCE = "webgpu_execution_provider.cc at 003f772b, webgpu_contrib_kernels.cc at 01671d9c, microsoft/onnxruntime"
