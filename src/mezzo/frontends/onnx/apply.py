@@ -19,6 +19,7 @@ from mezzo.frontends.onnx.handles import Handles, OperandPlace, ResultPlace
 from mezzo.frontends.onnx.infos import retype_infos, state_casts
 from mezzo.frontends.onnx.origins import copy_origin, name_node, served, title_of
 from mezzo.frontends.onnx.placement import Placement
+from mezzo.frontends.onnx.quantizing import Quantizing
 from mezzo.frontends.onnx.special import SPECIAL, TYPED_BY_ATTRIBUTE
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
 
@@ -45,12 +46,16 @@ class _Applier:
         self.names_only: set[Form] = set()  # made by Casts that stay for their name, though they change nothing
         self.added: dict[int, list[Form]] = {}  # casts that were put in, by scope
         self.placement = Placement(graph, handles)
+        self.quantizing = Quantizing(graph, handles, self.forms, self.placement, blobs)
 
     # -- edits ----------------------------------------------------------------------------------------------------
 
     def carry_out(self, edits: Sequence[Edit]) -> None:
         # `type(edit) is` instead of `match`: a model has tens of thousands of edits, most of them of one kind.
         graph = self.graph
+        # What is stored is read before it is rounded, and what takes over stands before what is made of it.
+        first, last = self.quantizing.in_turns(edits)
+        self.quantizing.quantize(first)
         stated = self.handles.declared.keys() | self.handles.tensors.keys()
         for edit in edits:
             kind = type(edit)
@@ -65,8 +70,9 @@ class _Applier:
                 self.add_cast(edit.value, edit.dtype)  # type: ignore[union-attr]  # an AddCast
             elif kind is AddCopy:
                 self.add_copy(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # an AddCopy
-            else:
-                raise NotImplementedError("quantized forms")
+        for form in self.forms.lacking(last):  # a source is had in each dtype without a word
+            self.add_copy(*form, None)
+        self.quantizing.quantize(last)
 
     def retype(self, value: int, dtype: DType, limit: float | None) -> None:
         producer = self.graph.nodes[self.graph.values[value].producer]
@@ -108,7 +114,7 @@ class _Applier:
 
     def add_cast(self, value: int, dtype: DType) -> None:
         producer = self.graph.values[value].producer
-        name = self.forms.name_of((value, dtype))
+        name = self.forms.made_name((value, dtype))
         if dtype not in self.casts:
             to = onnx.AttributeProto(name="to", type=onnx.AttributeProto.INT, i=TO_ONNX[dtype])
             self.casts[dtype] = onnx.NodeProto(op_type="Cast", attribute=[to])
@@ -120,10 +126,7 @@ class _Applier:
         readers = (use for use in self.graph.uses[value] if self.forms.rewired.get(use) == (value, dtype))
         copy_origin(cast, served(self.handles, producer, readers))
         self.added.setdefault(self.graph.values[value].scope, []).append((value, dtype))
-        is_body_input = self.graph.nodes[producer].kind is Kind.INPUT or (
-            self.graph.nodes[producer].scope != self.graph.values[value].scope
-        )
-        self.placement.add(self.graph.values[value].scope, None if is_body_input else producer, cast)
+        self.placement.add(self.graph.values[value].scope, self.placement.behind(value), cast)
 
     def _node_name(self, value: int, name: str) -> str:
         return self.names.fresh_node(self.forms.container(value), f"{name}_cast" if not name.endswith("cast") else name)
@@ -197,7 +200,9 @@ class _Applier:
     def finish(self) -> None:
         self._show_outputs()
         self._rename_natives()
+        self.quantizing.rename_makers()
         dropped = self._drop_casts()
+        dropped |= self.quantizing.drop_floats(dropped)
         self._write_explicit_dtypes()
         self._retype_infos()
         self.placement.place(dropped)
@@ -209,8 +214,9 @@ class _Applier:
     def _show_outputs(self) -> None:
         for number, (public, form) in self.forms.public.items():
             place = self.handles.places[Use(number, 0)]
-            if form[1] is not self.graph.nodes[number].signature.dtype:
-                retype_proto(self.handles.model.graph.output[place.position].type, form[1])
+            shown = HIGH if form[1] is DType.QUANTIZED8 else form[1]
+            if shown is not self.graph.nodes[number].signature.dtype:
+                retype_proto(self.handles.model.graph.output[place.position].type, shown)
             if self.forms.name_of(form) == public:
                 continue
             if self.forms.by_form.get(form) == public:  # a Cast that changes nothing, and only keeps the name
@@ -264,7 +270,7 @@ class _Applier:
                 dropped.add(id(proto))
                 continue
             if form is not None:
-                proto.output[0] = self.forms.by_form[form]
+                proto.output[0] = self.forms.made_name(form)
                 proto.input[0] = self.forms.native_name(form[0])
                 # Nothing is left to cast, but the name is a graph output's. A Cast to FP32 stays: it decides nothing.
                 if form[1] is self.forms.native_dtype(form[0]) and form[1] is not HIGH:
@@ -315,3 +321,4 @@ class _Applier:
                 self.handles.owners[scope],
                 [(self.forms.native_name(value), self.forms.name_of((value, dtype)), dtype) for value, dtype in casts],
             )
+        self.quantizing.state_infos()

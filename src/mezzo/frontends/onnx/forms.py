@@ -1,14 +1,14 @@
 """The forms of values: what each is called in each dtype that it is had in, and who keeps a graph output's name."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import onnx
 
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Use
-from mezzo.core.plans import Edit, Retype, Rewire
-from mezzo.dtypes import DType
+from mezzo.core.plans import Edit, Quantize, Retype, Rewire
+from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace
 from mezzo.frontends.onnx.names import Names
 
@@ -27,6 +27,7 @@ class Forms:
         self.wanted: set[Form] = set()  # forms that some Rewire reads
         self.rewired: dict[Use, Form] = {}
         self.public: dict[int, tuple[str, Form]] = {}  # by OUTPUT node: the name it must keep, the form it shows
+        self.taken_over: dict[int, str] = {}  # values whose base form is dequantized: what the raw one is called
 
     def container(self, value: int) -> Container:
         return self.handles.containers[self.graph.values[value].scope]
@@ -39,20 +40,44 @@ class Forms:
 
     def name_of(self, form: Form) -> str:
         """Name of a value in a dtype; made up on first use where the form is new."""
-        value, dtype = form
+        value, dtype = self._settled(form)
         if dtype is self.native_dtype(value):
             return self.native_name(value)
-        if form not in self.by_form:
-            self.by_form[form] = self.names.fresh(self.container(value), f"{self.graph.values[value].name}_{dtype}")
-        return self.by_form[form]
+        if (value, dtype) not in self.by_form:
+            word = "dequantized" if dtype is DType.QUANTIZED8 else dtype
+            name = f"{self.graph.values[value].name}_{word}"
+            self.by_form[value, dtype] = self.names.fresh(self.container(value), name)
+        return self.by_form[value, dtype]
+
+    def made_name(self, form: Form) -> str:
+        """What the maker of a form calls it: its name, but where a dequantized one has taken that over."""
+        value, dtype = form
+        if value not in self.taken_over or dtype is not HIGH:
+            return self.name_of(form)
+        if not self.taken_over[value]:
+            self.taken_over[value] = self.names.fresh(self.container(value), f"{self.graph.values[value].name}_float")
+        return self.taken_over[value]
+
+    def lacking(self, edits: Iterable[Quantize]) -> list[Form]:
+        """The base forms that are to be quantized and that nothing makes so far."""
+        forms = [(edit.value, HIGH) for edit in edits]
+        return [form for form in forms if self.native_dtype(form[0]) is not HIGH and form not in self.by_form]
+
+    def _settled(self, form: Form) -> Form:
+        """The dequantized form of a value is the base's where it has taken that over."""
+        return (form[0], HIGH) if form[1] is DType.QUANTIZED8 and form[0] in self.taken_over else form
 
     def note(self, edits: Sequence[Edit]) -> None:
         """Learn the native dtypes, which forms are read, and who keeps a graph output's name."""
         self.native = {edit.value: edit.dtype for edit in edits if type(edit) is Retype}
+        quantized = [edit for edit in edits if type(edit) is Quantize]
+        self.taken_over = {edit.value: "" for edit in quantized if edit.takes_over}
+        self.wanted = {(edit.value, HIGH) for edit in quantized}
         for edit in edits:
             if type(edit) is Rewire:
-                self.wanted.add((edit.value, edit.dtype))
-                self.rewired[Use(edit.node, edit.operand)] = (edit.value, edit.dtype)
+                form = self._settled((edit.value, edit.dtype))
+                self.wanted.add(form)
+                self.rewired[Use(edit.node, edit.operand)] = form
         for node in reversed(self.graph.nodes):
             if node.kind is not Kind.OUTPUT:
                 break  # a graph's outputs come last
