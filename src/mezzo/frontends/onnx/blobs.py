@@ -18,8 +18,8 @@ from mezzo.core.quantization import Quantization
 from mezzo.dtypes import FLOATING, DType, size_bits
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx import wire
-from mezzo.frontends.onnx.grids import Grid, grid_of, read_grid
 from mezzo.frontends.onnx.paths import DataFile, Files, quote
+from mezzo.frontends.onnx.quantized_payloads import QuantizedPayload, payload_of, read_payload
 from mezzo.frontends.onnx.rounding import STORAGE, Array, round_few, round_to
 from mezzo.frontends.onnx.types import FROM_ONNX, TO_ONNX
 
@@ -31,7 +31,7 @@ INLINE_BYTES = 4096
 MAX_ELEMENTS = 1 << 62
 _FEW_BYTES = 64
 # What a marker may say beside the blob's number.
-_LIMIT, _GRID = "limit", "grid"
+_LIMIT, _QUANTIZED = "limit", "quantized"
 
 # TensorProto fields whose packed bytes are the payload as raw_data would hold it.
 RAW_FIELD, FLOAT_FIELD, DOUBLE_FIELD = 9, 4, 10
@@ -65,17 +65,19 @@ class Blob:
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A blob as one tensor wants it stored. Equal ones have equal bytes. `limit`: finite numbers beyond it become
-    it. `grid`: where the numbers are put that it is stored as integers of.
+    it. `quantized`: by which parameters it becomes integers.
     """
 
     blob: int
     dtype: DType
     limit: float | None = None
-    grid: Grid | None = None
+    quantized: QuantizedPayload | None = None
 
     def convert(self, chunk: Array, start: int) -> Array:
         """A piece of the blob, from element `start` on, as it is stored."""
-        return round_to(chunk, self.dtype, self.limit) if self.grid is None else self.grid.quantize(chunk, start)
+        if self.quantized is not None:
+            return self.quantized.quantize(chunk, start)
+        return round_to(chunk, self.dtype, self.limit)
 
 
 def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
@@ -177,11 +179,11 @@ class Blobs:
                 "here; store it in the model"
             )
         further = {entry.key: entry.value for entry in entries[2:]}
-        if len(entries) > 3 or not further.keys() <= {_LIMIT, _GRID}:
+        if len(entries) > 3 or not further.keys() <= {_LIMIT, _QUANTIZED}:
             raise ModelError(f"{self.where(tensor)}: the tensor is stored in two parts; export the model again")
         limit = float(further[_LIMIT]) if _LIMIT in further else None
-        grid = read_grid(further[_GRID]) if _GRID in further else None
-        return Stored(int(entries[1].value), element_dtype(tensor, self.where(tensor)), limit, grid)
+        quantized = read_payload(further[_QUANTIZED]) if _QUANTIZED in further else None
+        return Stored(int(entries[1].value), element_dtype(tensor, self.where(tensor)), limit, quantized)
 
     def blob(self, tensor: onnx.TensorProto, stored: Stored) -> Blob:
         """Return the payload behind a marker. Raises ModelError where the tensor has another shape than its payload."""
@@ -223,12 +225,12 @@ class Blobs:
             ContractError: the parameters do not fit the tensor.
         """
         assert element_dtype(tensor, self.where(tensor)) in FLOATING, "what is quantized holds floats"
-        grid = grid_of(how, tensor.dims, tensor.name)
+        quantized = payload_of(how, tensor.dims, tensor.name)
         if self.stored(tensor) is not None:
             del tensor.external_data[2:]
-            tensor.external_data.add(key=_GRID, value=grid.to_text())
+            tensor.external_data.add(key=_QUANTIZED, value=quantized.to_text())
         else:
-            integers = grid.quantize(self.array(tensor).reshape(-1)).tobytes()
+            integers = quantized.quantize(self.array(tensor).reshape(-1)).tobytes()
             clear_payload(tensor)
             tensor.raw_data = integers
         tensor.data_type = TO_ONNX[how.dtype]

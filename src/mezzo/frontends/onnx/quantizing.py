@@ -20,12 +20,13 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.attributes import set_int
 from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.constants import constant_of, sparse_of
 from mezzo.frontends.onnx.forms import Forms
-from mezzo.frontends.onnx.grids import grid_of
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.infos import forget_infos, state_casts, state_shapes
 from mezzo.frontends.onnx.origins import copy_origin, name_node, served
 from mezzo.frontends.onnx.placement import Placement
+from mezzo.frontends.onnx.quantized_payloads import payload_of
 from mezzo.frontends.onnx.rounding import STORAGE
 
 # Below it a weight of the main graph is one of its inputs.
@@ -62,15 +63,8 @@ class Quantizing:
 
     def is_stored(self, value: int) -> bool:
         """Whether a value is a constant that can be held as integers: a dense one."""
-        producer = self.graph.nodes[self.graph.values[value].producer]
-        if producer.kind is not Kind.SOURCE or value not in self.handles.tensors:
-            return False
-        proto = self.handles.protos[producer.id]
-        if proto is not None:
-            return bool(proto.attribute[0].name != "sparse_value")
-        owner = self.handles.owners[producer.scope]
-        assert isinstance(owner, onnx.GraphProto), "functions hold no weights"
-        return all(sparse.values.name != self.graph.values[value].name for sparse in owner.sparse_initializer)
+        graph, handles = self.graph, self.handles
+        return constant_of(graph, handles, value) is not None and sparse_of(graph, handles, value) is None
 
     def _compute(self, edit: Quantize) -> None:
         """Quantize what is computed, behind whoever makes its base form."""
@@ -82,7 +76,7 @@ class Quantizing:
             )
         shape = self.graph.shapes.get(number) if self._names[value.name] == 1 else None
         if shape is not None or how.axis is None:
-            grid_of(how, shape or (), value.name)
+            payload_of(how, shape or (), value.name)
         base = self.forms.made_name((number, HIGH))
         quantized = self._fresh(number, "quantized")
         parameters = self._parameters(number, how)

@@ -1,4 +1,4 @@
-"""Numbers from a floating format onto a grid of integers, bit for bit as ONNX's QuantizeLinear puts them there."""
+"""Payloads of floats as payloads of integers, bit for bit as ONNX's QuantizeLinear puts them there."""
 
 import json
 import math
@@ -17,8 +17,10 @@ _STORED_AS = (DType.INT8, DType.UINT8, DType.INT32)
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """Parameters, and the elements that follow each other in memory with one scale: all, where there is one."""
+class QuantizedPayload:
+    """Parameters laid over the elements of a tensor. `run`: so many follow each other in memory with one scale; 0 where
+    all have it.
+    """
 
     how: Quantization
     run: int
@@ -51,13 +53,13 @@ class Grid:
         return runs % len(self.how.scales), np.diff(edges, append=start + count)
 
     def to_text(self) -> str:
-        """Spell the parameters for a marker; `read_grid` reads them."""
+        """Spell the parameters for a marker; `read_payload` reads them."""
         how = self.how
         return json.dumps([how.dtype.value, how.axis, how.scales, how.zero_points, self.run])
 
 
-def grid_of(how: Quantization, shape: Sequence[int | None], name: str) -> Grid:
-    """The grid of a tensor of a shape, None for what is not known of it; `name` is what errors call it.
+def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> QuantizedPayload:
+    """The parameters laid over a tensor of a shape, None for what is not known of it; `name` is what errors call it.
 
     Raises:
         ContractError: the parameters do not fit the tensor.
@@ -72,7 +74,7 @@ def grid_of(how: Quantization, shape: Sequence[int | None], name: str) -> Grid:
     if how.dtype is DType.INT32 and not how.is_symmetric:
         raise ContractError(f"{where}: {how.dtype} is dequantized without a zero point; let all of them be 0")
     if how.axis is None:
-        return Grid(how, 0)
+        return QuantizedPayload(how, 0)
     if not 0 <= how.axis < len(shape):
         raise ContractError(f"{where}: it has no axis {how.axis}, as it has {len(shape)}; name one, or take one scale")
     size = shape[how.axis]
@@ -82,11 +84,11 @@ def grid_of(how: Quantization, shape: Sequence[int | None], name: str) -> Grid:
             "one for all"
         )
     known = [1 if length is None else length for length in shape[how.axis + 1 :]]
-    return Grid(how, max(math.prod(known), 1))
+    return QuantizedPayload(how, max(math.prod(known), 1))
 
 
-def read_grid(text: str) -> Grid:
+def read_payload(text: str) -> QuantizedPayload:
     """Read what `to_text` has spelled."""
     dtype, axis, scales, zeros, run = json.loads(text)
     how = Quantization(dtype=DType(dtype), scales=tuple(scales), zero_points=tuple(zeros), axis=axis)
-    return Grid(how, run)
+    return QuantizedPayload(how, run)
