@@ -11,7 +11,7 @@ At version 1 of the dialect `plus` takes FP32 alone. And as real checkers do, th
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -186,6 +186,11 @@ class ToyModel:
     def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
         numbers = [number for held in nodes.values() for number in held]
         return max([self.version, *(_SINCE.get(reading.graph.nodes[number].op, 0) for number in numbers)])
+
+    def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        held = self.unchanged(reading).weights
+        names = [(value, reading.graph.values[value].name) for value in values]
+        return ((value, held[name].astype(np.float32)) for value, name in names if name in held)
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> ToyProgram:
         """A new program: the source's is never touched, so what the checker refuses leaves no trace."""

@@ -6,7 +6,7 @@ model's numbers are asked is in `lab`.
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +17,9 @@ from mezzo.core.reading import Artifact, Reading
 from mezzo.dtypes import DType
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from mezzo.core.graph import Graph
     from mezzo.core.lab import Lab
     from mezzo.core.plans import Edit
@@ -179,6 +182,13 @@ class Model(Protocol):
     def least_version(self, reading: Reading, first: Reading, nodes: Mapping[DType, Sequence[int]]) -> int:
         """The smallest version, from the model's own to that of `reading`, that lets nodes of it run as they do.
         `first` is the model as it came: what is legal there needs no step.
+        """
+
+    def weights(self, reading: Reading, values: Sequence[int]) -> "Iterator[tuple[int, npt.NDArray[np.float32]]]":
+        """The numbers of constants, in FP32 and in their shapes, bodies' included: one at a time, in the order of
+        `values`. What is no constant of floats is left out. Asked of a reading that is not spent.
+
+        Raises ModelError: a constant cannot be read.
         """
 
     # -- applying -------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """Apply a plan's edits to the ModelProto that a Graph was read from. Decides nothing: every change is an edit's."""
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 import onnx
@@ -14,22 +13,21 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.attributes import constant_tensor, find, set_int
 from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.forms import Form, Forms
 from mezzo.frontends.onnx.functions import replace_functions
-from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace, ResultPlace
+from mezzo.frontends.onnx.handles import Handles, OperandPlace, ResultPlace
 from mezzo.frontends.onnx.infos import retype_infos, state_casts
-from mezzo.frontends.onnx.names import Names
 from mezzo.frontends.onnx.origins import copy_origin, name_node, served, title_of
 from mezzo.frontends.onnx.placement import Placement
+from mezzo.frontends.onnx.quantizing import Quantizing
 from mezzo.frontends.onnx.special import SPECIAL, TYPED_BY_ATTRIBUTE
 from mezzo.frontends.onnx.types import TO_ONNX, retype_proto
-
-_Form = tuple[int, DType]
 
 
 def apply(graph: Graph, handles: Handles, edits: Sequence[Edit], blobs: Blobs) -> None:
     """Change the model in place. Graph and handles are spent afterwards."""
     applier = _Applier(graph, handles, blobs)
-    applier.note(edits)
+    applier.forms.note(edits)
     applier.carry_out(edits)
     applier.finish()
 
@@ -42,94 +40,22 @@ _FOLLOWING = frozenset({"DequantizeLinear", "QuantizeLinear"})
 class _Applier:
     def __init__(self, graph: Graph, handles: Handles, blobs: Blobs) -> None:
         self.graph, self.handles, self.blobs = graph, handles, blobs
-        self.names = Names(graph, handles)
-        self.native: dict[int, DType] = {}  # where it differs from the value's own
-        self.renamed: dict[int, str] = {}  # native names that gave way to a graph output's
-        self.forms: dict[_Form, str] = dict(handles.forms)
-        self.wanted: set[_Form] = set()  # forms that some Rewire reads
+        self.forms = Forms(graph, handles)
+        self.names = self.forms.names
         self.casts: dict[DType, onnx.NodeProto] = {}  # a Cast to each dtype, to be copied
-        self.names_only: set[_Form] = set()  # made by Casts that stay for their name, though they change nothing
-        self.added: dict[int, list[_Form]] = {}  # casts that were put in, by scope
-        self.rewired: dict[Use, _Form] = {}
+        self.names_only: set[Form] = set()  # made by Casts that stay for their name, though they change nothing
+        self.added: dict[int, list[Form]] = {}  # casts that were put in, by scope
         self.placement = Placement(graph, handles)
-        self.public: dict[int, tuple[str, _Form]] = {}  # by OUTPUT node: the name it must keep, the form it shows
-
-    # -- names ----------------------------------------------------------------------------------------------------
-
-    def container(self, value: int) -> Container:
-        return self.handles.containers[self.graph.values[value].scope]
-
-    def native_dtype(self, value: int) -> DType | None:
-        return self.native.get(value, self.graph.values[value].dtype)
-
-    def native_name(self, value: int) -> str:
-        return self.renamed.get(value, self.graph.values[value].name)
-
-    def form_name(self, form: _Form) -> str:
-        """Name of a value in a dtype; made up on first use where the form is new."""
-        value, dtype = form
-        if dtype is self.native_dtype(value):
-            return self.native_name(value)
-        if form not in self.forms:
-            self.forms[form] = self.names.fresh(self.container(value), f"{self.graph.values[value].name}_{dtype}")
-        return self.forms[form]
-
-    def note(self, edits: Sequence[Edit]) -> None:
-        """Learn the native dtypes, which forms are read, and who keeps a graph output's name."""
-        self.native = {edit.value: edit.dtype for edit in edits if type(edit) is Retype}
-        for edit in edits:
-            if type(edit) is Rewire:
-                self.wanted.add((edit.value, edit.dtype))
-                self.rewired[Use(edit.node, edit.operand)] = (edit.value, edit.dtype)
-        for node in reversed(self.graph.nodes):
-            if node.kind is not Kind.OUTPUT:
-                break  # a graph's outputs come last
-            if node.inputs[0] is not None:
-                self._settle_output(node, node.inputs[0])
-
-    def _settle_output(self, node: Node, value: int) -> None:
-        """A graph output keeps its name: whatever it shows takes that name, and who had it gives way."""
-        held = self.native_dtype(value)
-        if held is None:
-            return
-        shown, dtype = self.rewired.get(Use(node.id, 0), (value, held))
-        place = self.handles.places[Use(node.id, 0)]
-        assert not isinstance(place, OperandPlace), "a graph output stands in the graph's outputs"
-        assert isinstance(place.owner, onnx.GraphProto), "functions have no graph outputs"
-        public: str = place.owner.output[place.position].name
-        is_native = dtype is self.native_dtype(shown)
-        if not is_native:
-            if self.graph.values[shown].name == public:
-                self.renamed[shown] = self.names.fresh(self.container(shown), f"{public}_{self.native_dtype(shown)}")
-            # A Cast the model came with takes the name too, if no output bears its own and all its readers are rewired:
-            # those of a cast that is a node read a value of its own.
-            is_node = self.graph.forms.get((shown, dtype)) is not None
-            if not is_node and self.forms.get((shown, dtype)) not in self._output_names:
-                self.forms[shown, dtype] = public
-            self.forms.setdefault((shown, dtype), public)
-        elif self.graph.values[shown].name != public:
-            self._free_name(public)
-            producer = self.graph.nodes[self.graph.values[shown].producer]
-            is_movable = producer.kind in (Kind.OP, Kind.TIE) and shown not in self.renamed
-            if is_movable and self.graph.values[shown].name not in self._output_names:
-                self.renamed[shown] = public
-        self.public[node.id] = (public, (shown, dtype))
-
-    @cached_property
-    def _output_names(self) -> set[str]:
-        return {info.name for info in self.handles.model.graph.output}
-
-    def _free_name(self, public: str) -> None:
-        """An existing Cast that made this output in another dtype keeps working under another name."""
-        for form, name in list(self.forms.items()):
-            if name == public and form[1] is not self.native_dtype(form[0]):
-                self.forms[form] = self.names.fresh(self.container(form[0]), f"{public}_{form[1]}")
+        self.quantizing = Quantizing(graph, handles, self.forms, self.placement, blobs)
 
     # -- edits ----------------------------------------------------------------------------------------------------
 
     def carry_out(self, edits: Sequence[Edit]) -> None:
         # `type(edit) is` instead of `match`: a model has tens of thousands of edits, most of them of one kind.
         graph = self.graph
+        # What is stored is read before it is rounded, and what takes over stands before what is made of it.
+        first, last = self.quantizing.in_turns(edits)
+        self.quantizing.quantize(first)
         stated = self.handles.declared.keys() | self.handles.tensors.keys()
         for edit in edits:
             kind = type(edit)
@@ -141,11 +67,12 @@ class _Applier:
             elif kind is Rewire:
                 self.rewire(edit.node, edit.operand, edit.value, edit.dtype)  # type: ignore[union-attr]  # a Rewire
             elif kind is AddCast:
-                self.add_cast(edit.value, edit.dtype)
+                self.add_cast(edit.value, edit.dtype)  # type: ignore[union-attr]  # an AddCast
             elif kind is AddCopy:
                 self.add_copy(edit.value, edit.dtype, edit.limit)  # type: ignore[union-attr]  # an AddCopy
-            else:
-                raise NotImplementedError("quantized forms")
+        for form in self.forms.lacking(last):  # a source is had in each dtype without a word
+            self.add_copy(*form, None)
+        self.quantizing.quantize(last)
 
     def retype(self, value: int, dtype: DType, limit: float | None) -> None:
         producer = self.graph.nodes[self.graph.values[value].producer]
@@ -187,28 +114,25 @@ class _Applier:
 
     def add_cast(self, value: int, dtype: DType) -> None:
         producer = self.graph.values[value].producer
-        name = self.form_name((value, dtype))
+        name = self.forms.made_name((value, dtype))
         if dtype not in self.casts:
             to = onnx.AttributeProto(name="to", type=onnx.AttributeProto.INT, i=TO_ONNX[dtype])
             self.casts[dtype] = onnx.NodeProto(op_type="Cast", attribute=[to])
         cast = onnx.NodeProto()
         cast.CopyFrom(self.casts[dtype])
-        cast.input.append(self.native_name(value))
+        cast.input.append(self.forms.native_name(value))
         cast.output.append(name)
         cast.name = self._node_name(value, name)
-        readers = (use for use in self.graph.uses[value] if self.rewired.get(use) == (value, dtype))
+        readers = (use for use in self.graph.uses[value] if self.forms.rewired.get(use) == (value, dtype))
         copy_origin(cast, served(self.handles, producer, readers))
         self.added.setdefault(self.graph.values[value].scope, []).append((value, dtype))
-        is_body_input = self.graph.nodes[producer].kind is Kind.INPUT or (
-            self.graph.nodes[producer].scope != self.graph.values[value].scope
-        )
-        self.placement.add(self.graph.values[value].scope, None if is_body_input else producer, cast)
+        self.placement.add(self.graph.values[value].scope, self.placement.behind(value), cast)
 
     def _node_name(self, value: int, name: str) -> str:
-        return self.names.fresh_node(self.container(value), f"{name}_cast" if not name.endswith("cast") else name)
+        return self.names.fresh_node(self.forms.container(value), f"{name}_cast" if not name.endswith("cast") else name)
 
     def add_copy(self, value: int, dtype: DType, limit: float | None) -> None:
-        name = self.form_name((value, dtype))
+        name = self.forms.name_of((value, dtype))
         scope = self.graph.values[value].scope
         producer = self.graph.values[value].producer
         proto, tensor = self.handles.protos[producer], self.handles.tensors.get(value)
@@ -244,7 +168,7 @@ class _Applier:
         if self.graph.nodes[node].kind is Kind.OUTPUT:
             return
         use = Use(node, operand)
-        name, place = self.form_name((value, dtype)), self.handles.places.get(use)
+        name, place = self.forms.name_of((value, dtype)), self.handles.places.get(use)
         scope = self.graph.values[value].scope
         if isinstance(place, ResultPlace) and place.owner is not self.handles.owners[scope]:
             name = self._bring_in(name, value, place)
@@ -276,33 +200,36 @@ class _Applier:
     def finish(self) -> None:
         self._show_outputs()
         self._rename_natives()
+        self.quantizing.rename_makers()
         dropped = self._drop_casts()
+        dropped |= self.quantizing.drop_floats(dropped)
         self._write_explicit_dtypes()
         self._retype_infos()
         self.placement.place(dropped)
-        if any(form in self.wanted for form in self.handles.forms):
+        if any(form in self.forms.wanted for form in self.handles.forms):
             self.placement.sort()  # a Cast of the model now serves readers that may stand before it
             self.handles.is_resorted = True
         replace_functions(self.handles)
 
     def _show_outputs(self) -> None:
-        for number, (public, form) in self.public.items():
+        for number, (public, form) in self.forms.public.items():
             place = self.handles.places[Use(number, 0)]
-            if form[1] is not self.graph.nodes[number].signature.dtype:
-                retype_proto(self.handles.model.graph.output[place.position].type, form[1])
-            if self.form_name(form) == public:
+            shown = HIGH if form[1] is DType.QUANTIZED8 else form[1]
+            if shown is not self.graph.nodes[number].signature.dtype:
+                retype_proto(self.handles.model.graph.output[place.position].type, shown)
+            if self.forms.name_of(form) == public:
                 continue
-            if self.forms.get(form) == public:  # a Cast that changes nothing, and only keeps the name
+            if self.forms.by_form.get(form) == public:  # a Cast that changes nothing, and only keeps the name
                 self.names_only.add(form)
                 continue
-            title = self.names.fresh_node(self.container(form[0]), f"{public}_identity")
-            node = onnx.NodeProto(op_type="Identity", input=[self.form_name(form)], output=[public], name=title)
+            title = self.names.fresh_node(self.forms.container(form[0]), f"{public}_identity")
+            node = onnx.NodeProto(op_type="Identity", input=[self.forms.name_of(form)], output=[public], name=title)
             self.placement.add(self.graph.nodes[number].scope, self.graph.values[form[0]].producer, node)
 
     def _rename_natives(self) -> None:
         if len(self.graph.scopes) > 1:
             _ = self.placement.control_protos  # collected before any output has a new name
-        for value, name in self.renamed.items():
+        for value, name in self.forms.renamed.items():
             number = self.graph.values[value].producer
             producer = self.graph.nodes[number]
             proto = self.handles.protos[number]
@@ -318,14 +245,14 @@ class _Applier:
                 if output == self.graph.values[value].name:
                     proto.output[index] = name
             for use in self.graph.uses[value]:
-                if use not in self.rewired and self.graph.nodes[use.node].kind is not Kind.OUTPUT:
+                if use not in self.forms.rewired and self.graph.nodes[use.node].kind is not Kind.OUTPUT:
                     self._write_use(use, name)
 
     def _drop_casts(self) -> set[int]:
         """Casts of the model that nobody reads any more, by id of their proto. Kept ones read the value itself."""
         if not self.handles.casts:
             return set()
-        kept = {form for form in self.wanted if form[1] is not self.native_dtype(form[0])} | self.names_only
+        kept = {form for form in self.forms.wanted if form[1] is not self.forms.native_dtype(form[0])} | self.names_only
         absorbed = {
             node.id
             for node in self.graph.nodes
@@ -333,7 +260,7 @@ class _Applier:
         }
         by_proto = {id(proto): number for number, proto in enumerate(self.handles.protos) if proto is not None}
         # Copies of one function share their names, so a name means something in its container only.
-        originals = {(id(self.container(form[0])), name): form for form, name in self.handles.forms.items()}
+        originals = {(id(self.forms.container(form[0])), name): form for form, name in self.handles.forms.items()}
         dropped: set[int] = set()
         for scope, proto in self.handles.casts:
             number = by_proto.get(id(proto))
@@ -343,22 +270,22 @@ class _Applier:
                 dropped.add(id(proto))
                 continue
             if form is not None:
-                proto.output[0] = self.forms[form]
-                proto.input[0] = self.native_name(form[0])
+                proto.output[0] = self.forms.made_name(form)
+                proto.input[0] = self.forms.native_name(form[0])
                 # Nothing is left to cast, but the name is a graph output's. A Cast to FP32 stays: it decides nothing.
-                if form[1] is self.native_dtype(form[0]) and form[1] is not HIGH:
+                if form[1] is self.forms.native_dtype(form[0]) and form[1] is not HIGH:
                     proto.op_type = "Identity"
                     del proto.attribute[:]
                     self.handles.made.append((scope, proto))
             elif number is not None:
                 operand = self.graph.nodes[number].inputs[0]
                 assert operand is not None, "a Cast has an operand"
-                proto.input[0] = self.native_name(operand)
+                proto.input[0] = self.forms.native_name(operand)
         return dropped
 
     def _is_passed_by(self, value: int) -> bool:
         """Whether everybody reads past a Cast's value, from what the Cast reads."""
-        forms = (self.rewired.get(use) for use in self.graph.uses[value])
+        forms = (self.forms.rewired.get(use) for use in self.graph.uses[value])
         return all(form is not None and form[0] != value for form in forms)
 
     def _write_explicit_dtypes(self) -> None:
@@ -373,24 +300,25 @@ class _Applier:
             if row is None or row.dtype_attribute is None or find(proto, row.dtype_attribute):
                 continue
             made = node.outputs[0]
-            dtype = None if made is None else self.native_dtype(made)
-            if dtype is not None and dtype is not self.native_dtype(node.inputs[0]):
+            dtype = None if made is None else self.forms.native_dtype(made)
+            if dtype is not None and dtype is not self.forms.native_dtype(node.inputs[0]):
                 set_int(proto, row.dtype_attribute, TO_ONNX[dtype])
 
     def _retype_infos(self) -> None:
         changed: dict[int, dict[str, tuple[str, DType]]] = {}
         stating = {scope for scope, owner in enumerate(self.handles.owners) if owner.value_info}
-        for value in {*self.native, *self.renamed} if stating else ():
+        for value in {*self.forms.native, *self.forms.renamed} if stating else ():
             if self.graph.values[value].scope not in stating:
                 continue
-            dtype = self.native_dtype(value)
+            dtype = self.forms.native_dtype(value)
             assert dtype is not None, "only typed values are edited"
             name = self.graph.values[value].name
-            changed.setdefault(self.graph.values[value].scope, {})[name] = (self.native_name(value), dtype)
+            changed.setdefault(self.graph.values[value].scope, {})[name] = (self.forms.native_name(value), dtype)
         for scope, names in changed.items():
             retype_infos(self.handles.owners[scope], names)
         for scope, casts in self.added.items():
             state_casts(
                 self.handles.owners[scope],
-                [(self.native_name(value), self.form_name((value, dtype)), dtype) for value, dtype in casts],
+                [(self.forms.native_name(value), self.forms.name_of((value, dtype)), dtype) for value, dtype in casts],
             )
+        self.quantizing.state_infos()

@@ -14,10 +14,12 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from mezzo.core.quantization import Quantization
 from mezzo.dtypes import FLOATING, DType, size_bits
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx import wire
 from mezzo.frontends.onnx.paths import DataFile, Files, quote
+from mezzo.frontends.onnx.quantized_payloads import QuantizedPayload, payload_of, read_payload
 from mezzo.frontends.onnx.rounding import STORAGE, Array, round_few, round_to
 from mezzo.frontends.onnx.types import FROM_ONNX, TO_ONNX
 
@@ -28,6 +30,8 @@ CHUNK_BYTES = 1 << 20
 INLINE_BYTES = 4096
 MAX_ELEMENTS = 1 << 62
 _FEW_BYTES = 64
+# What a marker may say beside the blob's number.
+_LIMIT, _QUANTIZED = "limit", "quantized"
 
 # TensorProto fields whose packed bytes are the payload as raw_data would hold it.
 RAW_FIELD, FLOAT_FIELD, DOUBLE_FIELD = 9, 4, 10
@@ -61,12 +65,19 @@ class Blob:
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A blob as one tensor wants it stored. Equal ones have equal bytes. `limit`: finite numbers beyond it become
-    it.
+    it. `quantized`: by which parameters it becomes integers.
     """
 
     blob: int
     dtype: DType
-    limit: float | None
+    limit: float | None = None
+    quantized: QuantizedPayload | None = None
+
+    def convert(self, chunk: Array, start: int) -> Array:
+        """A piece of the blob, from element `start` on, as it is stored."""
+        if self.quantized is not None:
+            return self.quantized.quantize(chunk, start)
+        return round_to(chunk, self.dtype, self.limit)
 
 
 def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
@@ -167,9 +178,12 @@ class Blobs:
                 f"{self.where(tensor)}: its data is said to be in another file, but none is named, or ONNX allows none "
                 "here; store it in the model"
             )
-        if len(entries) > 3 or (len(entries) == 3 and entries[2].key != "limit"):
+        further = {entry.key: entry.value for entry in entries[2:]}
+        if len(entries) > 3 or not further.keys() <= {_LIMIT, _QUANTIZED}:
             raise ModelError(f"{self.where(tensor)}: the tensor is stored in two parts; export the model again")
-        return Stored(int(entries[1].value), element_dtype(tensor, self.where(tensor)), _limit(entries))
+        limit = float(further[_LIMIT]) if _LIMIT in further else None
+        quantized = read_payload(further[_QUANTIZED]) if _QUANTIZED in further else None
+        return Stored(int(entries[1].value), element_dtype(tensor, self.where(tensor)), limit, quantized)
 
     def blob(self, tensor: onnx.TensorProto, stored: Stored) -> Blob:
         """Return the payload behind a marker. Raises ModelError where the tensor has another shape than its payload."""
@@ -191,7 +205,7 @@ class Blobs:
         if self.stored(tensor) is not None:
             del tensor.external_data[2:]
             if limit is not None:
-                tensor.external_data.add(key="limit", value=repr(limit))
+                tensor.external_data.add(key=_LIMIT, value=repr(limit))
         elif dtype is not source:
             raw = tensor.raw_data
             if source is DType.FLOAT32 and 0 < len(raw) <= _FEW_BYTES:
@@ -203,6 +217,23 @@ class Blobs:
                 clear_payload(tensor)
                 tensor.raw_data = rounded
         tensor.data_type = TO_ONNX[dtype]
+
+    def quantize(self, tensor: onnx.TensorProto, how: Quantization) -> None:
+        """Store a floating tensor as integers. Blobs are quantized when they are written, from the source.
+
+        Raises:
+            ContractError: the parameters do not fit the tensor.
+        """
+        assert element_dtype(tensor, self.where(tensor)) in FLOATING, "what is quantized holds floats"
+        quantized = payload_of(how, tensor.dims, tensor.name)
+        if self.stored(tensor) is not None:
+            del tensor.external_data[2:]
+            tensor.external_data.add(key=_QUANTIZED, value=quantized.to_text())
+        else:
+            integers = quantized.quantize(self.array(tensor).reshape(-1)).tobytes()
+            clear_payload(tensor)
+            tensor.raw_data = integers
+        tensor.data_type = TO_ONNX[how.dtype]
 
     def array(self, tensor: onnx.TensorProto) -> Array:
         """Return the whole tensor in its shape, sub-byte elements unpacked. For small ones, or one at a time."""
@@ -230,12 +261,10 @@ class Blobs:
         if stored is None:
             yield self.array(tensor).reshape(-1)
             return
-        blob = self.blob(tensor, stored)
+        blob, start = self.blob(tensor, stored), 0
         for chunk in self.read_chunks(blob):
-            if stored.dtype is blob.dtype:
-                yield chunk
-            else:
-                yield round_to(chunk, stored.dtype, stored.limit)
+            yield chunk if stored.dtype is blob.dtype else stored.convert(chunk, start)
+            start += chunk.size
 
     def filled(self, tensor: onnx.TensorProto, stored: Stored) -> onnx.TensorProto:
         """Return a copy of a marked tensor that holds its payload."""
@@ -283,10 +312,6 @@ class Blobs:
         if len(payload) != size_bytes:
             raise ModelError(f"{self.where(tensor)} changed since it was read; read the model again")
         return payload
-
-
-def _limit(entries: Sequence[onnx.StringStringEntryProto]) -> float | None:
-    return float(entries[2].value) if len(entries) == 3 else None
 
 
 def clear_payload(tensor: onnx.TensorProto) -> None:

@@ -1,8 +1,9 @@
 """What a graph states of the types of its inner values, kept true and complete for viewers that infer nothing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 import onnx
+import onnx.helper
 
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.types import retype_proto
@@ -14,6 +15,21 @@ def retype_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Mapping[str
         if info.name in names:
             info.name, dtype = names[info.name]
             retype_proto(info.type, dtype)
+
+
+def forget_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Container[str]) -> None:
+    """Take out statements about values that are no more."""
+    for at in reversed(range(len(owner.value_info))):
+        if owner.value_info[at].name in names:
+            del owner.value_info[at]
+
+
+def state_shapes(owner: onnx.GraphProto | onnx.FunctionProto, shaped: Iterable[tuple[str, Sequence[int]]]) -> None:
+    """State that values are FP32 and what their shapes are, in a graph that states anything."""
+    if isinstance(owner, onnx.GraphProto) and owner.value_info:
+        owner.value_info.extend(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims) for name, dims in shaped
+        )
 
 
 def state_casts(owner: onnx.GraphProto | onnx.FunctionProto, casts: Iterable[tuple[str, str, DType]]) -> None:

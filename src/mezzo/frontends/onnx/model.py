@@ -1,9 +1,11 @@
 """The front end's verbs: read a model as a graph, apply edits, verify."""
 
 import logging
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import onnx
 
 from mezzo.core.frontend import Applied, Fault, Frontend, Port, Progress
@@ -19,6 +21,7 @@ from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.apply import apply
 from mezzo.frontends.onnx.blobs import EXTERNAL
 from mezzo.frontends.onnx.checking import Standing, Strictness, find_fault, stand
+from mezzo.frontends.onnx.constants import read_constants
 from mezzo.frontends.onnx.files import Source
 from mezzo.frontends.onnx.folder import low_weights, ports_of
 from mezzo.frontends.onnx.magnitudes import facts
@@ -143,6 +146,10 @@ class OnnxModel:
             elif low not in first.graph.nodes[before].signature.legal:
                 held.append(number)
         return opsets.smallest_opset(reading.graph, held, rewritten, low, self.version, reading.version)
+
+    def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        """The numbers of constants in FP32, one tensor in memory at a time."""
+        return read_constants(reading.graph, own(reading).handles, self.source.blobs, values)
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> onnx.ModelProto:
         """Carry edits out. The result shares large weights with the source until it is written."""

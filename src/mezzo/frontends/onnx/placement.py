@@ -9,6 +9,9 @@ from mezzo.core.nodes import Kind
 from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.order import sort_nodes
 
+# Operators that are nodes of a plan: Casts and constants are none.
+_TOLD = frozenset({"Identity", "QuantizeLinear", "DequantizeLinear"})
+
 
 class Placement:
     """Collects new nodes and puts them into their graphs, bodies and functions in one go."""
@@ -21,8 +24,15 @@ class Placement:
     def add(self, scope: int, after: int | None, node: onnx.NodeProto) -> None:
         """Note a node for a scope, after a planner's node; None: before all others."""
         self._added.setdefault(scope, []).append((after, node))
-        if node.op_type == "Identity":
+        if node.op_type in _TOLD:
             self._handles.made.append((scope, node))
+
+    def behind(self, number: int) -> int | None:
+        """The node behind which forms of a value stand; None: before all others of its scope."""
+        value = self._graph.values[number]
+        producer = self._graph.nodes[value.producer]
+        is_handed_in = producer.kind is Kind.INPUT or producer.scope != value.scope
+        return None if is_handed_in else producer.id
 
     def place(self, dropped: set[int]) -> None:
         """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""

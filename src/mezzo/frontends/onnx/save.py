@@ -23,7 +23,7 @@ from mezzo.frontends.onnx.blobs import Blob, Blobs, Stored
 from mezzo.frontends.onnx.files import MAX_MESSAGE_BYTES, Source
 from mezzo.frontends.onnx.layout import Layout
 from mezzo.frontends.onnx.paths import quote
-from mezzo.frontends.onnx.rounding import Array, round_to
+from mezzo.frontends.onnx.rounding import Array
 from mezzo.places import check_destination
 from mezzo.staging import Staging
 from mezzo.voices import setting
@@ -233,8 +233,10 @@ class _Writer:
             yield from self._blobs.read_chunks(blob)
             return
         pending: deque[Future[Array]] = deque()
+        start = 0
         for chunk in self._blobs.read_chunks(blob, buffers=_AHEAD + 1):
-            pending.append(self._pool.submit(round_to, chunk, stored.dtype, stored.limit))
+            pending.append(self._pool.submit(stored.convert, chunk, start))
+            start += chunk.size
             if len(pending) == _AHEAD:
                 yield pending.popleft().result()
         while pending:

@@ -1,0 +1,94 @@
+"""Payloads of floats as payloads of integers, bit for bit as ONNX's QuantizeLinear puts them there."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mezzo.core.quantization import Quantization
+from mezzo.dtypes import DType
+from mezzo.errors import ContractError
+from mezzo.frontends.onnx.rounding import STORAGE, Array
+
+# What QuantizeLinear makes of floats at every opset that knows several scales, and what biases are held in.
+_STORED_AS = (DType.INT8, DType.UINT8, DType.INT32)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedPayload:
+    """Parameters laid over the elements of a tensor. `run`: so many follow each other in memory with one scale; 0 where
+    all have it.
+    """
+
+    how: Quantization
+    run: int
+
+    def quantize(self, values: Array, start: int = 0) -> Array:
+        """Round flat numbers, element `start` of their tensor the first of them, to nearest even and saturate.
+
+        They are divided in FP32, as QuantizeLinear does; INT32, which it does not make, in FP64. NaN becomes the least
+        integer, as in ONNX Runtime and the reference evaluator.
+        """
+        how, wide = self.how, np.dtype(np.float64 if self.how.dtype is DType.INT32 else np.float32)
+        low, high = how.span
+        scales: Array = np.array(how.scales, np.float32).astype(wide)
+        zeros: Array = np.array(how.zero_points, wide)
+        if how.axis is not None:
+            held, counts = self._slices(start, values.size)
+            scales, zeros = np.repeat(scales[held], counts), np.repeat(zeros[held], counts)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            steps: Array = values.astype(wide) / scales
+            np.rint(steps, out=steps)
+            np.fmax(steps, low - zeros, out=steps)
+            np.fmin(steps, high - zeros, out=steps)
+        steps += zeros
+        return steps.astype(STORAGE[how.dtype])
+
+    def _slices(self, start: int, count: int) -> tuple[Array, Array]:
+        """Which scale each run of the elements has, and how many of them stand in it."""
+        runs = np.arange(start // self.run, (start + count - 1) // self.run + 1)
+        edges = np.clip(runs * self.run, start, start + count)
+        return runs % len(self.how.scales), np.diff(edges, append=start + count)
+
+    def to_text(self) -> str:
+        """Spell the parameters for a marker; `read_payload` reads them."""
+        how = self.how
+        return json.dumps([how.dtype.value, how.axis, how.scales, how.zero_points, self.run])
+
+
+def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> QuantizedPayload:
+    """The parameters laid over a tensor of a shape, None for what is not known of it; `name` is what errors call it.
+
+    Raises:
+        ContractError: the parameters do not fit the tensor.
+    """
+    where = f"value {name!r} cannot be quantized"
+    if how.dtype not in _STORED_AS:
+        valid = ", ".join(map(str, _STORED_AS))
+        raise ContractError(f"{where}: {how.dtype} holds no quantized numbers; choose one of {valid}")
+    low, high = how.span
+    if not all(low <= zero <= high for zero in how.zero_points):
+        raise ContractError(f"{where}: its zero points are not all from {low} to {high}, what {how.dtype} holds")
+    if how.dtype is DType.INT32 and not how.is_symmetric:
+        raise ContractError(f"{where}: {how.dtype} is dequantized without a zero point; let all of them be 0")
+    if how.axis is None:
+        return QuantizedPayload(how, 0)
+    if not 0 <= how.axis < len(shape):
+        raise ContractError(f"{where}: it has no axis {how.axis}, as it has {len(shape)}; name one, or take one scale")
+    size = shape[how.axis]
+    if size is not None and size != len(how.scales):
+        raise ContractError(
+            f"{where}: {len(how.scales)} scales do not fit its axis {how.axis} of {size}; take one for each slice, or "
+            "one for all"
+        )
+    known = [1 if length is None else length for length in shape[how.axis + 1 :]]
+    return QuantizedPayload(how, max(math.prod(known), 1))
+
+
+def read_payload(text: str) -> QuantizedPayload:
+    """Read what `to_text` has spelled."""
+    dtype, axis, scales, zeros, run = json.loads(text)
+    how = Quantization(dtype=DType(dtype), scales=tuple(scales), zero_points=tuple(zeros), axis=axis)
+    return QuantizedPayload(how, run)
