@@ -61,7 +61,10 @@ def test_shares_of_alike_blocks_hold_within_what_is_told() -> None:
     found = mezzo.sensitivity(model, feeds)
     bench = bench_of(model)
     batch = few_samples(bench, next(iter(open_model_data(bench.model, feeds))))
-    alone = {unit.name: bench.error(dict.fromkeys(unit.nodes, unit.dtype), [batch]) for unit in units_of(bench.judged, *bench.lows)}
+    alone = {
+        unit.name: bench.error(dict.fromkeys(unit.nodes, unit.dtype), [batch])
+        for unit in units_of(bench.judged, *bench.lows)
+    }
     assert found.runs <= 48 and any(unit.is_measured for unit in found.units)
     for unit in found.units:
         assert (unit.together == 1) is unit.is_measured is (unit.low is None) is (unit.high is None)

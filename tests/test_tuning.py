@@ -191,7 +191,10 @@ def test_sensitivity_agrees_with_running_each_node_alone() -> None:
     bench = Bench(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
     (batch,) = open_model_data(bench.model, batches(1))
 
-    alone = {unit.name: bench.error(dict.fromkeys(unit.nodes, unit.dtype), [cut(batch, 0, 16)]) for unit in units_of(bench.judged, *bench.lows)}
+    alone = {
+        unit.name: bench.error(dict.fromkeys(unit.nodes, unit.dtype), [cut(batch, 0, 16)])
+        for unit in units_of(bench.judged, *bench.lows)
+    }
     assert {unit.name: unit.error for unit in found.units if unit.is_measured} == alone
     assert [unit.error for unit in found.units] == sorted((unit.error for unit in found.units), reverse=True)
 

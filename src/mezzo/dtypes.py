@@ -35,7 +35,7 @@ class DType(enum.Enum):
     UINT2 = "u2"
     BOOL = "bool"
     STRING = "str"
-    QUANTIZED8 = "q8"  # eight bits with a scale; what stores them, I8 or U8, is its parameters' (core.quantization)
+    QUANTIZED8 = "int8"  # eight bits with a scale; what stores them, I8 or U8, is its parameters' (core.quantization)
     COMPLEX64 = "c64"
     COMPLEX128 = "c128"
 

@@ -24,6 +24,7 @@ class PlanOptions(TypedDict, total=False):
     io: IO | None
     out_of_range: str | None
     opset: str | None
+    calibrator: str | None
     assume: Mapping[str, str] | None
     trust_external_paths: bool | None
 

@@ -12,14 +12,16 @@ from mezzo.core.quantization import Quantization
 class Quantized:
     """By value id. `parameters`: how each value is held that may be quantized.
 
-    `stay_inside`: values that a kernel makes and reads itself: nothing is quantized there, whatever their nodes run at.
-    `hand_on_either`: values whose kernel hands on floats as well as integers: they are quantized only where somebody
-    reads them so.
+    `stay_inside`: values that a kernel makes and reads itself, or hands on as floats alone: nothing is quantized there
+    for it. `hand_on_either`: values whose kernel hands on floats as well as integers: they are quantized only where
+    somebody reads them so. `handed_on`: values whose kernel only moves what it reads: who reads them quantized finds
+    the quantized form before it.
     """
 
     parameters: Mapping[int, Quantization] = field(default_factory=dict)
     stay_inside: frozenset[int] = frozenset()
     hand_on_either: frozenset[int] = frozenset()
+    handed_on: frozenset[int] = frozenset()
 
 
 class QuantizedPorts(NamedTuple):

@@ -98,7 +98,9 @@ class _Native:
             spared &= (problem.made_at(levels) == problem.line.quantized) & ~self.is_both & problem.is_planned
             columns, wants = problem.graph.columns, problem.wanted_at(levels)
             spared[columns.use_value[(wants == problem.line.quantized) & columns.use_wants]] = False
-            self.is_both |= spared
+            moved = np.zeros(len(self.levels), bool)
+            moved[sorted(problem.quantized.handed_on)] = True
+            self.is_both |= spared | (moved & (problem.made_at(levels) == problem.line.quantized) & problem.is_planned)
             self.levels[self.is_both] = problem.line.quantized
 
     def __getitem__(self, number: int) -> DType | None:

@@ -13,7 +13,7 @@ from mezzo.core.problem import Choice, Problem
 from mezzo.core.target import Refusal
 from mezzo.deciding.rules import nodes_in, regions_of
 from mezzo.deciding.wishes import Wishes
-from mezzo.dtypes import HIGH, QUANTIZED, DType
+from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.spelling import aside, did_you_mean
 from mezzo.structure import View
@@ -68,8 +68,6 @@ def choices_of(view: View, verdicts: Sequence[Verdict], wishes: Wishes) -> list[
     for node in view.nodes(Function.IDENTITY):
         if choices[node.id] is Choice.FREE and _is_second_name(graph, node, choices):
             choices[node.id] = Choice.HIGH
-    if low in QUANTIZED:  # what a target runs so is found with what it takes in
-        return choices
     refusable = [wishes.target.may_refuse(*s.operator, low) for s in columns.signatures]
     for number in np.flatnonzero(np.array(refusable, bool)[columns.node_signature]).tolist():
         if choices[number] is Choice.FREE and refusal_of(graph.nodes[number], wishes, low) is not None:

@@ -147,7 +147,7 @@ class _Lowering:
             rewired = [Rewire(*wish.use, number, quantized) for wish in readers]
             return others, [Quantize(number, known.parameters[number], takes_over=False), *rewired]
         edits = [Quantize(number, known.parameters[number], takes_over=True)]
-        if not readers and number in known.hand_on_either:
+        if number in known.handed_on or (not readers and number in known.hand_on_either):
             edits = []
         return [wish._replace(dtype=base) if wish.dtype is quantized else wish for wish in wishes], [*edits]
 

@@ -186,6 +186,17 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
         )
 
 
+def check_parameters(options: Options) -> Options:
+    """The options. Raises InputError: what they convert to takes scales, and there is no data to give them."""
+    if options.wishes.line.quantized is not None and options.wishes.quantized is None:
+        to = dict(options.settings)["to"]
+        raise InputError(
+            f"{option('to')} is {to!r}, which takes scales from data, and none is given; give some with "
+            f"{option('data')}: an .npz file, a folder of them, or 'random' to try it out"
+        )
+    return options
+
+
 def check_levels(plan: Plan) -> None:
     """Raises InputError: a model cannot be given the plan's levels."""
     words = {dtype: word for word, dtype in LEVEL_DTYPES.items()}

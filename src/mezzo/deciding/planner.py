@@ -30,14 +30,14 @@ from mezzo.structure.saturating import saturated
 from mezzo.voices import option
 
 if TYPE_CHECKING:
-    from mezzo.units.quantized import QuantizedUnit
+    from mezzo.deciding.quantizing import Quantizing
     from mezzo.units.unit import Partition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """Everything decided before a strategy runs: verdicts per side and node id, bounds of constants by value id, and
-    what the user should hear. `split`: the target's units, where it has rows that bear on the plan; `units`: those that
+    what the user should hear. `split`: the target's units, where it has rows that bear on the plan; `quantizing`: what
     may run quantized, where that is asked for.
     """
 
@@ -46,7 +46,7 @@ class Judged:
     limits: Mapping[int, float]
     notes: tuple[str, ...] = ()
     split: "Partition | None" = None
-    units: "tuple[QuantizedUnit, ...] | None" = None
+    quantizing: "Quantizing | None" = None
 
     def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
         """What was said of running at a level; of the only one beside the base where none is named."""
@@ -104,7 +104,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         for number, verdict in enumerate(side.verdicts)
         if verdict.output is line.base_dtype
     )
-    units = next((side.units for side in found if side.units is not None), None)
+    quantizing = next((side.quantizing for side in found if side.quantizing is not None), None)
     problem = Problem(
         graph=graph,
         line=line,
@@ -124,10 +124,10 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         check_links(problem, [side.verdicts for side in found], wishes.io)
     if split is not None:
         problem = with_units(problem, split)
-    if units is not None:
+    if quantizing is not None:
         from mezzo.deciding.quantizing import with_quantized
 
-        problem = with_quantized(problem, units, wishes.quantized)
+        problem = with_quantized(problem, quantizing)
     limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
     notes = dict.fromkeys(note for side in found for note in side.notes)
     return Judged(
@@ -136,7 +136,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         limits=limits,
         notes=tuple(notes),
         split=split,
-        units=units,
+        quantizing=quantizing,
     )
 
 
@@ -146,7 +146,7 @@ class _Side(NamedTuple):
     limits: Mapping[int, float]
     notes: tuple[str, ...]
     agreeing: tuple[tuple[int, int], ...]
-    units: "tuple[QuantizedUnit, ...] | None"
+    quantizing: "Quantizing | None"
 
 
 def _judge_side(
@@ -161,11 +161,11 @@ def _judge_side(
     notes += notes_on_estimates(view, wishes.policy)
     choices = choices_of(view, verdicts, wishes)
     fix_regions(graph, verdicts, choices, wishes, low, notes)
-    units = None
+    quantizing = None
     if low in QUANTIZED:
         from mezzo.deciding.quantizing import choose_units
 
-        units = choose_units(view, wishes.target, wishes.quantized, verdicts, choices)
+        quantizing = choose_units(view, wishes.target, wishes.quantized, verdicts, choices)
     if wishes.policy.promotes_untroubled and low not in QUANTIZED:
         for number in untroubled(graph, rows, verdicts, choices, low):
             verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)
@@ -175,7 +175,7 @@ def _judge_side(
     prices = wishes.error_prices.get(low)
     penalties = tuple(prices[n.name].cost if n.name in prices else 0 for n in graph.nodes) if prices else None
     side = Side(tuple(choices), categories, tuple([v.worth for v in verdicts]), penalties)
-    return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing, units)
+    return _Side(side, tuple(verdicts), limits, tuple(notes), agreeing, quantizing)
 
 
 def _limits(view: View, wishes: Wishes) -> Mapping[int, float]:

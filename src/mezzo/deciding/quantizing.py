@@ -1,7 +1,7 @@
 """What the target's quantized kernels leave to decide, and what they mean to conversions: caps, links and prices."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,32 +15,43 @@ from mezzo.core.quantized import NO_PORTS, Quantized, QuantizedPorts
 from mezzo.core.quantized_kernels import Hands
 from mezzo.core.target import Target
 from mezzo.structure import View
-from mezzo.units.quantized import QuantizedUnit, quantized_units
+from mezzo.units.quantized import QuantizedUnit, Quantizers
 from mezzo.units.view import View as UnitView
 
-# What is said of a node that no unit takes up.
-_ALONE = "no-kernel"
-_UNKNOWN = "no-range"
+# What is said of a node that no unit takes up, and of one whose unit reads what nobody has seen.
+_ALONE, _UNKNOWN = "no-kernel", "no-range"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantizing:
+    """The units that may run quantized, the parameters known of values, by id, and the values of which a Quantize
+    costs nothing.
+    """
+
+    units: tuple[QuantizedUnit, ...]
+    parameters: Mapping[int, Quantization]
+    free: tuple[int, ...]
 
 
 def choose_units(
     view: View,
     target: Target,
-    parameters: Mapping[str, Quantization] | None,
+    given: Mapping[str, Quantization] | None,
     verdicts: list[Verdict],
     choices: list[Choice],
-) -> tuple[QuantizedUnit, ...]:
+) -> Quantizing:
     """The units that may run quantized; all other nodes may not, and their verdicts say why.
 
-    `parameters`, by the value's name, are what data and weights told; None where that is still to be asked.
+    `given`, by the value's name, are what data and weights told; None where that is still to be asked.
     """
     graph = view.graph
-    units = quantized_units(
-        UnitView(graph, view.rows), target.quantized, [choice in (Choice.FREE, Choice.LOW) for choice in choices]
-    )
-    missing = {unit.nodes: name for unit in units if (name := _lacks(graph, unit, parameters))}
+    known = None if given is None else _by_value(graph, given)
+    may_run = [choice in (Choice.FREE, Choice.LOW) for choice in choices]
+    quantizers = Quantizers(UnitView(graph, view.rows), target, may_run, known)
+    units = quantizers.units()
+    missing = {unit.nodes: lacks for unit in units if (lacks := _lacks(unit, known)) is not None}
     kept = tuple(unit for unit in units if unit.nodes not in missing)
-    because = {number: name for nodes, name in missing.items() for number in nodes}
+    unseen = {number: graph.values[value].name for nodes, value in missing.items() for number in nodes}
     members = {number for unit in kept for number in unit.nodes}
     for number, choice in enumerate(choices):
         if choice is not Choice.FREE or number in members:
@@ -48,37 +59,41 @@ def choose_units(
         choices[number] = Choice.HIGH
         if verdicts[number].category is Category.DENY:
             continue
-        if number in because:
-            text = f"no data told the range of {because[number]!r}, which its kernel takes"
-            verdicts[number] = Verdict(category=Category.DENY, rule=_UNKNOWN, because=text)
-        else:
-            text = f"{target.name} has no kernel for it that reads what it reads quantized"
-            verdicts[number] = Verdict(category=Category.DENY, rule=_ALONE, because=text)
-    return kept
+        rule, text = _ALONE, f"{target.name} runs none like it on quantized operands, or not in this place"
+        if number in unseen:
+            rule, text = _UNKNOWN, f"no data told the range of {unseen[number]!r}, which its kernel takes"
+        verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
+    return Quantizing(units=kept, parameters=known or {}, free=tuple(quantizers.free_quantizes()))
 
 
-def _lacks(graph: Graph, unit: QuantizedUnit, parameters: Mapping[str, Quantization] | None) -> str | None:
-    """The name of a value whose parameters a unit takes and nobody knows, where they have been asked for."""
-    if parameters is None:
-        return None
+def _by_value(graph: Graph, given: Mapping[str, Quantization]) -> dict[int, Quantization]:
+    """Parameters by value id: names are those of the main graph, and bodies may use them again."""
+    return {
+        number: given[value.name]
+        for number, value in enumerate(graph.values)
+        if value.scope == 0 and value.name in given
+    }
+
+
+def _lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int | None:
+    """A value whose parameters a unit takes and nobody knows, where they have been asked for."""
     needed = [read.value for read in unit.reads]
     if unit.kernel.hands in (Hands.INTEGERS, Hands.READ):
         needed.append(unit.result)
-    held = (graph.values[value] for value in needed)
-    return next((value.name for value in held if value.scope != 0 or value.name not in parameters), None)
+    return None if known is None else next((value for value in needed if value not in known), None)
 
 
-def with_quantized(
-    problem: Problem, units: Sequence[QuantizedUnit], parameters: Mapping[str, Quantization] | None
-) -> Problem:
+def with_quantized(problem: Problem, quantizing: Quantizing) -> Problem:
     """The problem with what quantized kernels ask: their nodes agree, what lies inside them and what they read as
     floats stays before the base's threshold, and floats come for nothing where they hand on either.
     """
     graph, line = problem.graph, problem.line
     caps, links = dict(problem.caps), list(problem.links)
-    inside, either = set[int](), set[int]()
-    for unit in units:
+    inside, either, handed_on = set[int](), set[int](), set[int]()
+    for unit in quantizing.units:
         read = {one.use for one in unit.reads}
+        if unit.offset is not None and unit.offset.value in quantizing.parameters:
+            read.add(unit.offset.use)
         for number in unit.nodes:
             node = graph.nodes[number]
             for operand, value in enumerate(node.inputs):
@@ -86,20 +101,22 @@ def with_quantized(
                 if value is not None and node.signature.inputs[operand] is Role.GROUP and use not in read:
                     caps[use] = (0, line.base)
         links += [(line.base, unit.nodes[0], number) for number in unit.nodes[1:]]
-        inside |= {value for number in unit.nodes[:-1] for value in graph.nodes[number].outputs if value is not None}
-        if unit.kernel.hands is Hands.FLOATS:
-            inside.add(unit.result)
-        elif unit.kernel.hands is Hands.EITHER:
-            either.add(unit.result)
-    known = {
-        number: parameters[value.name]
-        for number, value in enumerate(graph.values)
-        if parameters is not None and value.scope == 0 and value.name in parameters
-    }
-    quantized = Quantized(parameters=known, stay_inside=frozenset(inside), hand_on_either=frozenset(either))
-    return replace(
-        problem, caps=caps, links=tuple(links), quantized=quantized, kernels=_with_free(problem, sorted(either))
+        inside.update(unit.inside)
+        match unit.kernel.hands:
+            case Hands.FLOATS:
+                inside.add(unit.result)
+            case Hands.EITHER:
+                either.add(unit.result)
+            case Hands.PASSED:
+                handed_on.update(value for value in graph.nodes[unit.nodes[0]].outputs if value is not None)
+    quantized = Quantized(
+        parameters=quantizing.parameters,
+        stay_inside=frozenset(inside),
+        hand_on_either=frozenset(either),
+        handed_on=frozenset(handed_on),
     )
+    kernels = _with_free(problem, [*either, *quantizing.free])
+    return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
 
 
 def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
@@ -117,7 +134,7 @@ def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
             hidden=np.zeros((levels, len(columns.value_producer)), bool),
         )
     writes_free = kernels.writes_free.copy()
-    writes_free[problem.line.base, list(values)] = True
+    writes_free[problem.line.base, sorted(values)] = True
     return replace(kernels, writes_free=writes_free)
 
 
@@ -126,20 +143,20 @@ def quantized_ports(problem: Problem) -> QuantizedPorts:
     line, known = problem.line, problem.quantized
     if line.quantized is None or known is None:
         return NO_PORTS
-    spared = known.stay_inside | known.hand_on_either
-    reads, makes = {}, {}
+    spared = known.stay_inside | known.hand_on_either | known.handed_on
+    reads: dict[Use, Quantization] = {}
+    makes: dict[int, Quantization] = {}
     for number in np.flatnonzero(problem.allowed[line.quantized]).tolist():
         node = problem.graph.nodes[number]
-        for operand, value in enumerate(node.inputs):
+        for operand, value in _known(node.inputs, known.parameters):
             use = Use(number, operand)
-            is_read = value in known.parameters and node.signature.inputs[operand] is Role.GROUP
-            if is_read and value is not None and problem.capped(use, line.quantized) == line.quantized:
+            is_read = node.signature.inputs[operand] is Role.GROUP
+            if is_read and problem.capped(use, line.quantized) == line.quantized:
                 reads[use] = known.parameters[value]
-        for value in node.outputs:
-            if (
-                value is not None
-                and value in known.parameters
-                and value not in spared
-            ):
-                makes[value] = known.parameters[value]
+        made = (value for _, value in _known(node.outputs, known.parameters) if value not in spared)
+        makes |= {value: known.parameters[value] for value in made}
     return QuantizedPorts(reads, makes)
+
+
+def _known(values: Sequence[int | None], parameters: Mapping[int, Quantization]) -> Iterable[tuple[int, int]]:
+    return ((at, value) for at, value in enumerate(values) if value is not None and value in parameters)

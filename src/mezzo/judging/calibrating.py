@@ -1,22 +1,25 @@
 """Scales and zero points for what may be quantized: values are watched on data, and weights read one by one."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
-from mezzo.core.calibrator import Calibrator, Grid
+from mezzo.core.calibrator import Calibrator, Grid, Range
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.quantization import Quantization
-from mezzo.core.quantized_kernels import Operand
+from mezzo.core.quantized_kernels import Hands, Operand
+from mezzo.core.reading import Reading
 from mezzo.deciding.options import Options
+from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.numerics.datasets import Dataset
+from mezzo.plugins.discovery import calibrator as find_calibrator
 from mezzo.quant.choosing import align, choose_range
 from mezzo.quant.collector import Collector
-from mezzo.quant.parameters import parameters_for, weight_parameters
-from mezzo.units.quantized import Held, held_values
+from mezzo.quant.parameters import bias_parameters, guarded_weights, parameters_for, weight_parameters
+from mezzo.units.quantized import QuantizedUnit, storage_of
 from mezzo.voices import option
 
 
@@ -28,18 +31,51 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
         ContractError: the model does not run.
     """
     reading, judged = judge_model(model, options)
-    graph = reading.graph
-    assert judged.units is not None, "asked where something is to be quantized"
-    held = {value: how for value, how in held_values(judged.units).items() if graph.values[value].scope == 0}
-    weights = [value for value, how in held.items() if how.style.is_weight]
-    watched = {graph.values[value].name: value for value, how in held.items() if not how.style.is_weight}
-    collector = _watch(model, options, dataset, [*watched])
-    found = _of_values(collector, {name: held[value] for name, value in watched.items()}, graph, calibrator)
-    for value, numbers in model.weights(reading, weights):
-        style = held[value].style
-        axis = style.axis if style.axis is None else style.axis % numbers.ndim
-        found[graph.values[value].name] = weight_parameters(numbers, _grid(style), axis)
+    assert judged.quantizing is not None, "asked where something is to be quantized"
+    units = judged.quantizing.units
+    asked = _asked(reading.graph, units)
+    collector = _watch(model, options, dataset, [*asked.operands])
+    found = _of_values(collector, asked, calibrator)
+    found |= _of_weights(model, reading, asked)
+    _add_offsets(model, reading, units, found)
     return replace(options, wishes=replace(options.wishes, quantized=found))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What units ask of values, by name: the operands that read each, weights by id with theirs, and who shares."""
+
+    operands: dict[str, list[Operand]] = field(default_factory=dict)
+    weights: dict[int, Operand] = field(default_factory=dict)
+    groups: list[tuple[str, ...]] = field(default_factory=list)
+
+
+def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
+    """What has to be known of values of the main graph for every unit to run quantized."""
+    asked = _Asked()
+
+    def watch(value: int, *operands: Operand) -> None:
+        if graph.values[value].scope == 0:
+            asked.operands.setdefault(graph.values[value].name, []).extend(operands)
+
+    for unit in units:
+        for read in unit.reads:
+            if read.operand.is_weight:
+                held = asked.weights.get(read.value, read.operand)
+                asked.weights[read.value] = held if held.axis == read.operand.axis else replace(held, axis=None)
+            else:
+                watch(read.value, read.operand)
+        made = [value for value in graph.nodes[unit.nodes[0]].outputs if value is not None]
+        if unit.kernel.hands in (Hands.READ, Hands.PASSED):
+            for value in made:
+                watch(value)
+            shared = (*(read.value for read in unit.reads if not read.operand.is_weight), *made)
+            asked.groups.append(tuple(graph.values[value].name for value in shared))
+        elif unit.kernel.hands is not Hands.FLOATS:
+            watch(unit.result)
+        for value in unit.inside if unit.kernel.is_cut else ():
+            watch(value)
+    return asked
 
 
 def _watch(model: Model, options: Options, dataset: Dataset, names: Sequence[str]) -> Collector:
@@ -59,21 +95,69 @@ def _watch(model: Model, options: Options, dataset: Dataset, names: Sequence[str
     return collector
 
 
-def _of_values(
-    collector: Collector, held: Mapping[str, Held], graph: Graph, calibrator: Calibrator
-) -> dict[str, Quantization]:
+def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator) -> dict[str, Quantization]:
     """The parameters of values that were watched; those of a group share theirs. What was never seen gets none."""
-    ranges = {}
-    for name, how in held.items():
-        chosen = choose_range(calibrator, collector.summary(name), _grid(how.style)) if name in collector.names else None
+    shared = {name: [*operands] for name, operands in asked.operands.items()}
+    for group in asked.groups:
+        together = [operand for name in group for operand in asked.operands.get(name, ())]
+        for name in group:
+            shared[name] = [*shared.get(name, ()), *together]
+    ranges: dict[str, Range] = {}
+    for name, operands in shared.items():
+        if name not in collector.names:
+            continue
+        seen = collector.summary(name)
+        is_never_negative = seen.extremes is not None and seen.extremes.low >= 0.0
+        chosen = choose_range(calibrator, seen, _grid(storage_of(operands, is_never_negative)))
         if chosen is not None:
             ranges[name] = chosen
-    groups: dict[int, list[str]] = {}
-    for name, how in held.items():
-        groups.setdefault(how.group, []).append(name)
-    aligned = align(ranges, groups.values())
-    return {name: parameters_for(held_range, _grid(held[name].style)) for name, held_range in aligned.items()}
+    return {
+        name: parameters_for(held, _grid(storage_of(shared[name], held.low >= 0.0)))
+        for name, held in align(ranges, asked.groups).items()
+    }
 
 
-def _grid(style: Operand) -> Grid:
-    return Grid(dtype=style.dtype, is_symmetric=style.is_symmetric, is_narrow=style.is_weight)
+def _of_weights(model: Model, reading: Reading, asked: _Asked) -> dict[str, Quantization]:
+    found = {}
+    for value, numbers in model.weights(reading, [*asked.weights]):
+        operand = asked.weights[value]
+        axis = operand.axis if operand.axis is None else operand.axis % numbers.ndim
+        grid = Grid(dtype=operand.dtype, is_symmetric=operand.is_symmetric, is_narrow=True)
+        found[reading.graph.values[value].name] = weight_parameters(numbers, grid, axis)
+    return found
+
+
+def _add_offsets(
+    model: Model, reading: Reading, units: Sequence[QuantizedUnit], found: dict[str, Quantization]
+) -> None:
+    """Add the parameters of what is added up in INT32, at the scale of its unit's operands multiplied; weights' scales
+    are raised where it would take too much of the sum.
+    """
+    names = [value.name for value in reading.graph.values]
+    offsets = {unit.offset.value: unit for unit in units if unit.offset is not None}
+    for value, numbers in model.weights(reading, [*offsets]):
+        unit = offsets[value]
+        weight = next((names[read.value] for read in unit.reads if read.operand.is_weight), None)
+        data = next((names[read.value] for read in unit.reads if not read.operand.is_weight), None)
+        if weight is None or data is None or weight not in found or data not in found:
+            continue
+        raised = guarded_weights(found[weight], numbers.reshape(-1), found[data])
+        if raised is not None:
+            found[weight] = raised
+            found[names[value]] = bias_parameters(found[data], raised)
+
+
+def _grid(storage: tuple[DType, bool]) -> Grid:
+    return Grid(dtype=storage[0], is_symmetric=storage[1])
+
+
+def with_parameters(model: Model, options: Options, dataset: Dataset, calibrator: str) -> Options:
+    """The options with the parameters that data gives, where something is to be quantized; else as they are.
+
+    Raises InputError: there is no such calibrator.
+    """
+    if options.wishes.line.quantized is None:
+        return options
+    name, _, setting = calibrator.partition("=")
+    chosen = find_calibrator(name)
+    return calibrate(model, options, dataset, chosen.setting(setting) if setting else chosen)

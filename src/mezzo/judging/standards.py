@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mezzo.core.lab import Answers, Pair, Reached, Subject
-from mezzo.dtypes import FORMATS, DType
+from mezzo.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.errors import InputError
 from mezzo.numerics.measures import Deviation
 from mezzo.numerics.metrics import Meter
@@ -154,6 +154,7 @@ def measure_noises(subject: Subject, batch: "Batch", answers: Answers) -> dict[s
 def _lowest(ours: Reached, theirs: Reached, low: DType | None, sums: DType | None) -> DType:
     """The coarsest format that an output depends on."""
     formats = ours.formats | theirs.formats
+    formats -= ours.formats & QUANTIZED  # what the reference came with costs nothing
     more = [dtype for dtype in (sums,) if dtype is not None]
     more += [low] if low in formats else []
     return lowest_of([formats, frozenset(more)])

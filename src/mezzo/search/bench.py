@@ -126,7 +126,7 @@ class Bench:
 
 
 def _ports(judged: Judged) -> QuantizedPorts:
-    if judged.units is None:
+    if judged.quantizing is None:
         return NO_PORTS
     from mezzo.deciding.quantizing import quantized_ports
 

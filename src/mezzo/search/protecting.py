@@ -16,6 +16,7 @@ from mezzo.deciding.options import Options, read_options
 from mezzo.deciding.planner import Judged, rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.judging.answers import compare_on
+from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.judging.measuring import measure_ranges
 from mezzo.numerics.datasets import Dataset
@@ -59,6 +60,7 @@ def convert_on_data(
     """
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    options = with_parameters(model, options, dataset, request.calibrator)
     ranges = measure_ranges(model, dataset)
     # What was made up speaks against running low, and never for it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)
@@ -229,7 +231,7 @@ def _count_lifted(model: "Model", options: Options, lifted: Options, ranges: Ran
 
 
 def _lifts_in(judged: Judged) -> Counter[str]:
-    return Counter(verdict.lift.rule for verdict in judged.verdicts() if verdict.lift is not None)
+    return Counter(verdict.lift.rule for side in judged.sides for verdict in side if verdict.lift is not None)
 
 
 def _tuner(model: "Model", options: Options, dataset: "Dataset", goal: Goal, evaluations: int) -> "Tuner":

@@ -282,6 +282,6 @@ class Tuner:
         share = square / whole if whole else 0.0
         how = "" if together == 1 else f" (its share of what {together} cost together)"
         return (
-            f"in {dtype} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the sum of squares: at this "
-            "budget more than the time it saves"
+            f"in {dtype} it costs {math.sqrt(square):.2g} of output error{how}, {share:.1%} of the sum of squares: "
+            "at this budget more than the time it saves"
         )

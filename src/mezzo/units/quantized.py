@@ -3,14 +3,21 @@
 Pure functions over a graph and a target's rows.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mezzo.core.joining import joined
 from mezzo.core.nodes import Kind, Node, Role, Use
-from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel
+from mezzo.core.quantization import Quantization
+from mezzo.core.quantized_kernels import Bias, Hands, Operand, QuantizedKernel
+from mezzo.core.target import Target
+from mezzo.dtypes import DType
+from mezzo.units.composites import composites_of
 from mezzo.units.view import View
+
+# Of a product, the operand that is added to it, where it has one.
+_BIAS = 2
 
 
 class Read(NamedTuple):
@@ -21,128 +28,220 @@ class Read(NamedTuple):
     operand: Operand
 
 
+class Offset(NamedTuple):
+    """A constant that a unit adds up in INT32, at the scale of its operands' scales multiplied."""
+
+    use: Use
+    value: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedUnit:
     """Nodes that run as one quantized kernel: its operator first, then those that it takes in, one behind the other.
 
-    `result` is what the last of them makes.
+    `result` is what the last of them makes; `inside` what the others do. `offset`: see `Offset`.
     """
 
     kernel: QuantizedKernel
     nodes: tuple[int, ...]
     reads: tuple[Read, ...]
     result: int
+    inside: tuple[int, ...]
+    offset: Offset | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """How a value has to be held that may be quantized. Values of one `group` have the same parameters: the group is
-    the smallest of them.
-    """
+class Quantizers:
+    """The quantized kernels of a target over one graph."""
 
-    style: Operand
-    group: int
+    def __init__(
+        self, view: View, target: Target, may_run: Sequence[bool], known: Mapping[int, Quantization] | None
+    ) -> None:
+        """`may_run`: by node, whether it may run quantized at all. `known`: the parameters of values, by id; None where
+        nobody has asked yet, and all is taken to fit.
+        """
+        self._view, self._target, self._may_run, self._known = view, target, may_run, known
 
-
-def quantized_units(
-    view: View, kernels: Sequence[QuantizedKernel], may_run: Sequence[bool]
-) -> tuple[QuantizedUnit, ...]:
-    """The units of a graph, each node in one at most. `may_run`: by node, whether it may run quantized at all."""
-    rows: dict[tuple[str, str], list[QuantizedKernel]] = {}
-    for kernel in kernels:
-        rows.setdefault((kernel.dialect, kernel.op), []).append(kernel)
-    found, taken = [], set[int]()
-    for node in view.graph.nodes:
-        if node.kind is not Kind.OP or not may_run[node.id] or node.id in taken:
-            continue
-        for kernel in rows.get((node.signature.dialect, node.op), ()):
-            reads = _reads(view, node, kernel)
-            if reads is None:
+    def units(self) -> tuple[QuantizedUnit, ...]:
+        """The units of the graph, each node in one at most."""
+        found, taken = [], set[int]()
+        for node in self._view.graph.nodes:
+            if node.kind is not Kind.OP or not self._may_run[node.id] or node.id in taken:
                 continue
-            nodes = (node, *_taken_in(view, node, kernel, may_run))
-            result = nodes[-1].outputs[0]
-            assert result is not None, "what a kernel makes is read"
-            numbers = tuple(one.id for one in nodes)
-            taken.update(numbers)
-            found.append(QuantizedUnit(kernel=kernel, nodes=numbers, reads=reads, result=result))
-            break
-    return tuple(found)
+            for kernel in self._kernels(node):
+                reads = self._reads(node, kernel) if kernel.operands else None
+                if reads is not None:
+                    found.append(self._unit(node, kernel, reads))
+                    taken.update(found[-1].nodes)
+                    break
+        return tuple(found)
 
+    def free_quantizes(self) -> Iterator[int]:
+        """Values of which a Quantize costs nothing, though their maker runs in floats."""
+        for node in self._view.graph.nodes:
+            if node.kind is Kind.OP and any(not kernel.operands for kernel in self._kernels(node)):
+                yield from (value for value in node.outputs[:1] if value is not None)
 
-def _reads(view: View, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
-    """What a node reads quantized as a kernel's row says; None where it is not the row's."""
-    if not kernel.fits(node.signature.dialect, node.op, node.signature.version, node.attributes):
-        return None
-    if not node.outputs or node.outputs[0] is None or any(value is not None for value in node.outputs[1:]):
-        return None
-    found = []
-    for operand in kernel.operands:
-        value = node.inputs[operand.position] if operand.position < len(node.inputs) else None
-        if value is None or node.signature.inputs[operand.position] is not Role.GROUP:
+    def _kernels(self, node: Node) -> Sequence[QuantizedKernel]:
+        return self._target.quantized_kernels(*node.signature.operator, node.attributes)
+
+    def _reads(self, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
+        """What a node reads quantized as a kernel's row says; None where it is not the row's."""
+        outputs = [value for value in node.outputs if value is not None]
+        if not outputs or (len(outputs) > 1 and kernel.hands not in (Hands.READ, Hands.PASSED)):
             return None
-        if operand.is_weight != view.is_constant(value) or (operand.is_weight and not _is_plain(view, value)):
+        found = []
+        for operand in _spread(kernel.operands, len(node.inputs)):
+            value = node.inputs[operand.position] if operand.position < len(node.inputs) else None
+            if value is None or node.signature.inputs[operand.position] is not Role.GROUP:
+                return None
+            if operand.is_weight != self._view.is_constant(value) or not self._suits(value, operand):
+                return None
+            found.append(Read(Use(node.id, operand.position), value, operand))
+        return tuple(found)
+
+    def _suits(self, value: int, operand: Operand) -> bool:
+        """Whether a value can be held as a kernel reads it."""
+        graph = self._view.graph
+        if operand.rank is not None:
+            shape = graph.shapes.get(value)
+            if shape is None or len(shape) != operand.rank:
+                return False
+        if operand.is_weight:
+            facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
+            return facts is not None and maker.kind is Kind.SOURCE and not (facts.has_infinity or facts.has_nan)
+        how = None if self._known is None else self._known.get(value)
+        return how is None or operand.takes(how.dtype, how.is_symmetric)
+
+    def _unit(self, node: Node, kernel: QuantizedKernel, reads: tuple[Read, ...]) -> QuantizedUnit:
+        nodes, last, offset = [node.id], node, self._offset(node, kernel)
+        if kernel.bias is Bias.INT32 and offset is None and len(node.inputs) <= _BIAS:
+            added = self._added(node)
+            if added is not None:
+                last, offset = added
+                nodes.append(last.id)
+        for taken in self._taken_in(last, kernel):
+            nodes += [number for number in sorted(taken) if number not in nodes]
+            last = self._view.graph.nodes[taken[-1]]
+        made = [value for number in nodes for value in self._view.graph.nodes[number].outputs if value is not None]
+        result = last.outputs[0]
+        assert result is not None, "what a kernel makes is read"
+        inside = tuple(value for value in made if value != result) if len(nodes) > 1 else ()
+        return QuantizedUnit(
+            kernel=kernel, nodes=tuple(nodes), reads=reads, result=result, inside=inside, offset=offset
+        )
+
+    # -- what is taken in ---------------------------------------------------------------------------------------------
+
+    def _offset(self, node: Node, kernel: QuantizedKernel) -> Offset | None:
+        """The constant that a product has as an operand of its own, where it has to be held in INT32."""
+        value = node.inputs[_BIAS] if kernel.bias is Bias.INT32 and len(node.inputs) > _BIAS else None
+        return Offset(Use(node.id, _BIAS), value) if value is not None and self._is_stored(value) else None
+
+    def _added(self, node: Node) -> tuple[Node, Offset] | None:
+        """The Add of a constant right behind a product."""
+        reader, use = self._sole_reader(node)
+        if reader is None or use is None or reader.op != "Add" or not self._may_run[reader.id]:
             return None
-        found.append(Read(Use(node.id, operand.position), value, operand))
-    return tuple(found)
+        (other,) = {0, 1} - {use.operand}
+        value = reader.inputs[other]
+        if value is None or not self._is_stored(value) or len(self._view.graph.shapes.get(value) or ()) != 1:
+            return None
+        return reader, Offset(Use(reader.id, other), value)
 
+    def _is_stored(self, value: int) -> bool:
+        """Whether a constant is read once, and stored: then it can be held in INT32 for its reader."""
+        graph = self._view.graph
+        is_weight = graph.nodes[graph.values[value].producer].kind is Kind.SOURCE and value in graph.constants
+        return is_weight and len(graph.uses[value]) == 1
 
-def _is_plain(view: View, value: int) -> bool:
-    """Whether a weight can be quantized: it is stored, and all its numbers are finite."""
-    facts, maker = view.graph.constants.get(value), view.graph.nodes[view.graph.values[value].producer]
-    return facts is not None and maker.kind is Kind.SOURCE and not (facts.has_infinity or facts.has_nan)
+    def _taken_in(self, node: Node, kernel: QuantizedKernel) -> Iterator[tuple[int, ...]]:
+        """The operators behind a node that its kernel takes in, step by step; the last of a step gives its result."""
+        graph = self._view.graph
+        while kernel.followers:
+            composite = self._composite(node, kernel)
+            if composite:
+                yield composite
+                node = graph.nodes[composite[-1]]
+                continue
+            reader, use = self._sole_reader(node)
+            if reader is None or use is None or self._view.op(reader) not in kernel.followers:
+                return
+            others = [one for at, one in enumerate(reader.inputs) if at != use.operand and one is not None]
+            if not self._may_run[reader.id] or not all(self._is_per_channel(one) for one in others):
+                return
+            if kernel.is_cut and not self._is_kept(reader):
+                return
+            yield (reader.id,)
+            node = reader
 
-
-def _taken_in(view: View, node: Node, kernel: QuantizedKernel, may_run: Sequence[bool]) -> Iterator[Node]:
-    """The operators behind a node that its kernel takes in: each the only reader of the one before it."""
-    graph = view.graph
-    while kernel.followers:
+    def _composite(self, node: Node, kernel: QuantizedKernel) -> tuple[int, ...]:
+        """The activation in small operators that alone reads what a node makes, its end last."""
         value = node.outputs[0]
-        assert value is not None, "each of them makes something"
-        readers = graph.uses[value]
-        if len(readers) != 1 or not graph.values[value].is_castable:
-            return
-        node, use = graph.nodes[readers[0].node], readers[0]
-        others = [one for at, one in enumerate(node.inputs) if at != use.operand and one is not None]
-        is_one = node.kind is Kind.OP and len(node.outputs) == 1 and node.scope == graph.values[value].scope
-        if not is_one or view.op(node) not in kernel.followers or not may_run[node.id]:
-            return
-        if use in graph.aliased or not all(map(view.is_constant, others)):
-            return
-        yield node
+        if value is None:
+            return ()
+        for composite in composites_of(self._view).get(value, ()):
+            is_alone = all(use.node in composite.nodes for use in self._view.graph.uses[value])
+            if composite.name in kernel.followers and is_alone and all(self._may_run[n] for n in composite.nodes):
+                return (*sorted(composite.nodes - {composite.end.id}), composite.end.id)
+        return ()
+
+    def _sole_reader(self, node: Node) -> tuple[Node | None, Use | None]:
+        """The one operator of the same scope that reads what a node makes, and where."""
+        graph, value = self._view.graph, node.outputs[0]
+        uses = () if value is None else graph.uses[value]
+        if value is None or len(uses) != 1 or not graph.values[value].is_castable or uses[0] in graph.aliased:
+            return None, None
+        reader = graph.nodes[uses[0].node]
+        is_one = reader.kind is Kind.OP and len(reader.outputs) == 1 and reader.scope == node.scope
+        return (reader, uses[0]) if is_one else (None, None)
+
+    def _is_per_channel(self, value: int) -> bool:
+        """Whether a constant is one number, or one per channel, as far as its shape tells: all axes but one are 1."""
+        shape = self._view.graph.shapes.get(value)
+        return self._view.is_constant(value) and shape is not None and sum(size != 1 for size in shape) <= 1
+
+    def _is_kept(self, node: Node) -> bool:
+        """Whether integers cut off what a Relu or a Clip does: what they hold reaches no further than its bounds."""
+        value = node.outputs[0]
+        how = None if self._known is None or value is None else self._known.get(value)
+        if how is None:
+            return self._known is None
+        low, high = (0.0, math.inf) if node.op == "Relu" else (self._bound(node, 1), self._bound(node, 2))
+        if low is None or high is None:
+            return False
+        first, last = ((end - how.zero_points[0]) * how.scales[0] for end in how.span)
+        step = how.scales[0] / 2  # what lies closer to the bound than half a step is the bound
+        return first >= low - step and last <= high + step
+
+    def _bound(self, node: Node, operand: int) -> float | None:
+        """A bound of a Clip; infinite where it has none, None where it is no constant."""
+        if operand >= len(node.inputs) or node.inputs[operand] is None:
+            return math.inf if operand > 1 else -math.inf
+        return self._view.number(node, operand)
 
 
-def held_values(units: Sequence[QuantizedUnit]) -> Mapping[int, Held]:
-    """How each value has to be held that some unit reads or makes quantized, by value id.
-
-    Where readers ask for different styles, one with zero at zero suits all; axes that differ leave one scale.
-    """
-    styles: dict[int, Operand] = {}
-    pairs = []
-    for unit in units:
-        for read in unit.reads:
-            styles[read.value] = _united(styles.get(read.value), read.operand)
-            if unit.kernel.hands is Hands.READ:
-                pairs.append((read.value, unit.result))
-        if unit.kernel.hands is not Hands.FLOATS and not unit.reads[0].operand.is_weight:
-            styles.setdefault(unit.result, unit.reads[0].operand)
-    size = max((value for pair in pairs for value in pair), default=-1) + 1
-    groups = joined(range(size), pairs)
-    for value in sorted(styles):  # those of a group agree
-        group = groups[value] if value < size else value
-        styles[group] = _united(styles.get(group), styles[value])
-    group_of = {value: groups[value] if value < size else value for value in sorted(styles)}
-    return {value: Held(style=styles[group], group=group) for value, group in group_of.items()}
+def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
+    """The operands of a row, each of which may stand for all behind it."""
+    for operand in operands:
+        last = count if operand.and_rest else operand.position + 1
+        for position in range(operand.position, last):
+            yield Operand(
+                position=position,
+                dtype=operand.dtype,
+                is_symmetric=operand.is_symmetric,
+                is_weight=operand.is_weight,
+                axis=operand.axis,
+                also=operand.also,
+                rank=operand.rank,
+            )
 
 
-def _united(one: Operand | None, other: Operand) -> Operand:
-    if one is None or one == other:
-        return other
-    first = one if one.is_symmetric or not other.is_symmetric else other
-    axis = one.axis if one.axis == other.axis else None
-    return Operand(
-        position=first.position,
-        dtype=first.dtype,
-        is_symmetric=first.is_symmetric,
-        is_weight=one.is_weight and other.is_weight,
-        axis=axis,
-    )
+def storage_of(operands: Iterable[Operand], is_never_negative: bool) -> tuple[DType, bool]:
+    """How a value is best held for all who read it, and whether it is symmetric: as most of them take it, U8 first."""
+    wanted = [*operands]
+
+    def takers(way: tuple[DType, bool]) -> int:
+        dtype, is_symmetric = way
+        return sum(operand.takes(dtype, is_symmetric or is_never_negative) for operand in wanted)
+
+    return max(((DType.UINT8, False), (DType.INT8, True)), key=takers)

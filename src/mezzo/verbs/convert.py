@@ -10,7 +10,7 @@ from mezzo.core.keyword_types import ConvertOptions, PlanOptions
 from mezzo.core.keywords import named_settings, request_of, tells_options
 from mezzo.core.plans import AddCast, Plan
 from mezzo.core.request import Request
-from mezzo.deciding.options import Options, read_options, replay_options
+from mezzo.deciding.options import Options, check_parameters, read_options, replay_options
 from mezzo.errors import InputError
 from mezzo.files import planfile
 from mezzo.places import check_destination
@@ -101,7 +101,7 @@ def convert_opened(
     model: "Model", dst: str | os.PathLike[str] | None, request: Request, *, overwrite: bool = False
 ) -> Converted:
     """Convert a model that is open. Options and errors are those of `convert`."""
-    return _convert(model, dst, read_options(request), None, overwrite=overwrite)
+    return _convert(model, dst, check_parameters(read_options(request)), None, overwrite=overwrite)
 
 
 def _convert(
@@ -127,6 +127,7 @@ def plan(
     from mezzo.converting.recalling import recall
 
     chosen, trust = read_plan_options(options)
+    check_parameters(chosen)
     model = open_source(src, trust, progress)
     return convert_model(model, recall(model, chosen), None)[0].plan
 

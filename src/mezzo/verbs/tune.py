@@ -16,6 +16,7 @@ from mezzo.core.problem import MeasuredCosts, Problem
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
 from mezzo.judging.answers import read_accumulation
+from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.costs import table_costs
 from mezzo.numerics.frontier import Candidate, predict
@@ -121,6 +122,7 @@ def tune(
     seen, unseen = _split(model, data, held_out, labels, batch_size)
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
+    chosen = with_parameters(model, chosen, seen, request.calibrator)
     chosen, ranges = protect(model, chosen, seen)
     problem = judge_model(model, chosen)[1].problem
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run

@@ -12,6 +12,8 @@ from mezzo.frontends.onnx.value_types import TypedScope, value_types
 
 # Operators that ask a value for its shape, and read none of its numbers.
 _SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "SequenceLength", "Shape", "Size"})
+# Operators that put numbers on the steps of a scale.
+QUANTIZES = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
 _DATA = 1  # the bit of what comes from the data; formats have the bits above it
 _FORMATS = tuple(DType)
 
@@ -60,7 +62,8 @@ def _walk(graph: onnx.GraphProto, scope: TypedScope, bits: _Bits) -> None:
         elif bodies:
             outputs = _walk_bodies(node, bodies, given, bits)
         else:
-            outputs = [_union(given)] * len(node.output)
+            steps = 1 << (_FORMATS.index(DType.QUANTIZED8) + 1) if node.op_type in QUANTIZES else 0
+            outputs = [_union(given) | steps] * len(node.output)
         for name, reached in zip(node.output, outputs, strict=False):
             if name:
                 bits[name] = reached | _own(scope, name)

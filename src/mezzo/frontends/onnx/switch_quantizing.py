@@ -7,7 +7,7 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.core.quantization import Quantization
-from mezzo.frontends.onnx.grids import grid_of
+from mezzo.frontends.onnx.quantized_payloads import payload_of
 from mezzo.frontends.onnx.rounding import STORAGE
 
 
@@ -44,7 +44,7 @@ class Quantizer:
         if key not in self._weights:
             self._kept.append(weight)
             numbers = numpy_helper.to_array(weight)
-            stored = grid_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
+            stored = payload_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
             shape = [1] * numbers.ndim
             if how.axis is not None:
                 shape[how.axis] = len(how.scales)
