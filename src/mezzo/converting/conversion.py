@@ -18,8 +18,10 @@ from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, Side
+from mezzo.core.problem import Choice, Problem, Side
+from mezzo.core.quantization import Quantization
 from mezzo.core.reading import Artifact, Reading
+from mezzo.core.target import Gain
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, judge
@@ -171,6 +173,8 @@ def _recorder(
     """What tells of these decisions in the result; None where it is to tell nothing."""
     if not options.is_recorded or options.wishes.policy.name == "off":  # which is to leave a model as it is
         return None
+    if judged.problem.line.quantized is not None:  # the record tells of nodes in one float, and of no scales
+        return None
     told = {name: Reason("contract", because) for name, because in banned.items()}
     return spell_record(model, reading, Decisions(judged, levels, options.wishes, told), options)
 
@@ -240,10 +244,28 @@ def _make_plan(
         make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, wishes, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
         origin=options.notes,
-        gain=wishes.target.gain(wishes.low),
+        gain=_gain_of(wishes),
+        quantized=_parameters_of(problem, levels),
         choice=options.choice,
         make_names=lambda: names_in(problem.graph),
     )
+
+
+def _gain_of(wishes: Wishes) -> Gain | None:
+    """What the target's table says of the formats' speed: of the narrowest, where there are several."""
+    gains = [gain for low in reversed(wishes.line.beside) if (gain := wishes.target.gain(low)) is not None]
+    return gains[0] if gains else None
+
+
+def _parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Quantization], ...]:
+    """The parameters of what nodes read and make that run quantized, by the value's name."""
+    line, known = problem.line, problem.quantized
+    if known is None:
+        return ()
+    nodes = (node for node in problem.graph.nodes if levels[node.id] == line.quantized)
+    values = {value for node in nodes for value in (*node.inputs, *node.outputs) if value in known.parameters}
+    held = (value for value in values if value is not None)
+    return tuple((problem.graph.values[value].name, known.parameters[value]) for value in sorted(held))
 
 
 def _held_by_schema(judged: Judged, wishes: Wishes, dialect: str, low: DType) -> list[int]:

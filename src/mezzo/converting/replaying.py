@@ -8,7 +8,7 @@ import numpy as np
 from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.recalling import spell_replay
 from mezzo.core.frontend import Model
-from mezzo.core.levels import uniform
+from mezzo.core.levels import float_of, uniform
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.problem import Choice, Problem, Side
@@ -36,6 +36,8 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
             f"the plan was made for another model: their structures differ; make a new one with {verb('plan')}"
         )
     wishes = replace(options.wishes, line=given.line)
+    if given.line.quantized is not None:  # what the plan's policy granted is granted again
+        wishes = replace(wishes, quantized=dict(given.quantized), include=("*",))
     judged = judge(graph, wishes)
     problem = judged.problem
     strange = given.by_name.keys() - graph.by_name.keys()
@@ -50,7 +52,8 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
     faults = check(problem, levels, edits)
     if faults:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
-    record = spell_replay(model, reading, given) if options.is_recorded else None
+    is_told = options.is_recorded and given.line.quantized is None
+    record = spell_replay(model, reading, given) if is_told else None
     return Decided(
         reading=reading,
         plan=replace(given, edits=edits, gain=_gain_of(given)),
@@ -61,7 +64,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
 
 
 def _gain_of(given: Plan) -> Gain | None:
-    return given.gain or told_gain(dict(given.settings).get("target", ""), given.low)
+    return given.gain or told_gain(dict(given.settings).get("target", ""), given.lows[-1])
 
 
 def read_for(model: Model, given: Plan) -> Reading:
@@ -73,7 +76,7 @@ def read_for(model: Model, given: Plan) -> Reading:
             f"{verb('plan')}"
         )
     check_levels(given)
-    return model.read(given.low, given.version)
+    return model.read(float_of(given.line), given.version)
 
 
 def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
@@ -99,7 +102,12 @@ def _levels_of(given: Plan, problem: Problem) -> tuple[list[int], Problem]:
             hands_on_base.add(number)
 
     def open_up(level: int, side: Side) -> Iterator[Choice]:
-        """Every node is free but those that are low in the model, which stay as they are."""
+        """Every node is free but those that are low in the model, which stay as they are, and those that no kernel
+        runs quantized.
+        """
+        if level == line.quantized:
+            yield from side.choices
+            return
         for node, choice in zip(graph.nodes, side.choices, strict=True):
             is_port = node.kind in (Kind.INPUT, Kind.OUTPUT)
             yield Choice.FREE if choice is not Choice.ABSENT and (is_port or choice is not Choice.LOW) else choice

@@ -168,7 +168,8 @@ def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary
     notes = list(decided.plan.notes)
     if decided.plan.version is not None and decided.plan.version != before:
         word, after = model.frontend.words.version, decided.plan.version
-        notes.append(f"the {word} went from {before} to {after}: only there the schema allows {decided.plan.low}")
+        lows = " and ".join(map(str, decided.plan.lows))
+        notes.append(f"the {word} went from {before} to {after}: only there the schema allows {lows}")
     return Summary(
         low_nodes=low,
         high_nodes=high,

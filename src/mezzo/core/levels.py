@@ -91,6 +91,12 @@ class Line:
         return size_bits(self.dtypes[threshold]) + size_bits(self.dtypes[threshold + 1])
 
 
+def float_of(line: Line) -> DType:
+    """The float beside the base, if there is one; else the only level beside it: what a model is read for."""
+    floats = [dtype for dtype in line.beside if dtype not in QUANTIZED]
+    return floats[0] if floats else line.beside[0]
+
+
 def line_of(base: DType, *others: DType) -> Line:
     """A line from the base on, every level in one dtype throughout."""
     return Line(tuple(map(uniform, (base, *others))))

@@ -117,7 +117,8 @@ class Plan(Shown):
 
     `dialect` is that of the model, and `version` the one of it that the edits need; None where no step is taken.
     `settings` are the options that made the plan, by name, for the reader. `limits` are the constants stored within
-    bounds: the name of their source, the bound. `origin` is what the model tells of how it was made, as far as it bears
+    bounds: the name of their source, the bound. `quantized` are the parameters of values, by name, that nodes read or
+    make quantized. `origin` is what the model tells of how it was made, as far as it bears
     on the plan; `gain` what the target's table says of its speed; `choice` why this format is taken, where nobody has
     asked for one. `names` are empty where the plan stands apart from its model, as a saved one does. The nodes, the
     fingerprint and the names are worked out when first asked for: most conversions never do.
@@ -133,6 +134,7 @@ class Plan(Shown):
     make_nodes: Callable[[], tuple[PlannedNode, ...]] = field(repr=False, compare=False)
     make_fingerprint: Callable[[], str] = field(repr=False, compare=False)
     origin: tuple[str, ...] = ()
+    quantized: tuple[tuple[str, Quantization], ...] = ()
     gain: Gain | None = field(default=None, repr=False, compare=False)
     choice: str | None = field(default=None, repr=False, compare=False)
     make_names: Callable[[], Names] = field(default=lambda: _NO_NAMES, repr=False, compare=False)

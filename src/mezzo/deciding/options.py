@@ -244,7 +244,11 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
                 "plan anew without the plan"
             )
     out_of_range = recorded.get("out_of_range", "protect")
-    return read_options(Request(to=to, out_of_range="error" if out_of_range == "error" else "protect"))
+    out_of_range = "error" if out_of_range == "error" else "protect"
+    if plan.line.quantized is None:
+        return read_options(Request(to=to, out_of_range=out_of_range))
+    # What a kernel takes in decides where Quantize stands, so the target's table has to be at hand.
+    return read_options(Request(to=to, out_of_range=out_of_range, target=given.get("target", recorded.get("target"))))  # type: ignore[arg-type]  # its own field
 
 
 def _read_dtype(what: str, given: FormatLike, words: Sequence[str], formats: Mapping[str, DType] = LOW_DTYPES) -> DType:

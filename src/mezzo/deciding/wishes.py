@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mezzo.core.levels import Line
+from mezzo.core.levels import Line, float_of
 from mezzo.core.policy import Evidence, NamedFinding, Policy
 from mezzo.core.problem import MeasuredCosts
 from mezzo.core.quantization import Quantization
 from mezzo.core.strategy import Strategy
 from mezzo.core.target import Target
-from mezzo.dtypes import HIGH, QUANTIZED, DType
+from mezzo.dtypes import HIGH, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,5 +57,4 @@ class Wishes:
     @property
     def low(self) -> DType:
         """The float beside the base, if there is one; else the only level beside it."""
-        floats = [dtype for dtype in self.line.beside if dtype not in QUANTIZED]
-        return floats[0] if floats else self.line.beside[0]
+        return float_of(self.line)

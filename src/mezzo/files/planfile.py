@@ -1,12 +1,14 @@
 """Plans as JSON: written, read by people, edited by hand, read back."""
 
 import json
+import math
 import os
 
 from mezzo.core.levels import Line, Precision, uniform
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.policy import Category
-from mezzo.dtypes import FORMATS, HIGH, DType, size_bits
+from mezzo.core.quantization import Quantization
+from mezzo.dtypes import FORMATS, HIGH, DType, integer_span, size_bits
 from mezzo.errors import InputError
 from mezzo.file_kinds import tell_kind
 from mezzo.places import read_file, write_file
@@ -15,13 +17,15 @@ from mezzo.voices import either
 FORMAT = "mezzo-plan/1"
 _MAX_BYTES = 1 << 30
 _MAX_VERSION = 1000
+_STORES = (DType.UINT8, DType.INT8, DType.INT32)
+_MOST_AXES = 64
 # What older files are of, which say "opset" and no dialect.
 _OLD_DIALECT, _OLD_VERSION = "onnx", "opset"
 
 
 def to_json(plan: Plan) -> str:
     """One JSON document; a node takes one line, so that a diff shows what changed."""
-    head = {
+    head: dict[str, object] = {
         "format": FORMAT,
         "fingerprint": plan.fingerprint,
         "levels": [str(dtype) for dtype in plan.line.dtypes],
@@ -32,6 +36,8 @@ def to_json(plan: Plan) -> str:
         "limits": dict(plan.limits),
         "notes": list(plan.notes),
     }
+    if plan.quantized:
+        head["quantized"] = {name: _spell_parameters(how) for name, how in plan.quantized}
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
     body = ",\n    ".join(lines)
     text = json.dumps(head, indent=2, ensure_ascii=False)
@@ -51,6 +57,15 @@ def _node(node: PlannedNode) -> dict[str, object]:
         "because": node.because,
         "cause": node.cause,
     }
+
+
+def _spell_parameters(how: Quantization) -> dict[str, object]:
+    axis = {} if how.axis is None else {"axis": how.axis}
+    zeros: object = list(how.zero_points) if any(how.zero_points) else 0
+    scales: object = list(how.scales)
+    if how.axis is None:
+        scales, zeros = how.scales[0], how.zero_points[0]
+    return {"dtype": str(how.dtype), **axis, "scale": scales, "zero_point": zeros}
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -96,6 +111,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             edits=(),
             limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
             notes=tuple(str(note) for note in document["notes"]),
+            quantized=tuple((str(name), _read_parameters(name, held)) for name, held in _quantized(document)),
             make_nodes=lambda: nodes,
             make_fingerprint=lambda: fingerprint,
         )
@@ -108,6 +124,44 @@ def _text(entry: dict[str, object], key: str) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{key} is {value!r}, wanted text")
     return value
+
+
+def _quantized(document: dict[str, object]) -> list[tuple[str, object]]:
+    held = document.get("quantized", {})
+    if not isinstance(held, dict):
+        raise ValueError(f"quantized is {held!r}, wanted parameters by the names of values")
+    return [*held.items()]
+
+
+def _read_parameters(name: str, held: object) -> Quantization:
+    """How a value is held. Raises ValueError: it says no such thing."""
+    where = f"quantized {name!r}"
+    if not isinstance(held, dict):
+        raise ValueError(f"{where}: found {held!r}, wanted dtype, scale and zero_point")
+    dtype, axis = DType(held["dtype"]), held.get("axis")
+    if dtype not in _STORES:
+        raise ValueError(f"{where}: dtype is {dtype}, wanted one of {', '.join(map(str, _STORES))}")
+    if axis is not None and not (isinstance(axis, int) and 0 <= axis < _MOST_AXES):
+        raise ValueError(f"{where}: axis is {axis!r}, wanted a number of an axis, counted from 0")
+    scales = _numbers(f"{where}: scale", held["scale"], axis is not None, float)
+    zeros = _numbers(f"{where}: zero_point", held["zero_point"], False, int)
+    zeros = zeros * len(scales) if len(zeros) == 1 else zeros
+    low, high = integer_span(dtype) or (0, 0)
+    if not all(0.0 < scale < math.inf for scale in scales) or len(zeros) != len(scales):
+        raise ValueError(f"{where}: scales have to be finite and above 0, each with its zero point")
+    if not all(low <= zero <= high for zero in zeros):
+        raise ValueError(f"{where}: zero points have to lie from {low} to {high}")
+    return Quantization(dtype=dtype, scales=scales, zero_points=tuple(map(int, zeros)), axis=axis)
+
+
+def _numbers(where: str, held: object, has_several: bool, kind: type) -> tuple[float, ...]:
+    """One number, or a list of some. Raises ValueError: it is none, or another number of them is wanted."""
+    given = held if isinstance(held, list) else [held]
+    if not given or (isinstance(held, list) and kind is float) is not has_several:
+        raise ValueError(f"{where} is {'a list' if isinstance(held, list) else 'one'}, wanted the other for its axis")
+    if any(isinstance(one, bool) or not isinstance(one, int | float) or kind(one) != one for one in given):
+        raise ValueError(f"{where} holds what is no {'whole ' if kind is int else ''}number")
+    return tuple(map(float, given))
 
 
 def _line(document: dict[str, object]) -> Line:
