@@ -71,7 +71,11 @@ _LATE = {
         19,
         "problems and graphs are named everywhere; arrays, and with them numpy, are loaded when one is planned",
     ),
-    "deciding": (1, "a target's units come with all patterns, and those of the default say nothing of a plan"),
+    "deciding": (
+        2,
+        "units come with all patterns, and those of the default target say nothing of a plan; quantized kernels are "
+        "looked for where something is to be quantized",
+    ),
     "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),
     "folders": (1, "a search is loaded where a folder has data"),
     "frontends": (23, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),

@@ -24,13 +24,13 @@ from mezzo.frontends.onnx.types import parse_type_string
 from mezzo.ops import dialects, op_facts
 from mezzo.plugins import discovery
 
-FP8, INT8 = DType.FLOAT8E4M3FN, DType.INT8
-# As their rows in the table of formats would be; INT8 stands for whole numbers that are scaled.
+FP8, INT4 = DType.FLOAT8E4M3FN, DType.INT4
+# As their rows in the table of formats would be; INT4 stands for whole numbers that are scaled.
 LEARNED = {
     "fp8": Format(
         dtype=FP8, size_bytes=1, max_finite=448.0, smallest_normal=2.0**-6, smallest_subnormal=2.0**-9, eps=2.0**-3
     ),
-    "int8": Format(dtype=INT8, size_bytes=1, max_finite=127.0, smallest_normal=1.0, smallest_subnormal=1.0, eps=1.0),
+    "int4": Format(dtype=INT4, size_bytes=1, max_finite=7.0, smallest_normal=1.0, smallest_subnormal=1.0, eps=1.0),
 }
 OPERATORS: list[tuple[tuple[str, str], OpFacts | None]] = [
     *(((dialect, op), row) for dialect in dialects() for op, row in op_facts(dialect).items()),
@@ -92,6 +92,7 @@ def learned(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """A format that mezzo has just learned, by the word of `--to`."""
     held = LEARNED[request.param]
     monkeypatch.setitem(dtypes.LOW_DTYPES, request.param, held.dtype)
+    monkeypatch.setitem(dtypes.LEVEL_DTYPES, request.param, held.dtype)
     monkeypatch.setitem(dtypes.FORMATS, held.dtype, held)
     return str(request.param)
 
@@ -220,7 +221,7 @@ def test_rows_that_name_a_format_are_heeded_in_it() -> None:
     )
     assert running.refusal("onnx", "MatMul", 13, {}, FP8) is None
     assert running.refusal("onnx", "Sin", 13, {}, FP8) is not None
-    assert running.refusal("onnx", "MatMul", 13, {}, INT8) is not None
+    assert running.refusal("onnx", "MatMul", 13, {}, INT4) is not None
 
 
 def test_formats_of_a_whole_policy_or_target_may_be_named() -> None:

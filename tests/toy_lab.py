@@ -1,6 +1,6 @@
 """Runs programs of the toy dialect in numpy: every line in FP32, rounded to the dtype that it computes in."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -11,9 +11,10 @@ import numpy.typing as npt
 from toy_frontend import NUMPY, Array, Reading, ToyModel, ToyProgram, digest_of, round_to
 
 from mezzo.core.graph import Graph
-from mezzo.core.lab import Answers, Feeds, Layers, Reached, Run, Running
+from mezzo.core.lab import Answers, Feeds, Layers, Reached, Run, Running, Shown
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
+from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.core.reading import Reading as AnyReading
 from mezzo.core.slots import Slot
 from mezzo.dtypes import HIGH, DType
@@ -265,9 +266,19 @@ class ToyLab:
         *,
         sums_high: Collection[int] = frozenset(),
         limits: Mapping[int, float] = MappingProxyType({}),
+        quantized: QuantizedPorts = NO_PORTS,
     ) -> ToyEmulator:
         assert isinstance(reading, Reading), "a lab is handed readings of its own model"
         return ToyEmulator(reading.program, reading.graph, limits)
+
+    def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
+        names = {value: reading.graph.values[value].name for value in values}
+
+        def show(feeds: Feeds) -> Iterator[Shown]:
+            held = compute(self._program, feeds)
+            return (Shown(value, held[name]) for value, name in names.items())
+
+        return show
 
     def subject(self) -> ToySubject:
         return ToySubject(self._program)

@@ -125,9 +125,7 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
     if split is not None:
         problem = with_units(problem, split)
     if quantizing is not None:
-        from mezzo.deciding.quantizing import with_quantized
-
-        problem = with_quantized(problem, quantizing)
+        problem = quantizing.add_to(problem)
     limits = {value: limit for side in reversed(found) for value, limit in side.limits.items()}
     notes = dict.fromkeys(note for side in found for note in side.notes)
     return Judged(

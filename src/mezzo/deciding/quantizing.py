@@ -32,6 +32,41 @@ class Quantizing:
     parameters: Mapping[int, Quantization]
     free: tuple[int, ...]
 
+    def add_to(self, problem: Problem) -> Problem:
+        """The problem with what quantized kernels ask: their nodes agree, what lies inside them and what they read as
+        floats stays before the base's threshold, and floats come for nothing where they hand on either.
+        """
+        graph, line = problem.graph, problem.line
+        caps, links = dict(problem.caps), list(problem.links)
+        inside, either, handed_on = set[int](), set[int](), set[int]()
+        for unit in self.units:
+            read = {one.use for one in unit.reads}
+            if unit.offset is not None and unit.offset.value in self.parameters:
+                read.add(unit.offset.use)
+            for number in unit.nodes:
+                node = graph.nodes[number]
+                for operand, value in enumerate(node.inputs):
+                    use = Use(number, operand)
+                    if value is not None and node.signature.inputs[operand] is Role.GROUP and use not in read:
+                        caps[use] = (0, line.base)
+            links += [(line.base, unit.nodes[0], number) for number in unit.nodes[1:]]
+            inside.update(unit.inside)
+            match unit.kernel.hands:
+                case Hands.FLOATS:
+                    inside.add(unit.result)
+                case Hands.EITHER:
+                    either.add(unit.result)
+                case Hands.PASSED:
+                    handed_on.update(value for value in graph.nodes[unit.nodes[0]].outputs if value is not None)
+        quantized = Quantized(
+            parameters=self.parameters,
+            stay_inside=frozenset(inside),
+            hand_on_either=frozenset(either),
+            handed_on=frozenset(handed_on),
+        )
+        kernels = _with_free(problem, [*either, *self.free])
+        return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
+
 
 def choose_units(
     view: View,
@@ -81,42 +116,6 @@ def _lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int
     if unit.kernel.hands in (Hands.INTEGERS, Hands.READ):
         needed.append(unit.result)
     return None if known is None else next((value for value in needed if value not in known), None)
-
-
-def with_quantized(problem: Problem, quantizing: Quantizing) -> Problem:
-    """The problem with what quantized kernels ask: their nodes agree, what lies inside them and what they read as
-    floats stays before the base's threshold, and floats come for nothing where they hand on either.
-    """
-    graph, line = problem.graph, problem.line
-    caps, links = dict(problem.caps), list(problem.links)
-    inside, either, handed_on = set[int](), set[int](), set[int]()
-    for unit in quantizing.units:
-        read = {one.use for one in unit.reads}
-        if unit.offset is not None and unit.offset.value in quantizing.parameters:
-            read.add(unit.offset.use)
-        for number in unit.nodes:
-            node = graph.nodes[number]
-            for operand, value in enumerate(node.inputs):
-                use = Use(number, operand)
-                if value is not None and node.signature.inputs[operand] is Role.GROUP and use not in read:
-                    caps[use] = (0, line.base)
-        links += [(line.base, unit.nodes[0], number) for number in unit.nodes[1:]]
-        inside.update(unit.inside)
-        match unit.kernel.hands:
-            case Hands.FLOATS:
-                inside.add(unit.result)
-            case Hands.EITHER:
-                either.add(unit.result)
-            case Hands.PASSED:
-                handed_on.update(value for value in graph.nodes[unit.nodes[0]].outputs if value is not None)
-    quantized = Quantized(
-        parameters=quantizing.parameters,
-        stay_inside=frozenset(inside),
-        hand_on_either=frozenset(either),
-        handed_on=frozenset(handed_on),
-    )
-    kernels = _with_free(problem, [*either, *quantizing.free])
-    return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
 
 
 def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:

@@ -12,6 +12,7 @@ from mezzo.core.nodes import Kind, name_port
 from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, rows_of
+from mezzo.deciding.quantizing import quantized_ports
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import MezzoError
 from mezzo.judging.standards import Telling, find_telling
@@ -128,8 +129,6 @@ class Bench:
 def _ports(judged: Judged) -> QuantizedPorts:
     if judged.quantizing is None:
         return NO_PORTS
-    from mezzo.deciding.quantizing import quantized_ports
-
     return quantized_ports(judged.problem)
 
 

@@ -63,7 +63,13 @@ class Emulator:
         self.output_names = (*(port.name for port in source.graph.output), *extra_outputs)
         result = twin(source, accumulation)
         _add_outputs(result, extra_outputs)
-        wishes = Wishes(self._formats, accumulation, frozenset(sums_high), limits, quantized)
+        wishes = Wishes(
+            formats=self._formats,
+            accumulation=accumulation,
+            sums_high=frozenset(sums_high),
+            limits=limits,
+            quantized=quantized,
+        )
         switches = put_switches(result, reading.graph, wishes)
         self._positions = switches.positions
         self._flags = switches.flags

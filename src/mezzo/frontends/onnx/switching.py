@@ -35,7 +35,7 @@ from mezzo.frontends.onnx.value_types import TypedScope, value_types
 _FLOAT = "tensor(float)"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
     """What switches may choose. `sums_high`: node ids whose sums `accumulation` spares; `limits`: see `Emulator`."""
 
