@@ -32,6 +32,10 @@ EVERY_SHAPE = pytest.mark.parametrize("shape", SHAPES)
 EVERY_GRID = pytest.mark.parametrize("grid", [U8, S8], ids=["u8", "s8"])
 
 
+# Of so many numbers, chance alone is not seen.
+MANY = 1e18
+
+
 def seen(*numbers: object) -> Summary:
     collector = Collector(None)
     collector.add("x", np.concatenate([np.ravel(np.float32(each)) for each in numbers]))
@@ -164,7 +168,8 @@ def slow_divergence(density: Density, threshold: int, groups: int) -> float:
         mass += masses[last:].sum() if group == groups - 1 else 0
         if mass:
             found -= mass * np.log(max(even[group], 1e-4))
-    return found / told.sum() - np.log(told.sum()) + np.log(inside.sum())
+    spare = sum(max(float(share @ (told != 0)) - 1, 0) for share in shares)
+    return found / told.sum() - np.log(told.sum()) + np.log(inside.sum()) - spare / (2 * density.samples)
 
 
 @EVERY_SHAPE
@@ -181,7 +186,7 @@ def test_divergence_is_that_of_the_slow_way(shape: str, groups: int) -> None:
 def test_divergence_of_whole_groups_is_the_plain_one() -> None:
     """Where groups are whole bins and nothing is clipped: Kullback and Leibler, by the book."""
     masses = np.float64([4, 0, 2, 2, 1, 3, 8, 4])
-    density = Density(extremes=Range(0.0, 8.0), width=1.0, above=masses, below=np.zeros(0))
+    density = Density(extremes=Range(0.0, 8.0), width=1.0, above=masses, below=np.zeros(0), samples=MANY)
     spread = np.float64([4, 0, 2, 2, 2, 2, 6, 6])
     kept = masses > 0
     p, q = masses[kept] / masses.sum(), spread[kept] / spread.sum()
@@ -190,14 +195,16 @@ def test_divergence_of_whole_groups_is_the_plain_one() -> None:
 
 def test_threshold_below_all_numbers_is_never_taken() -> None:
     density = Density(
-        extremes=Range(0.0, 8.0), width=1.0, above=np.float64([0, 0, 0, 0, 1, 3, 8, 4]), below=np.zeros(0)
+        extremes=Range(0.0, 8.0), width=1.0, above=np.float64([0, 0, 0, 0, 1, 3, 8, 4]), below=np.zeros(0), samples=MANY
     )
     found = divergences(density, np.array([4, 5, 8]), 4)
     assert found[0] == np.inf and np.isfinite(found[1:]).all()
 
 
 def test_clipped_mass_in_an_empty_bin_costs_much() -> None:
-    gap = Density(extremes=Range(0.0, 8.0), width=1.0, above=np.float64([9, 9, 9, 9, 9, 0, 0, 9]), below=np.zeros(0))
+    gap = Density(
+        extremes=Range(0.0, 8.0), width=1.0, above=np.float64([9, 9, 9, 9, 9, 0, 0, 9]), below=np.zeros(0), samples=MANY
+    )
     to_the_gap, to_the_mass, whole = divergences(gap, np.array([6, 5, 8]), 4)
     assert whole < to_the_mass < to_the_gap
 
@@ -236,3 +243,32 @@ def test_mse_of_numbers_that_a_grid_holds_covers_them(scale: float, zero: int) -
     numbers = np.repeat((np.arange(256) - 128 - zero) * scale, 50)
     held = chosen("mse", numbers)
     assert held.low == pytest.approx(numbers.min(), rel=0.01) and held.high == pytest.approx(numbers.max(), rel=0.01)
+
+
+# What was sampled.
+
+
+@pytest.mark.parametrize("name", ["entropy", "mse", "percentile", "minmax"])
+@EVERY_GRID
+def test_sample_without_a_number_leaves_the_extremes(name: str, grid: Grid) -> None:
+    collector = Collector(3)
+    numbers = np.zeros(1000, np.float32)
+    numbers[[1, 2, 3, 4, 5]] = -1.5, 4.0, 4.0, 3.0, 3.0
+    collector.add("x", numbers)
+    assert collector.summary("x").zeros == collector.summary("x").counts.sum()
+    assert choose_range(calibrator(name), collector.summary("x"), grid) == Range(-1.5, 4.0)
+
+
+@pytest.mark.parametrize("name", ["entropy", "mse", "percentile"])
+@EVERY_SHAPE
+@EVERY_GRID
+def test_sample_gives_about_the_range_of_all(name: str, shape: str, grid: Grid) -> None:
+    """A tenth of the numbers: the ranges err by about as much as those of other data would."""
+    numbers = np.random.default_rng(3).choice(np.float32(SHAPES[shape]), 1_000_000)
+    ranges = []
+    for most in (None, 100_000):
+        collector = Collector(most)
+        collector.add("x", numbers)
+        ranges.append(choose_range(calibrator(name), collector.summary("x"), grid))
+    assert ranges[0] is not None and ranges[1] is not None
+    assert ranges[1].largest == pytest.approx(ranges[0].largest, rel=0.15)

@@ -14,13 +14,15 @@ Doubles = npt.NDArray[np.float64]
 class Density:
     """Masses of bins of one width: `above` zero outwards and `below` zero outwards, each up to the last that holds any.
 
-    Numbers that are exactly zero are in neither: every grid holds them. `extremes` have zero with them.
+    Numbers that are exactly zero are in neither: every grid holds them. `extremes` have zero with them. `samples` are
+    how many numbers that are not zero it is told from.
     """
 
     extremes: Range
     width: float
     above: Doubles
     below: Doubles
+    samples: float
 
     @property
     def mass(self) -> float:
@@ -42,7 +44,8 @@ class Density:
         longest = np.zeros(self.bins)
         longest[: len(self.above)] += self.above
         longest[: len(self.below)] += self.below
-        return Density(extremes=Range(0.0, self.extremes.largest), width=self.width, above=longest, below=np.zeros(0))
+        folded = Range(0.0, self.extremes.largest)
+        return Density(extremes=folded, width=self.width, above=longest, below=np.zeros(0), samples=self.samples)
 
     def coarser(self, most: int) -> "Density":
         """The same in at most so many bins on each side, two and two joined as often as it takes."""
@@ -52,7 +55,7 @@ class Density:
         if times == 1:
             return self
         above, below = (_joined(side, times) for side in (self.above, self.below))
-        return Density(extremes=self.extremes, width=self.width * times, above=above, below=below)
+        return Density(extremes=self.extremes, width=self.width * times, above=above, below=below, samples=self.samples)
 
 
 def density_of(seen: Summary, grid: Grid) -> Density:
@@ -67,7 +70,11 @@ def density_of(seen: Summary, grid: Grid) -> Density:
     # What lies exactly where the last whole bin ends belongs to that.
     for side in (above, below):
         side[-2] += side[-1]
-    found = Density(extremes=extremes, width=seen.width, above=_trimmed(above[:-1]), below=_trimmed(below[:-1]))
+    total = int(seen.counts.sum())
+    found = Density(
+        extremes=extremes, width=seen.width, above=_trimmed(above[:-1]), below=_trimmed(below[:-1]),
+        samples=seen.samples * (1 - seen.zeros / total) if total else 0.0,
+    )  # fmt: skip
     return found.folded() if grid.is_symmetric and not found.is_one_sided else found
 
 

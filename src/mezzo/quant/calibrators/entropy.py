@@ -32,11 +32,11 @@ class Entropy(Calibrator):
 
     def choose(self, seen: Summary, grid: Grid) -> Range:
         density = density_of(seen, grid)
-        density = density.coarser(max(_FEWEST_BINS, int(density.mass / _PER_BIN)))
+        density = density.coarser(max(_FEWEST_BINS, int(density.samples / _PER_BIN)))
         groups = grid.steps // 2 if grid.is_symmetric else grid.steps
         tried = _thresholds(density, groups)
         if not len(tried):
-            return density.extremes
+            return Range(-density.extremes.largest, density.extremes.largest)
         chosen = int(tried[np.argmin(divergences(density, tried, groups))])
         threshold = density.extremes.largest if chosen >= density.bins else chosen * density.width
         return Range(-threshold, threshold)
@@ -73,8 +73,10 @@ def divergences(density: Density, thresholds: "np.ndarray[tuple[int], np.dtype[n
     whole += _times_log(masses[first] + left) - _times_log(masses[first])
     whole += _times_log(masses[last - 1] + right) - _times_log(masses[last - 1])
     total, inside = within[-1], held.sum(axis=1)
+    by_chance = np.maximum(spread - 1, 0).sum(axis=1) / (2 * density.samples)
     with np.errstate(divide="ignore"):
-        return np.where(inside > 0, (whole - told) / total - np.log(total) + np.log(inside), np.inf)
+        found = (whole - told) / total - np.log(total) + np.log(inside) - by_chance
+        return np.where(inside > 0, found, np.inf)
 
 
 def _up_to(masses: Doubles) -> Doubles:
