@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx import TensorProto, helper
@@ -82,6 +82,7 @@ def by_reference(operator: str, x: np.ndarray, how: Quantization) -> np.ndarray:
     return np.asarray(y)
 
 
+@settings(deadline=None)  # the first run loads the reference
 @given(cases())
 def test_quantize_is_the_references(case: tuple[np.ndarray, Quantization]) -> None:
     x, how = case
@@ -92,6 +93,7 @@ def test_quantize_is_the_references(case: tuple[np.ndarray, Quantization]) -> No
     assert np.array_equal(quantize(x, how), by_reference("QuantizeLinear", x, how).astype(np.int64))
 
 
+@settings(deadline=None)
 @given(cases(_BYTES))
 @example((HOSTILE_ROW, Quantization(dtype=DType.UINT8, scales=(1.0,), zero_points=(3,))))
 def test_quantize_is_onnx_runtimes_of_any_number(case: tuple[np.ndarray, Quantization]) -> None:
@@ -104,6 +106,7 @@ def test_quantize_is_onnx_runtimes_of_any_number(case: tuple[np.ndarray, Quantiz
     assert ours.dtype == wanted.dtype and np.array_equal(ours, wanted), (x, how)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_dequantize_is_the_references(data: st.DataObject) -> None:
     axis = data.draw(st.sampled_from([None, 1]))

@@ -16,7 +16,7 @@ from mezzo.errors import InputError
 from mezzo.quant import collector as collecting
 from mezzo.quant.collector import Collector
 from mezzo.quant.histogram import Histogram, exponents_for
-from mezzo.quant.tally import sampling_step
+from mezzo.quant.sampling import sampling_step, split_sample
 
 _ANY = st.floats(width=32, allow_nan=True, allow_infinity=True)
 _USUAL = st.floats(-8, 8, width=32)
@@ -89,6 +89,7 @@ def test_counts_are_those_of_all_numbers(batches: list[np.ndarray]) -> None:
     every = np.concatenate([batch.reshape(-1) for batch in batches])
     finite = every[np.isfinite(every)].astype(np.float64)
     assert (seen.count, seen.nans) == (every.size, np.isnan(every).sum())
+    assert seen.samples == finite.size
     assert seen.infinities == np.isinf(every).sum() and seen.strangers == every.size - finite.size
     assert seen.extremes == (Range(finite.min(), finite.max()) if finite.size else None)
     assert seen.zeros == (finite == 0).sum()
@@ -102,6 +103,7 @@ def test_each_slice_is_seen_as_if_alone(batches: list[np.ndarray]) -> None:
     for number, seen in enumerate(slices):
         alone = np.concatenate([batch[:, number].reshape(-1) for batch in batches])
         finite = alone[np.isfinite(alone)].astype(np.float64)
+        assert seen.samples == finite.size
         assert (seen.count, seen.nans, seen.infinities) == (alone.size, np.isnan(alone).sum(), np.isinf(alone).sum())
         assert seen.extremes == (Range(finite.min(), finite.max()) if finite.size else None)
         assert seen.zeros == (finite == 0).sum()
@@ -139,7 +141,7 @@ def test_bins_reach_the_number_that_they_were_made_for() -> None:
 def test_sample_is_of_all_places_and_counts_for_all_numbers() -> None:
     image = np.broadcast_to(np.arange(16, dtype=np.float32), (4, 64, 16))  # columns differ
     seen = collect([image], most=256).summary("x")
-    assert seen.count == 4096
+    assert (seen.count, seen.samples) == (4096, -(-4096 // 17)), "more than so many are far out: all are sampled"
     assert abs(int(seen.counts.sum()) - 4096) < 17, "less than a step more"
     shares = seen.counts[seen.counts > 0] / seen.counts.sum()
     assert len(shares) == 16 and np.ptp(shares) < 0.01, "every column, alike"
@@ -147,6 +149,20 @@ def test_sample_is_of_all_places_and_counts_for_all_numbers() -> None:
     extremes[3::1000] = 5.0, np.nan, -7.0, np.inf, 6.0
     seen = collect([extremes], most=2).summary("x")
     assert (seen.extremes, seen.nans, seen.infinities) == (Range(-7.0, 6.0), 1, 1), "these are of all numbers"
+
+
+@pytest.mark.parametrize(("low", "high"), [(-3.0, 4.0), (-4.0, 3.0), (-1.0, 4.0), (-4.0, 1.0), (0.0, 4.0), (-4.0, 0.0)])
+def test_numbers_far_out_are_counted_one_by_one(low: float, high: float) -> None:
+    numbers = np.random.default_rng(0).uniform(max(low, -1), min(high, 1), 5000).astype(np.float32)
+    numbers[100:150], numbers[200:230] = np.linspace(0.55, 1, 50) * high, np.linspace(0.55, 1, 30) * low
+    is_far = np.abs(numbers) > 2
+    once, several, times = split_sample(numbers, Range(low, high), 100)
+    assert np.array_equal(once, numbers[is_far]) and times == 53
+    assert np.array_equal(several, numbers[::53][~is_far[::53]])
+    seen = collect([numbers], most=100).summary("x")
+    places = np.trunc(numbers[is_far].astype(np.float64) / seen.width).astype(int) + collecting.TENSOR_BINS
+    exact = np.bincount(places, minlength=len(seen.counts))
+    assert np.array_equal(seen.counts[exact > 0], exact[exact > 0]) and seen.samples == len(once) + len(several)
 
 
 @pytest.mark.parametrize("length", [1, 100, 101, 200, 12544, 802816, 10**7])

@@ -80,7 +80,7 @@ class Summary:
 
     `extremes` are of all finite numbers, None where there was none. `counts` has an odd length: the one in the middle
     counts magnitudes below `width`, a power of two, and the n-th above or below it those from n to n + 1 widths, on
-    their side of zero. Numbers counted are samples, each of which stands for as many as its tensor had per sample;
+    their side of zero. Counted are `samples`, each of which stands for as many numbers as its tensor had per sample;
     `zeros` of those in the middle are exactly zero. NaN and infinities are in neither.
     """
 
@@ -88,6 +88,7 @@ class Summary:
     nans: int
     infinities: int
     zeros: int
+    samples: int
     extremes: Range | None
     width: float
     counts: "Ints"

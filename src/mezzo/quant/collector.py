@@ -27,8 +27,8 @@ class Collector:
     """What was seen of each value so far, by name."""
 
     def __init__(self, most_sampled: int | None = MOST_SAMPLED) -> None:
-        """`most_sampled`: how many numbers of a batch's tensor the histogram takes; None takes all. Extremes, and the
-        counts of what is no number, are of all.
+        """`most_sampled`: of about how many numbers of a batch's tensor the histogram is, beside those far out; None
+        takes all. Extremes, and the counts of what is no number, are of all.
         """
         assert most_sampled is None or most_sampled > 0, "a sample has numbers"
         self._most_sampled = most_sampled

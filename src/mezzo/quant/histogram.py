@@ -25,13 +25,15 @@ class Histogram:
     """Counts of several slices of a tensor, changed in place.
 
     `exponents` [slices]: bins are 2 ** exponent wide. `counts` [slices, 2 * half + 1]; `half` is a power of two.
-    `zeros` [slices] of the numbers in the middle bins are exactly zero.
+    `zeros` [slices] of the numbers in the middle bins are exactly zero; `samples` [slices] numbers were counted, maybe
+    each of them several times.
     """
 
     half: int
     exponents: npt.NDArray[np.int32]
     counts: Ints
     zeros: Ints
+    samples: Ints
 
     @staticmethod
     def empty(slices: int, half: int) -> "Histogram":
@@ -41,6 +43,7 @@ class Histogram:
             half,
             np.full(slices, _LEAST, np.int32),
             np.zeros((slices, 2 * half + 1), np.int64),
+            np.zeros(slices, np.int64),
             np.zeros(slices, np.int64),
         )
 
@@ -56,19 +59,19 @@ class Histogram:
         """Count numbers of the only slice, within reach; each of them so many times."""
         scale = np.float32(2.0 ** -int(self.exponents[0]))
         at_once = min(_AT_ONCE, len(numbers))
-        scaled, places, wide = np.empty(at_once, np.float32), np.empty(at_once, np.int32), np.empty(at_once, np.intp)
+        scaled, places, is_zero = np.empty(at_once, np.float32), np.empty(at_once, np.int32), np.empty(at_once, bool)
         zeros = 0
         for start in range(0, len(numbers), _AT_ONCE):
             part = numbers[start : start + _AT_ONCE]
             size = len(part)
-            zeros += size - int(np.count_nonzero(part.view(np.uint32) << 1))
+            zeros += int(np.count_nonzero(np.equal(part, 0, out=is_zero[:size])))
             np.multiply(part, scale, out=scaled[:size])
             np.copyto(places[:size], scaled[:size], casting="unsafe")
             places[:size] += self.half
-            np.copyto(wide[:size], places[:size])
-            found = np.bincount(wide[:size])
+            found = np.bincount(places[:size])
             self.counts[0, : len(found)] += found if weight == 1 else found * weight
         self.zeros[0] += zeros * weight
+        self.samples[0] += len(numbers)
 
     def add_rows(self, numbers: Floats, is_counted: npt.NDArray[np.bool_] | None, weight: int) -> None:
         """Count numbers [slices, n] within reach, of each slice those that are counted; each of them so many times."""
@@ -85,6 +88,7 @@ class Histogram:
                 counted = is_counted[:, start : start + columns]
                 places, is_zero = places[counted], is_zero & counted
             np.add.at(flat, places.reshape(-1), weight)
+            self.samples[:] += part.shape[1] if is_counted is None else np.count_nonzero(counted, axis=1)
             self.zeros[:] += np.count_nonzero(is_zero, axis=1) * weight
 
     def merge(self, other: "Histogram") -> None:
@@ -96,6 +100,7 @@ class Histogram:
             self.counts[row] = _joined(self.counts[row], self.half, exponent - own) + counts
             self.exponents[row] = exponent
         self.zeros[:] += other.zeros
+        self.samples[:] += other.samples
 
 
 def exponents_for(largest: npt.NDArray[np.float64], half: int) -> npt.NDArray[np.int32]:

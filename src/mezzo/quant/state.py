@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 _VERSION = "mezzo-calibration/1"
 _ABOUT = "about"
-_COUNTS = ("count", "nans", "infinities", "zeros", "exponents")  # an entry per slice, value by value
+_COUNTS = ("count", "nans", "infinities", "zeros", "samples", "exponents")  # an entry per slice, value by value
 _EXTREMES = ("lowest", "highest")
 _PLACES, _WEIGHTS = "bin_places", "bin_counts"  # the bins are mostly empty
 _MOST_BINS = 1 << 28
@@ -70,7 +70,7 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
     for (name, axis, slices, half), size in zip(values, sizes, strict=True):
         held = {column: array[slice_at : slice_at + slices].copy() for column, array in columns.items()}
         counts = bins[bin_at : bin_at + size].reshape(slices, -1).copy()
-        histogram = Histogram(half, held["exponents"].astype(np.int32), counts, held["zeros"])
+        histogram = Histogram(half, held["exponents"].astype(np.int32), counts, held["zeros"], held["samples"])
         _require(bool((counts[:, half] >= held["zeros"]).all()))
         tallies[name] = Tally(
             axis=axis, count=held["count"], nans=held["nans"], infinities=held["infinities"],
@@ -83,7 +83,8 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
 def _columns(tally: Tally) -> Mapping[str, Array]:
     return {
         "count": tally.count, "nans": tally.nans, "infinities": tally.infinities, "lowest": tally.lowest,
-        "highest": tally.highest, "zeros": tally.histogram.zeros, "exponents": tally.histogram.exponents,
+        "highest": tally.highest, "zeros": tally.histogram.zeros, "samples": tally.histogram.samples,
+        "exponents": tally.histogram.exponents,
     }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from mezzo.core.calibrator import Range, Summary
 from mezzo.quant.histogram import Floats, Histogram, Ints
+from mezzo.quant.sampling import sampling_step, split_sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +17,7 @@ class Tally:
     """What was seen of the slices of a tensor along `axis`, or of all of it where that is None. Changed in place.
 
     `count`, `nans`, `infinities`, `lowest` and `highest` are of all numbers, one entry per slice; `lowest` is infinite
-    where no finite number was seen. The histogram has of each batch every so manieth, which then counts so many times.
+    where no finite number was seen. The histogram has a sample of each batch.
     """
 
     axis: int | None
@@ -42,7 +43,7 @@ class Tally:
 
     def add(self, numbers: Floats, most_sampled: int | None) -> None:
         """Add a batch, flat where there is no axis, else [slices, n]. Of more numbers than `most_sampled`, the
-        histogram has about so many, evenly spaced.
+        histogram has a sample.
         """
         if not numbers.size:
             return
@@ -58,8 +59,14 @@ class Tally:
         np.maximum(self.highest, highest + 0.0, out=self.highest)
         largest = np.maximum(-lowest, highest)
         self.histogram.reach(np.where(np.isfinite(largest), largest, 0.0))
-        step = sampling_step(length, None if most_sampled is None else -(-most_sampled // self.slices))
-        self._count(rows[:, ::step], step, are_finite)
+        if self.slices > 1:
+            self._count_slices(rows, most_sampled, are_finite)
+            return
+        finite = rows[0] if are_finite else rows[0][np.isfinite(rows[0])]
+        if len(finite):
+            once, several, times = split_sample(finite, Range(float(lowest[0]), float(highest[0])), most_sampled)
+            self.histogram.add_row(np.ascontiguousarray(once), 1)
+            self.histogram.add_row(np.ascontiguousarray(several), times)
 
     def _leave_out(self, rows: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Count what is no finite number, and give the extremes of all that is one."""
@@ -70,15 +77,14 @@ class Tally:
         lowest = rows.min(axis=1, where=is_finite, initial=np.inf)
         return lowest.astype(np.float64), rows.max(axis=1, where=is_finite, initial=-np.inf).astype(np.float64)
 
-    def _count(self, sample: Floats, weight: int, are_finite: bool) -> None:
-        if self.slices == 1:
-            row = sample[0] if are_finite else sample[0][np.isfinite(sample[0])]
-            self.histogram.add_row(np.ascontiguousarray(row), weight)
-        elif are_finite:
-            self.histogram.add_rows(sample, None, weight)
+    def _count_slices(self, rows: Floats, most_sampled: int | None, are_finite: bool) -> None:
+        step = sampling_step(rows.shape[1], None if most_sampled is None else -(-most_sampled // self.slices))
+        sample = rows[:, ::step]
+        if are_finite:
+            self.histogram.add_rows(sample, None, step)
         else:
             is_finite = np.isfinite(sample)
-            self.histogram.add_rows(np.where(is_finite, sample, np.float32(0)), is_finite, weight)
+            self.histogram.add_rows(np.where(is_finite, sample, np.float32(0)), is_finite, step)
 
     def merge(self, other: "Tally") -> None:
         """Add what another has seen, which stays as it is."""
@@ -101,23 +107,11 @@ class Tally:
             nans=int(self.nans[row]),
             infinities=int(self.infinities[row]),
             zeros=int(self.histogram.zeros[row]),
+            samples=int(self.histogram.samples[row]),
             extremes=Range(low, high) if low <= high else None,
             width=math.ldexp(1.0, int(self.histogram.exponents[row])),
             counts=counts,
         )
-
-
-def sampling_step(length: int, most_sampled: int | None) -> int:
-    """Every which number of so many the histogram takes: 1 where there are few enough.
-
-    Odd, and no multiple of 3, 5 or 7: tensors repeat themselves by such strides, and a sample must see all of it.
-    """
-    if most_sampled is None or length <= most_sampled:
-        return 1
-    step = -(-length // most_sampled)
-    while math.gcd(step, 2 * 3 * 5 * 7) > 1:
-        step += 1
-    return step
 
 
 def by_slice(array: npt.NDArray[Any], axis: int | None) -> Floats:
