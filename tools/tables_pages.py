@@ -20,6 +20,7 @@ from mezzo.core.target import Listing, Refusal, Target
 from mezzo.ops import dialects, op_facts
 from mezzo.plugins import discovery
 from mezzo.plugins.entries import BUILT_IN
+from mezzo.report.catalogue import quantized_rows
 from mezzo.structure import structure_rules
 
 T = TypeVar("T")
@@ -128,6 +129,10 @@ def _spell_target(target: Target) -> Iterator[str]:
         yield from _table(("operator", "format", "where", "because", "source"), rows)
     for listing in target.listings:
         yield from _spell_listing(listing)
+    if target.quantized:
+        yield "Runs on quantized operands:\n"
+        rows = ((_quoted(ops), *told) for ops, *told in quantized_rows(target))
+        yield from _table(("operator", "reads", "hands on", "takes in", "source"), rows)
 
 
 def _spell_listing(listing: Listing) -> Iterator[str]:
@@ -155,6 +160,10 @@ def _versions(versions: tuple[int, int]) -> str:
 
 def _op(dialect: str, op: str) -> str:
     return f"`{op}`" if dialect == "onnx" else f"`{dialect}:{op}`"
+
+
+def _quoted(names: str) -> str:
+    return ", ".join(f"`{name}`" for name in names.split(", "))
 
 
 def _cite(source: str, since: str) -> str:

@@ -54,16 +54,20 @@ def probe(
 
     from mezzo.cli.progress import Patience
     from mezzo.frontends.onnx.probe.ask import ask
+    from mezzo.frontends.onnx.probe.ask_quantized import with_quantized
     from mezzo.machine import find_machine
     from mezzo.report.probe import describe_probe, report_probe
 
-    dtypes = tuple(LOW_DTYPES.values())
+    dtypes: tuple[DType, ...] = tuple(LOW_DTYPES.values())
     machine = find_machine()
     expected = table if machine.features is None else table.on_machine(machine.features)
     with Patience() as progress:
         progress("making models", 0, 0)
         questions = _choose(op, table.newest.get("onnx"))
         findings = ask(expected, runtime, questions, dtypes, _lower, progress)
+        if runtime.attempt_integers is not None:
+            findings = with_quantized(findings, expected, runtime, op, progress)
+            dtypes = (*dtypes, DType.QUANTIZED8)
     asked = f"{runtime.package} {version}"
     if not findings.answers and len(findings.unasked) > 1:
         raise InputError(

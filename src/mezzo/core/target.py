@@ -34,7 +34,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One thing a target cannot run. Empty `dtypes` means every low dtype.
+    """One thing a target cannot run. Empty `dtypes` means every low float.
 
     `attributes` must all match, if any are given: by value, or by one of a frozenset of values.
     `versions`: of the operator, both ends included. `since`: the runtime's version the row was taken from.
@@ -53,7 +53,7 @@ class Refusal:
     needs: tuple[str, ...] = ()
 
     def refuses(self, version: int, attributes: Mapping[str, object], dtype: DType) -> bool:
-        if self.dtypes and dtype not in self.dtypes:
+        if dtype in QUANTIZED if not self.dtypes else dtype not in self.dtypes:
             return False
         return holds(self.versions, self.attributes, version, attributes)
 
@@ -187,6 +187,10 @@ class Target:
         """
         found = self._quantized_of.get((dialect, op), ())
         return tuple(row for row in found if row.fits(dialect, op, version, attributes))
+
+    def has_quantized(self, dialect: str, op: str) -> bool:
+        """Whether some row is about an operator on quantized operands, at whatever version and with what attributes."""
+        return (dialect, op) in self._quantized_of
 
     def _runs_quantized(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
         """Whether an operator runs on quantized operands, or in the kernel of one before it."""

@@ -15,10 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzo.core.format_words import read_format
-from mezzo.core.rows import EVERY_VERSION
 from mezzo.core.target import Costs, Gain, Kernel, Listing, Refusal, Target, kernels
-from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.dtypes import LEVEL_DTYPES, QUANTIZED, DType
 from mezzo.errors import InputError
+from mezzo.files.quantizedrows import read_quantized
+from mezzo.files.rowfields import read_attributes, read_versions, split_dialect
 from mezzo.files.tomlfile import (
     check_keys,
     load_text,
@@ -31,11 +32,13 @@ from mezzo.files.tomlfile import (
     read_whole,
 )
 
-_HEAD = {"name", "summary", "base", "max_opset", "newest", "notes", "formats", "costs", "refuse", "run", "gain"}
+_HEAD = {"name", "summary", "base", "max_opset", "newest", "notes", "formats", "costs"}
+_HEAD |= {"refuse", "run", "gain", "quantized"}
 _REFUSE = {"op", "format", "because", "source", "versions", "attribute"}
 _RUN = {"ops", "format", "because", "source"}
 _GAIN = {"format", "faster", "because", "source", "short"}
 _COSTS = {"cast_launch", "linear_factor"}
+_QUANTIZED = tuple(word for word, dtype in LEVEL_DTYPES.items() if dtype in QUANTIZED)
 _LARGEST_PRICE = 1 << 30  # prices are added up in 64 bits
 _ONNX = "onnx"
 _KERNEL = re.compile(r"\w+( \d{1,4}(-\d{1,4})?)?")
@@ -74,13 +77,16 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
         _read_gain(f"{where}, gain {number}", name, entry)
         for number, entry in enumerate(read_entries(where, document, "gain"), 1)
     ]
+    quantized = read_quantized(where, name, read_entries(where, document, "quantized"))
+    new_quantized = {(row.dialect, row.op) for row in quantized}
     new_gains, new_listings = {gain.dtype for gain in gains}, {listing.dtype for listing in listings}
     made = replace(
         made,
         refusals=(*refusals, *made.refusals),
-        # The base's word on a dtype counts where the file says nothing of it.
+        # The base's word on a dtype, or on an operator's quantized operands, counts where the file says nothing of it.
         listings=(*listings, *(listing for listing in made.listings if listing.dtype not in new_listings)),
         gains=(*gains, *(gain for gain in made.gains if gain.dtype not in new_gains)),
+        quantized=(*quantized, *(row for row in made.quantized if (row.dialect, row.op) not in new_quantized)),
         costs=_read_costs(where, document, made.costs),
     )
     return _read_head(where, document, made)
@@ -109,41 +115,21 @@ def _read_refusals(where: str, name: str, entry: Mapping[str, object]) -> list[R
     if "op" not in entry:
         raise InputError(f"{where} lacks 'op'; write the operators that it is about")
     formats = read_texts(where, "format", entry.get("format", ()))
-    attributes = {
-        key: _read_attribute(where, key, value) for key, value in read_table(where, entry, "attribute").items()
-    }
+    attributes = read_attributes(where, entry)
     because = read_text(where, entry, "because") if "because" in entry else "the target's file says so"
-    versions = _read_versions(where, entry)
+    versions = read_versions(where, entry)
     return [
         Refusal(
             dialect=dialect,
             op=op,
             because=because,
             source=read_text(where, entry, "source") if "source" in entry else name,
-            dtypes=frozenset(_dtype(where, word) for word in formats),
+            dtypes=frozenset(_dtype(where, word, others=_QUANTIZED) for word in formats),
             versions=versions,
             attributes=attributes,
         )
-        for dialect, op in map(_split_dialect, read_texts(where, "op", entry["op"]))
+        for dialect, op in map(split_dialect, read_texts(where, "op", entry["op"]))
     ]
-
-
-def _read_attribute(where: str, key: str, value: object) -> object:
-    """A value, or a set of which any holds."""
-    values = value if isinstance(value, list) else [value]
-    if not values or not all(isinstance(one, str | int | float) for one in values):
-        raise InputError(f"{where}: attribute {key} is {value!r}; write a number, a text, or a list of them")
-    return frozenset(values) if isinstance(value, list) else value
-
-
-def _read_versions(where: str, entry: Mapping[str, object]) -> tuple[int, int]:
-    if "versions" not in entry:
-        return EVERY_VERSION
-    match entry["versions"]:
-        case [int(first), int(last)] if 1 <= first <= last:
-            return first, last
-        case found:
-            raise InputError(f"{where}: versions is {found!r}; write the first and the last, such as [11, 18]")
 
 
 def _read_listings(where: str, name: str, document: Mapping[str, object]) -> list[Listing]:
@@ -170,7 +156,7 @@ def _read_kernels(where: str, text: str) -> tuple[Kernel, ...]:
     """Rows such as "Abs 6-13", "Gelu" or "com.microsoft:FastGelu", several parted by commas."""
     found: tuple[Kernel, ...] = ()
     for entry in filter(None, (part.strip() for part in text.split(","))):
-        dialect, op = _split_dialect(entry)
+        dialect, op = split_dialect(entry)
         if not _KERNEL.fullmatch(op):
             raise InputError(f"{where}: {entry!r} is no operator; write 'Abs', 'Abs 6' or 'Abs 6-13'")
         found += kernels(dialect, op)
@@ -183,7 +169,7 @@ def _read_gain(where: str, name: str, entry: Mapping[str, object]) -> Gain:
         if key not in entry:
             raise InputError(f"{where} lacks {key!r}; write whether a format is faster here, and why")
     source = read_text(where, entry, "source") if "source" in entry else name
-    dtype = _dtype(where, read_text(where, entry, "format"))
+    dtype = _dtype(where, read_text(where, entry, "format"), others=_QUANTIZED)
     return Gain(
         dtype=dtype,
         is_faster=read_truth(where, entry, "faster"),
@@ -226,11 +212,5 @@ def _at_least_one(where: str, table: Mapping[str, object], key: str) -> int:
     return value
 
 
-def _split_dialect(op: str) -> tuple[str, str]:
-    """The domain and the operator; an operator without one is ONNX's own."""
-    dialect, _, name = op.rpartition(":")
-    return dialect or _ONNX, name
-
-
-def _dtype(where: str, word: str, key: str = "format") -> DType:
-    return LOW_DTYPES[read_format(word, f"{where}: {key}")]
+def _dtype(where: str, word: str, key: str = "format", others: tuple[str, ...] = ()) -> DType:
+    return LEVEL_DTYPES[read_format(word, f"{where}: {key}", others)]

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from mezzo.core.facts import OpFacts
 from mezzo.core.policy import Policy, Rule
+from mezzo.core.quantized_kernels import Bias, Operand, QuantizedKernel
 from mezzo.core.rows import EVERY_VERSION
 from mezzo.core.target import Listing, Refusal, Target
 from mezzo.dtypes import LOW_DTYPES, DType
@@ -120,19 +121,63 @@ def report_targets(layout: Layout, targets: Iterable[Target], origins: Origins) 
             lines += [blank(), table]
         for listing in target.listings:
             lines += [blank(), indented(_spell_listing(listing))]
+        if target.quantized:
+            table = layout.make_table("runs quantized", "reads", "hands on", "takes in", "source", fixed=("hands on",))
+            for ops, *told in quantized_rows(target):
+                table.add_row(Text(ops, style="cyan"), *told)
+            lines += [blank(), table]
         lines.append(blank())
     return lines[:-1]
 
 
 def _spell_place(row: Refusal) -> str:
     """Where a row holds: versions, attributes, machines."""
-    parts = [] if row.versions == EVERY_VERSION else [f"version {_spell_versions(row.versions)}"]
-    for name, wanted in row.attributes.items():
-        values = sorted(map(str, wanted)) if isinstance(wanted, frozenset) else [str(wanted)]
-        parts.append(f"{name} {' or '.join(values)}")
-    if row.needs:
-        parts.append(f"with {_join_needs(row.needs)}")
+    return _spell_where(row.versions, row.attributes, row.needs)
+
+
+def _spell_where(versions: tuple[int, int], attributes: Mapping[str, object], needs: Sequence[str]) -> str:
+    parts = [] if versions == EVERY_VERSION else [f"version {_spell_versions(versions)}"]
+    for name, wanted in attributes.items():
+        values = wanted if isinstance(wanted, frozenset) else frozenset({wanted})
+        spelled = sorted(str(value) for value in values if value is not None)
+        parts.append(f"{name} {' or '.join([*spelled, *(['left out'] if None in values else [])])}")
+    if needs:
+        parts.append(f"with {_join_needs(needs)}")
     return ", ".join(parts)
+
+
+def quantized_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
+    """What a target runs on quantized operands: operators of which the same is true, what they read, what they hand on,
+    what they take in, and who says so.
+    """
+    names: dict[tuple[str, str, str, str], list[str]] = {}
+    for kernel in target.quantized:
+        told = _spell_reads(kernel), kernel.hands.value, _spell_followers(kernel), _cite(kernel.source, kernel.since)
+        names.setdefault(told, []).append(kernel.op if kernel.dialect == "onnx" else f"{kernel.dialect}:{kernel.op}")
+    return [(", ".join(dict.fromkeys(ops)), *told) for told, ops in names.items()]
+
+
+def _spell_reads(kernel: QuantizedKernel) -> str:
+    """What a kernel reads quantized, and of which of its operators that is true."""
+    parts = [_spell_operand(operand) for operand in kernel.operands] or ["floats"]
+    parts += ["bias i32"] if kernel.bias is Bias.INT32 else []
+    place = _spell_where(kernel.versions, kernel.attributes, ())
+    return "; ".join([*parts, *([f"where {place}"] if place else [])])
+
+
+def _spell_operand(operand: Operand) -> str:
+    stored = " or ".join(f"{one.dtype}{' around zero' if one.is_symmetric else ''}" for one in operand.storages)
+    words = [f"{operand.position}{' and all behind' if operand.and_rest else ''}: {stored}"]
+    words += ["weight"] if operand.is_weight else []
+    words += [] if operand.axis is None else [f"by axis {operand.axis}"]
+    words += [] if operand.rank is None else [f"of rank {operand.rank}"]
+    return " ".join(words)
+
+
+def _spell_followers(kernel: QuantizedKernel) -> str:
+    """The operators that a kernel takes in behind its own."""
+    names = ", ".join(sorted(kernel.followers, key=lambda name: (name.casefold(), name)))
+    return f"{names}, where Quantize cuts as they do" if kernel.is_cut and names else names
 
 
 def _spell_listing(listing: Listing) -> str:

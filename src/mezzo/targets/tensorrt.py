@@ -1,5 +1,6 @@
 """TensorRT, strongly typed: the operators that its ONNX parser imports in each type."""
 
+from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel
 from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
 from mezzo.dtypes import DType
 
@@ -25,6 +26,66 @@ _BOTH = """
 # What DequantizeLinear gives has the type of its scale; the table names the quantized types it takes.
 _DEQUANTIZE = "DequantizeLinear"
 _F16 = "BlackmanWindow, DeformConv, GridSample, HammingWindow, HannWindow, Mish, NonZero, RoiAlign"
+
+_PLACEMENT = "from documents, not run here: Explicit Quantization, Q/DQ placement recommendations"
+_ACTIVATIONS = frozenset(
+    {
+        "Add",
+        "BatchNormalization",
+        "Clip",
+        "Gelu",
+        "LeakyRelu",
+        "Mul",
+        "Relu",
+        "Sigmoid",
+        "Tanh",
+        "gelu-erf",
+        "gelu-tanh",
+    }
+    | {"silu"}
+)
+_COMMUTING = (
+    "Concat", "Flatten", "MaxPool", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+)  # fmt: skip
+
+
+def _data(position: int = 0, and_rest: bool = False) -> Operand:
+    return Operand(position=position, dtype=DType.INT8, is_symmetric=True, and_rest=and_rest)
+
+
+def _weight(axis: int, rank: int | None = None) -> Operand:
+    return Operand(position=1, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank)
+
+
+def _kernel(
+    op: str,
+    *operands: Operand,
+    hands: Hands = Hands.EITHER,
+    followers: frozenset[str] = frozenset(),
+    **attributes: object,
+) -> QuantizedKernel:
+    return QuantizedKernel(
+        op=op,
+        operands=operands,
+        hands=hands,
+        followers=followers,
+        source=_PLACEMENT,
+        since=_SINCE,
+        attributes=attributes,
+    )
+
+
+_QUANTIZED = (
+    _kernel("Conv", _data(), _weight(0), followers=_ACTIVATIONS),
+    _kernel("ConvTranspose", _data(), _weight(1), followers=_ACTIVATIONS),
+    _kernel("Gemm", _data(), _weight(0), followers=_ACTIVATIONS, transB=1),
+    _kernel("Gemm", _data(), _weight(-1), followers=_ACTIVATIONS, transB=frozenset({None, 0})),
+    _kernel("MatMul", _data(), _weight(-1, rank=2), followers=_ACTIVATIONS),
+    _kernel("MatMul", _data(), _data(1), followers=_ACTIVATIONS),
+    _kernel("Add", _data(), _data(1), followers=frozenset({"Clip", "Relu"})),
+    *(_kernel(op, _data()) for op in ("AveragePool", "GlobalAveragePool")),
+    *(_kernel(op, _data(and_rest=op == "Concat"), hands=Hands.PASSED) for op in _COMMUTING),
+)
 
 TARGET = Target(
     name="tensorrt",
@@ -84,5 +145,13 @@ TARGET = Target(
             since="compute capability 8.0",
             needs=("compute capability 8.0 (Ampere)",),
         ),
+        Gain(
+            dtype=DType.QUANTIZED8,
+            is_faster=True,
+            because="INT8 is multiplied on tensor cores",
+            source=_HARDWARE,
+            since="compute capability 7.5",
+        ),
     ),
+    quantized=_QUANTIZED,
 )

@@ -10,9 +10,10 @@ import onnx
 from mezzo.core.target import Refusal, Target
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.attributes import NodeAttributes
+from mezzo.frontends.onnx.probe.attempts import Feeds
 from mezzo.frontends.onnx.probe.cases import Question
 from mezzo.frontends.onnx.probe.children import Child
-from mezzo.frontends.onnx.probe.runtimes import Feeds, Runtime
+from mezzo.frontends.onnx.probe.runtimes import Runtime
 
 Model: TypeAlias = onnx.ModelProto
 # Converts a model so that its one node of an operator runs in a dtype; None where the schema does not allow that.

@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.attributes import NodeAttributes
-from mezzo.frontends.onnx.probe.runtimes import Feeds
+from mezzo.frontends.onnx.probe.attempts import Feeds
 from mezzo.frontends.onnx.types import element_dtype, from_type_proto
 
 _OLDEST_OPSET = 7  # what ONNX Runtime still promises to load

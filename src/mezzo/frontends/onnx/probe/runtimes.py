@@ -5,30 +5,27 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 
+from mezzo.frontends.onnx.probe.attempts import Attempt, Feeds
+from mezzo.frontends.onnx.probe.integers import ask_onnxruntime, ask_openvino
 from mezzo.packages import find_version
-
-Feeds = Mapping[str, Any]
-
-
-class Attempt(Protocol):
-    """Loads a model and, given feeds, runs it once. Raises whatever the runtime raises."""
-
-    def __call__(self, model: bytes, feeds: Feeds | None) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """One runtime. `package` is what the user installs; `attempt` is carried out in a child process."""
+    """One runtime. `package` is what the user installs; `attempt` is carried out in a child process, and so is
+    `attempt_integers`, which fails too where the model does not run on integers; None where nobody can tell.
+    """
 
     target: str
     package: str
     attempt: Attempt
+    attempt_integers: Attempt | None = None
 
     @property
     def version(self) -> str | None:
@@ -89,8 +86,8 @@ def _ask_openvino(model: bytes, feeds: Feeds | None) -> None:
 RUNTIMES: Mapping[str, Runtime] = {
     runtime.target: runtime
     for runtime in (
-        Runtime("onnxruntime-cpu", "onnxruntime", _ask_onnxruntime),
+        Runtime("onnxruntime-cpu", "onnxruntime", _ask_onnxruntime, ask_onnxruntime),
         Runtime("onnxruntime-cuda", "onnxruntime-gpu", _ask_onnxruntime_cuda),
-        Runtime("openvino-cpu", "openvino", _ask_openvino),
+        Runtime("openvino-cpu", "openvino", _ask_openvino, ask_openvino),
     )
 }

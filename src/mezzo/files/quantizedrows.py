@@ -1,0 +1,115 @@
+"""What a target runs on quantized operands, as TOML.
+
+[[quantized]]
+op = "Conv"
+operands = [{ position = 0, type = "u8" }, { position = 1, type = "i8", symmetric = true, weight = true, axis = 0 }]
+hands = "either"
+"""
+
+from collections.abc import Mapping, Sequence
+
+from mezzo.core.quantized_kernels import COMPOSITES, Bias, Hands, Operand, QuantizedKernel, Storage
+from mezzo.dtypes import DType
+from mezzo.errors import InputError
+from mezzo.files.rowfields import read_attributes, read_versions, split_dialect
+from mezzo.files.tomlfile import check_keys, choose, read_entries, read_text, read_texts, read_truth, read_whole
+from mezzo.spelling import aside, did_you_mean
+
+_KEYS = {"op", "operands", "hands", "followers", "cut", "bias", "versions", "attribute", "needs", "source"}
+_STORAGE = {"type", "symmetric"}
+_OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest"}
+_TYPES = {str(dtype): dtype for dtype in (DType.UINT8, DType.INT8)}
+_LARGEST = 64  # operands and axes; ONNX has no operator that names more
+
+
+def read_quantized(where: str, name: str, entries: Sequence[Mapping[str, object]]) -> tuple[QuantizedKernel, ...]:
+    """Rows of a target called `name`, one for each operator of an entry.
+
+    Raises:
+        InputError: a key or a value is not what it should be.
+    """
+    rows: list[QuantizedKernel] = []
+    for number, entry in enumerate(entries, 1):
+        rows += _read_rows(f"{where}, quantized {number}", name, entry)
+    return tuple(rows)
+
+
+def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[QuantizedKernel]:
+    check_keys(where, entry, _KEYS)
+    for key in ("op", "operands", "hands"):
+        if key not in entry:
+            raise InputError(
+                f"{where} lacks {key!r}; write the operator, what it reads quantized, and what it hands on"
+            )
+    operands = tuple(
+        _read_operand(f"{where}, operand {number}", one)
+        for number, one in enumerate(read_entries(where, entry, "operands"), 1)
+    )
+    positions = [operand.position for operand in operands]
+    if len(set(positions)) < len(positions):
+        raise InputError(f"{where}: two operands have one position; write each operand once")
+    hands = Hands(choose(where, "hands", entry["hands"], [one.value for one in Hands]))
+    if not operands and hands is not Hands.EITHER:
+        raise InputError(
+            f"{where}: hands is {hands.value!r} without operands; write 'either', or what it reads quantized"
+        )
+    return [
+        QuantizedKernel(
+            dialect=dialect,
+            op=op,
+            operands=operands,
+            hands=hands,
+            source=read_text(where, entry, "source") if "source" in entry else name,
+            since="",
+            followers=_read_followers(where, entry),
+            is_cut="cut" in entry and read_truth(where, entry, "cut"),
+            bias=Bias(choose(where, "bias", entry.get("bias", Bias.FLOAT.value), [one.value for one in Bias])),
+            versions=read_versions(where, entry),
+            attributes=read_attributes(where, entry),
+            needs=read_texts(where, "needs", entry.get("needs", ())),
+        )
+        for dialect, op in map(split_dialect, read_texts(where, "op", entry["op"]))
+    ]
+
+
+def _read_followers(where: str, entry: Mapping[str, object]) -> frozenset[str]:
+    """Operators, and composites by their names."""
+    names = read_texts(where, "followers", entry.get("followers", ()))
+    for one in names:
+        if one[:1].islower() and ":" not in one and one not in COMPOSITES:
+            question = aside(did_you_mean(one, COMPOSITES, 1))
+            known = ", ".join(sorted(COMPOSITES))
+            raise InputError(
+                f"{where}: follower {one!r}{question} is no operator; write one, or a composite of {known}"
+            )
+    return frozenset(names)
+
+
+def _read_operand(where: str, entry: Mapping[str, object]) -> Operand:
+    check_keys(where, entry, _OPERAND)
+    if "position" not in entry:
+        raise InputError(f"{where} lacks 'position'; write which input of the operator it is, the first being 0")
+    stored = _read_storage(where, entry)
+    others = [_read_storage(f"{where}, also {at}", one) for at, one in enumerate(read_entries(where, entry, "also"), 1)]
+    return Operand(
+        position=_within(where, entry, "position", 0),
+        dtype=stored.dtype,
+        is_symmetric=stored.is_symmetric,
+        is_weight="weight" in entry and read_truth(where, entry, "weight"),
+        axis=_within(where, entry, "axis", -_LARGEST) if "axis" in entry else None,
+        also=tuple(others),
+        rank=_within(where, entry, "rank", 1) if "rank" in entry else None,
+        and_rest="rest" in entry and read_truth(where, entry, "rest"),
+    )
+
+
+def _read_storage(where: str, entry: Mapping[str, object]) -> Storage:
+    word = choose(where, "type", entry.get("type", str(DType.UINT8)), _TYPES)
+    return Storage(_TYPES[word], "symmetric" in entry and read_truth(where, entry, "symmetric"))
+
+
+def _within(where: str, entry: Mapping[str, object], key: str, least: int) -> int:
+    value = read_whole(where, entry, key)
+    if not least <= value <= _LARGEST:
+        raise InputError(f"{where}: {key} is {value}; write a whole number from {least} to {_LARGEST}")
+    return value

@@ -1,0 +1,183 @@
+"""Whether a runtime runs a form on integers, and right: read from the graph that it makes of it, and from its answers.
+
+Each attempt raises RuntimeError with the reason where it does not.
+"""
+
+import importlib
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+
+from mezzo.frontends.onnx.probe.attempts import Feeds
+from mezzo.frontends.onnx.probe.quantized_forms import ASKED, FOLLOWER, QUANTIZE, READER, Array, run_plainly
+
+# Steps of a 255th of what a result spans: each Quantize on the way may round to the number beside.
+_MOST_STEPS = 2.5
+_LONGEST_LIST = 4
+
+# Kernels of ONNX Runtime that read integers, by how their names begin.
+_INTEGER_KERNELS = ("ConvInteger", "MatMulInteger", "QGemm", "QLinear")
+_BORDERS = frozenset({"DequantizeLinear", "QuantizeLinear"})
+# Those that hand on the type that they read.
+_MOVING = frozenset(
+    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "NhwcMaxPool", "Pad", "ReduceMax"}
+    | {"ReduceMin", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+    | {"Where"}
+)
+_SHAPING = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})  # around products, whatever they hand on
+_STORED = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+_COMPILED = {"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_NUM_THREADS": 1}
+_PRECISIONS = frozenset({"i8", "u8"})
+
+
+def ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
+    """Refuse what ONNX Runtime's CPU provider leaves in floats, or answers wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        kept = Path(folder, "kept.onnx")
+        options = onnxruntime.SessionOptions()
+        options.optimized_model_filepath = str(kept)
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        answers: list[Array] = session.run(None, dict(feeds or {}))
+        graph = onnx.load(kept).graph
+    asked = onnx.load_from_string(model)
+    operator = next(node.op_type for node in asked.graph.node if node.name == ASKED)
+    floats = [op for op in _floats(graph) if op == operator or op not in _SHAPING]
+    if floats:
+        raise RuntimeError(f"{_spell(floats)} in f32")
+    wanted = sum(node.op_type == "QuantizeLinear" and node.input[0].startswith("x") for node in asked.graph.node)
+    borders = sum(node.op_type == "QuantizeLinear" for node in graph.node)
+    if borders > wanted:
+        raise RuntimeError("Quantize is a pass of its own")
+    refuse_wrong(answers, run_plainly(asked, feeds or {}))
+
+
+def _floats(graph: onnx.GraphProto) -> list[str]:
+    """The operators of an optimized graph that compute in floats."""
+    makers = {name: node for node in graph.node for name in node.output}
+    stored = {tensor.name for tensor in graph.initializer if tensor.data_type in _STORED}
+    return [node.op_type for node in graph.node if not _is_integer(node, makers, stored)]
+
+
+def _is_integer(node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], stored: set[str]) -> bool:
+    if node.op_type in _BORDERS or node.op_type.startswith(_INTEGER_KERNELS):
+        return True
+    if node.op_type not in _MOVING:
+        return False
+    source = node.input[1 if node.op_type == "Where" else 0]
+    maker = makers.get(source)
+    if maker is None:
+        return source in stored
+    gives_integers = maker.op_type == "QuantizeLinear" or maker.op_type.startswith("QLinear")
+    return gives_integers or (maker.op_type in _MOVING and _is_integer(maker, makers, stored))
+
+
+def ask_openvino(model: bytes, feeds: Feeds | None) -> None:
+    """Refuse what OpenVINO's CPU plug-in leaves in floats, or answers wrong."""
+    openvino: Any = importlib.import_module("openvino")  # an extra, without type information
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(model), "CPU", _COMPILED)
+    used = {name for port in compiled.inputs for name in port.get_names()}
+    results = compiled.create_infer_request().infer({name: one for name, one in (feeds or {}).items() if name in used})
+    answers = [results[port] for port in compiled.outputs]
+    asked = onnx.load_from_string(model)
+    refuse_float_layers(list(_layers(compiled.get_runtime_model())), asked)
+    refuse_wrong(answers, run_plainly(asked, feeds or {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One kernel of OpenVINO's runtime graph: its kind, what it reads and makes, and the nodes of the model in it."""
+
+    kind: str
+    reads: tuple[str, ...]
+    makes: str
+    nodes: frozenset[str]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.reads[0] if self.reads else ''}>{self.makes}"
+
+
+def _layers(graph: Any) -> Iterator[Layer]:
+    for layer in graph.get_ordered_ops():
+        told = _told(layer)
+        reads = [
+            _told(layer.input_value(at).get_node()).get("outputPrecisions", "") for at in range(layer.get_input_size())
+        ]
+        nodes = frozenset(re.split(r"[,/]", told.get("originalLayersNames", "")))
+        makes = told.get("outputPrecisions", "").partition(",")[0]
+        yield Layer(told.get("layerType", ""), tuple(one.partition(",")[0] for one in reads), makes, nodes)
+
+
+def _told(layer: Any) -> dict[str, str]:
+    return {str(name): value.astype(str) for name, value in layer.get_rt_info().items()}
+
+
+def refuse_float_layers(layers: Sequence[Layer], model: onnx.ModelProto) -> None:
+    """Raise RuntimeError where the asked operator or its reader read floats, or what stands behind it takes a kernel of
+    its own.
+    """
+    operator = next(node for node in model.graph.node if node.name == ASKED)
+    quantized = [node.name for node in model.graph.node if node.name.startswith(f"{QUANTIZE}.")]
+    behind = {name.removesuffix(".q") for name in quantized if not name.startswith(f"{QUANTIZE}.{READER}")}
+    chain = {node.name for node in model.graph.node if node.name.split(".")[0] in (ASKED, FOLLOWER)}
+    chain |= set(operator.output) | {f"{name}{end}" for name in behind for end in (".q",)}
+    layers = [layer for layer in layers if layer.kind not in ("Const", "Input", "Output")]
+    inside = [layer for layer in layers if _belongs(layer, chain) and not _prepares(layer, operator.op_type)]
+    if not inside:
+        raise RuntimeError("no kernel of its own")
+    reads_integers = any(
+        node.op_type == "DequantizeLinear" and node.output[0] in operator.input for node in model.graph.node
+    )
+    first = inside[0]
+    if reads_integers and not set(first.reads[:1]) <= _PRECISIONS:
+        raise RuntimeError(f"{first} reads floats")
+    # A kernel that only multiplies a product by its scale is the product's still.
+    apart = [layer for layer in inside[1:] if not _belongs(layer, {ASKED, *operator.output})]
+    if apart:
+        raise RuntimeError(f"{_spell(map(str, apart))} behind it is a pass of its own")
+    if behind and inside[-1].makes not in _PRECISIONS:
+        raise RuntimeError(f"{inside[-1]} hands on floats")
+    readers = [
+        layer
+        for layer in layers
+        if any(name.startswith(READER) or name.startswith(f"{QUANTIZE}.{READER}") for name in layer.nodes)
+    ]
+    readers = [layer for layer in readers if layer.kind in ("Convolution", "FullyConnected", "MatMul")]
+    float_readers = [layer for layer in readers if layer.reads[0] not in _PRECISIONS]
+    if float_readers:
+        raise RuntimeError(f"its reader, {float_readers[0]}, reads floats")
+
+
+def _belongs(layer: Layer, names: set[str]) -> bool:
+    return any(name in names or name.removesuffix("_original") in names for name in layer.nodes)
+
+
+def _prepares(layer: Layer, op: str) -> bool:
+    """Whether a kernel only turns weights around, or changes a layout."""
+    return layer.kind == "Reorder" or (
+        layer.kind in ("Transpose", "Reshape") and op not in (layer.kind, "Flatten", "Squeeze", "Unsqueeze")
+    )
+
+
+def refuse_wrong(answers: Sequence[Array], expected: Sequence[Array]) -> None:
+    """Raise RuntimeError where answers are off by more than rounding once or twice explains."""
+    for answer, right in zip(answers, expected, strict=True):
+        span = max(float(right.max()), 0.0) - min(float(right.min()), 0.0)
+        off = np.abs(np.asarray(answer, np.float64) - right)
+        steps = float(np.nan_to_num(off, nan=np.inf).max()) / (span / 255 or 1.0)
+        if steps > _MOST_STEPS:
+            raise RuntimeError(f"answers wrong, by {steps:.0f} steps of 1/255 of what it spans")
+
+
+def _spell(names: "Iterator[str] | Sequence[str] | map[str]") -> str:
+    found = list(names)
+    more = f" and {len(found) - _LONGEST_LIST} more" if len(found) > _LONGEST_LIST else ""
+    return f"{', '.join(found[:_LONGEST_LIST])}{more}"
