@@ -40,7 +40,7 @@ class Case(NamedTuple):
         return model
 
     def result(self) -> onnx.ModelProto:
-        return carry_out(self.model(), self.sections["edits"], DType(self.options.get("low", "q8")))
+        return carry_out(self.model(), self.sections["edits"], DType(self.options.get("low", "int8")))
 
 
 def read_case(path: Path) -> Case:
