@@ -270,7 +270,7 @@ class _Applier:
                 dropped.add(id(proto))
                 continue
             if form is not None:
-                proto.output[0] = self.forms.made_name(form)
+                proto.output[0] = self.forms.cast_name(form)
                 proto.input[0] = self.forms.native_name(form[0])
                 # Nothing is left to cast, but the name is a graph output's. A Cast to FP32 stays: it decides nothing.
                 if form[1] is self.forms.native_dtype(form[0]) and form[1] is not HIGH:

@@ -63,6 +63,10 @@ class Forms:
         forms = [(edit.value, HIGH) for edit in edits]
         return [form for form in forms if self.native_dtype(form[0]) is not HIGH and form not in self.by_form]
 
+    def cast_name(self, form: Form) -> str:
+        """What a Cast of the model that makes a form calls it: one that changes nothing has a name of its own."""
+        return self.by_form[form] if form[1] is self.native_dtype(form[0]) else self.made_name(form)
+
     def _settled(self, form: Form) -> Form:
         """The dequantized form of a value is the base's where it has taken that over."""
         return (form[0], HIGH) if form[1] is DType.QUANTIZED8 and form[0] in self.taken_over else form

@@ -28,19 +28,18 @@ class QuantizedPayload:
     def quantize(self, values: Array, start: int = 0) -> Array:
         """Round flat numbers, element `start` of their tensor the first of them, to nearest even and saturate.
 
-        They are divided in FP32, as QuantizeLinear does; INT32, which it does not make, in FP64. NaN becomes the least
-        integer, as in ONNX Runtime and the reference evaluator.
+        NaN becomes the least integer, as in ONNX Runtime and the reference evaluator.
         """
-        how, wide = self.how, np.dtype(np.float64 if self.how.dtype is DType.INT32 else np.float32)
-        low, high = how.span
-        scales: Array = np.array(how.scales, np.float32).astype(wide)
-        zeros: Array = np.array(how.zero_points, wide)
+        how, (low, high) = self.how, self.how.span
+        scales: Array = np.array(how.scales, np.float32)
+        # FP32 does not hold the largest INT32, so biases saturate in FP64.
+        zeros: Array = np.array(how.zero_points, np.float64 if how.dtype is DType.INT32 else np.float32)
         if how.axis is not None:
             held, counts = self._slices(start, values.size)
             scales, zeros = np.repeat(scales[held], counts), np.repeat(zeros[held], counts)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            steps: Array = values.astype(wide) / scales
-            np.rint(steps, out=steps)
+            steps: Array = values.astype(np.float32) / scales
+            steps = np.rint(steps, out=steps).astype(zeros.dtype, copy=False)
             np.fmax(steps, low - zeros, out=steps)
             np.fmin(steps, high - zeros, out=steps)
         steps += zeros
