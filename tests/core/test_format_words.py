@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzo import dtypes
-from mezzo.core.format_words import one_format, plain_word, read_format
+from mezzo.core.format_words import plain_word, read_format, read_formats, spell_formats
 from mezzo.core.request import Request
-from mezzo.dtypes import FORMATS, LOW_DTYPES, DType, Format
+from mezzo.dtypes import FORMATS, LEVEL_DTYPES, DType, Format
 from mezzo.errors import InputError
 
-_WORDS = [(word, written) for word, dtype in LOW_DTYPES.items() for written in FORMATS[dtype].words]
+_WORDS = [(word, written) for word, dtype in LEVEL_DTYPES.items() for written in FORMATS[dtype].words]
 
 
 class _Numbered(enum.IntEnum):
@@ -39,8 +39,8 @@ def spellings(draw: st.DrawFn) -> tuple[str, str]:
 @given(spellings())
 def test_every_spelling_of_a_format_is_that_format(spelled: tuple[str, str]) -> None:
     word, written = spelled
-    assert one_format(written) == plain_word(written) == word
-    assert one_format([written]) == word
+    assert spell_formats(written) == plain_word(written) == word
+    assert spell_formats([written]) == word
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_every_spelling_of_a_format_is_that_format(spelled: tuple[str, str]) -> 
     ],
 )
 def test_dtypes_of_libraries_are_told_by_their_names(given_dtype: object, word: str) -> None:
-    assert one_format(given_dtype) == word
+    assert spell_formats(given_dtype) == word
     assert Request(io={"x": given_dtype}).io == {"x": word}  # type: ignore[dict-item]  # what a caller may write
 
 
@@ -73,8 +73,8 @@ def test_dtypes_of_libraries_are_told_by_their_names(given_dtype: object, word: 
         (ml_dtypes.float8_e4m3fn, "FP8 takes scales"),
         ("e5m2", "FP8 takes scales"),
         ("nf4", "4 and 6 bits"),
-        (np.int8, "quantization"),
-        ("Q4_K_M", "quantization"),
+        (np.int8, "scales from data"),
+        ("Q4_K_M", "those of eight bits"),
         ("tf32", "a mode of the GPU"),
         ("mixed_float16", "every conversion mixes"),
         ("auto", "leave to out"),
@@ -99,10 +99,24 @@ def test_a_new_format_brings_its_words_in_its_row(monkeypatch: pytest.MonkeyPatc
     )  # fmt: skip
     monkeypatch.setitem(dtypes.FORMATS, row.dtype, row)
     monkeypatch.setitem(dtypes.LOW_DTYPES, "fp8", row.dtype)
-    assert [one_format(word) for word in ("FP8", "torch.float8", " e4m3 ")] == ["fp8"] * 3
+    monkeypatch.setitem(dtypes.LEVEL_DTYPES, "fp8", row.dtype)
+    assert [spell_formats(word) for word in ("FP8", "torch.float8", " e4m3 ")] == ["fp8"] * 3
 
 
 def test_no_word_stands_for_two_formats() -> None:
     words = [word for row in FORMATS.values() for word in row.words]
     assert len(set(words)) == len(words)
-    assert all(FORMATS[dtype].words[0] == word for word, dtype in LOW_DTYPES.items())
+    assert all(FORMATS[dtype].words[0] == word for word, dtype in LEVEL_DTYPES.items())
+
+
+@pytest.mark.parametrize("written", ["int8,bf16", "bf16, INT8", ["bfloat16", "i8"], (DType.BFLOAT16, "int8")])
+def test_what_is_quantized_stands_first_of_several_formats(written: object) -> None:
+    assert read_formats(written) == ("int8", "bf16")
+    assert spell_formats(written) == "int8,bf16"
+
+
+def test_two_floats_do_not_go_together_and_nothing_is_said_twice() -> None:
+    with pytest.raises(InputError, match=r"two floats beside FP32.*write to='fp16' or to='bf16'"):
+        read_formats("int8,fp16,bf16")
+    with pytest.raises(InputError, match="says a format twice"):
+        read_formats("int8,i8")

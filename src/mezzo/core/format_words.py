@@ -5,7 +5,7 @@ told by their names, so that none of those has to be installed. What a format is
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from mezzo.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, DType
+from mezzo.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.errors import InputError
 from mezzo.spelling import ask_for, fold, join_with_or, nearest
 from mezzo.voices import option, setting
@@ -108,6 +108,8 @@ def _remedy(text: str | None, word: str | None, taken: Sequence[str]) -> str:
         return f"that is what models come in and what mezzo keeps where it is needed; {choose}"
     if word is not None and word not in LEVEL_DTYPES:
         return f"that is wider than FP32, and a low format is asked for; {choose}"
+    if word is not None and LEVEL_DTYPES.get(word) in QUANTIZED:
+        return f"{word} is what operators are quantized to, with scales from data, and no type for this; {choose}"
     if word is not None:
         return f"this takes {join_with_or(taken)}"
     if bare == _BITS:
