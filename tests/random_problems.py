@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import toy_dialect
@@ -12,6 +13,8 @@ from mezzo.core.levels import Line, uniform
 from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Use, Value
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side
+from mezzo.core.quantization import Quantization
+from mezzo.core.quantized import Quantized
 from mezzo.core.target import Costs
 from mezzo.dtypes import HIGH, DType
 
@@ -161,3 +164,45 @@ def describe(problem: Problem, levels: Sequence[int]) -> str:
     return ", ".join(
         f"{node.name} {problem.line.dtypes[level]}" for node, level in zip(problem.graph.nodes, levels, strict=True)
     )
+
+
+def quantized_problem(seed: int, count: int, size: int = 9) -> Problem:
+    """A problem whose last level is quantized, right behind the base: kernels that hand on either, that move what they
+    read, or that keep what lies inside. Only operators may run there.
+    """
+    rng = random.Random(seed)
+    problem = random_problem(seed, count, size)
+    graph, others = problem.graph, [DType.FLOAT16, DType.BFLOAT16][: count - 2]
+    dtypes = (*others, HIGH, DType.QUANTIZED8)
+    line = Line(tuple(map(uniform, dtypes)), count - 2)
+    legal = frozenset(dtypes)
+    nodes = tuple(node._replace(signature=replace(node.signature, legal=legal)) for node in graph.nodes)
+    graph = replace(graph, nodes=nodes)
+    fixed = {node.id: line.base for node in nodes if node.kind in (Kind.INPUT, Kind.OUTPUT)}
+    sides = [_random_side(rng, graph, level, fixed) for level in sorted(line.others)]
+    holds = {node for value in graph.values if not value.is_castable for node in _holders(graph, value)}
+    choices = [
+        Choice.HIGH if choice is Choice.FREE and (node.kind is not Kind.OP or node.id in holds) else choice
+        for node, choice in zip(nodes, sides[-1].choices, strict=True)
+    ]
+    sides[-1] = replace(sides[-1], choices=tuple(choices))
+    made = [
+        value
+        for node in nodes
+        for value, role in zip(node.outputs, node.signature.outputs, strict=True)
+        if node.kind is Kind.OP and role is Role.GROUP and value is not None
+    ]
+    kinds = {value: rng.randrange(4) for value in made}
+    how = Quantization(dtype=DType.UINT8, scales=(0.5,), zero_points=(0,))
+    quantized = Quantized(
+        parameters=dict.fromkeys(range(len(graph.values)), how),
+        stay_inside=frozenset(value for value, kind in kinds.items() if kind == 1),
+        hand_on_either=frozenset(value for value, kind in kinds.items() if kind == 2),
+        handed_on=frozenset(value for value, kind in kinds.items() if kind == 3),
+    )
+    return replace(problem, graph=graph, line=line, sides=tuple(sides), quantized=quantized)
+
+
+def _holders(graph: Graph, value: Value) -> set[int]:
+    number = graph.values.index(value)
+    return {value.producer, *(use.node for use in graph.uses[number])}

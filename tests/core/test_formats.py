@@ -14,7 +14,9 @@ _NUMPY = {
     dtype: onnx.helper.tensor_dtype_to_np_dtype(_ONNX.get(dtype) or onnx.TensorProto.DataType.Value(dtype.name))
     for dtype in FORMATS.keys() - QUANTIZED
 }
-each_format = pytest.mark.parametrize("held", [held for held in FORMATS.values() if held.dtype not in QUANTIZED], ids=str)
+each_format = pytest.mark.parametrize(
+    "held", [held for held in FORMATS.values() if held.dtype not in QUANTIZED], ids=str
+)
 
 
 def test_every_dtype_is_spelled_as_onnx_spells_it_and_has_a_short_name() -> None:
