@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from mezzo.core.facts import Cost, Function
 from mezzo.core.graph import ConstantFacts
 from mezzo.core.nodes import Kind, Node, Role
-from mezzo.dtypes import FORMATS, HIGH, DType, integer_span
+from mezzo.dtypes import FORMATS, HIGH, QUANTIZED, DType, integer_span
 from mezzo.structure import StructureRule, View, Ways
 
 _LARGEST_SCORE = 32.0
@@ -40,7 +40,8 @@ def exact_masks(view: View, may_end: Callable[[Node], bool]) -> frozenset[int]:
     a narrow format. `may_end`: whether a softmax is one that the caller asks about.
     """
     graph = view.graph
-    drowning = [value for value, facts in graph.constants.items() if _drowns(facts)] if view.low.is_wide else []
+    reaches_far = view.low.is_wide and view.low.dtype not in QUANTIZED  # of those the scale decides how far
+    drowning = [value for value, facts in graph.constants.items() if _drowns(facts)] if reaches_far else []
     truths = _Truths(view)
     ways = Ways(
         view,
