@@ -141,3 +141,15 @@ def test_what_is_no_such_mask_is_kept_in_fp32(body: str) -> None:
 def test_log_softmax_shows_the_mask_and_keeps_it_in_fp32() -> None:
     nodes = _nodes(_model("a = Where(b, nought, lowest) c = Add(s, a) d = LogSoftmax <axis = -1> (c) t = Identity(d)"))
     assert nodes["Where:a"].rule == nodes["Add:c"].rule == nodes["LogSoftmax:d"].rule == "constant-out-of-range"
+
+
+def test_who_is_asked_to_run_low_reads_a_mask_that_another_keeps_in_fp32() -> None:
+    model = _model("a = Where(b, nought, lowest) t = Add(s, a)")
+    for node in model.graph.node:
+        node.name = f"inside/{node.op_type}" if node.op_type == "Add" else f"outside/{node.op_type}_{node.output[0]}"
+    plan = mezzo.plan(
+        model, to="bf16", target="openvino-cpu", fix_region={"inside": "bf16"}, exclude=["outside/Where_a"]
+    )
+    held = {node.op: node.precision.compute for node in plan.nodes if node.kind == "op"}
+    assert held["Where"] is DType.FLOAT32
+    assert held["Add"] is DType.BFLOAT16

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from mezzo.core.facts import Function
 from mezzo.core.nodes import Node
 from mezzo.core.policy import Category, Policy, Verdict
+from mezzo.core.problem import Choice
 from mezzo.deciding.exact import computed_exactly
 from mezzo.structure import View
 from mezzo.structure.exact_masks import exact_masks, held_together
@@ -35,12 +36,15 @@ def bounds_of_masks(view: View, masks: Set[int]) -> Mapping[int, float]:
     return {value: most for value in sorted(masks) if view.graph.constants[value].largest > most}
 
 
-def agreeing_on_masks(view: View, bounded: Collection[int], verdicts: Sequence[Verdict]) -> tuple[tuple[int, int], ...]:
+def agreeing_on_masks(
+    view: View, bounded: Collection[int], verdicts: Sequence[Verdict], choices: Sequence[Choice]
+) -> tuple[tuple[int, int], ...]:
     """Pairs of nodes that agree, as a mask that is stored within bounds for one of them is for the other. A softmax
-    that is denied reads in FP32 what others made low.
+    that is denied reads in FP32 what others made low; who is asked to run low does so whatever others do.
     """
     return tuple(
         (maker.id, reader.id)
         for maker, reader in held_together(view, bounded)
-        if view.function(reader) is not Function.SOFTMAX or verdicts[reader.id].category is not Category.DENY
+        if Choice.LOW not in (choices[maker.id], choices[reader.id])
+        and (view.function(reader) is not Function.SOFTMAX or verdicts[reader.id].category is not Category.DENY)
     )

@@ -159,10 +159,10 @@ def _judge_side(
     notes: list[str] = []
     view = replace(view, limited=frozenset(limits), masks=masks)
     verdicts, agreeing = _verdicts(view, wishes, notes, split)
-    agreeing += agreeing_on_masks(view, bounded, verdicts)
     notes += notes_on_estimates(view, wishes.policy)
     choices = choices_of(view, verdicts, wishes)
     fix_regions(graph, verdicts, choices, wishes, low, notes)
+    agreeing += agreeing_on_masks(view, bounded, verdicts, choices)
     quantizing = None
     if low in QUANTIZED:
         from mezzo.deciding.quantizing import choose_units
