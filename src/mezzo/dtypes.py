@@ -46,6 +46,10 @@ class DType(enum.Enum):
         return self.value
 
 
+# BF16 reaches about as far as FP32, 3e38.
+_WIDE_RANGE = 1e30
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """What a floating format can hold. `eps` is the gap after 1.0. `words` are what people call it, the first what
@@ -69,6 +73,11 @@ class Format:
     def overflow_from(self) -> float:
         """Smallest magnitude that rounds to nearest even as infinity. f16: 65520.0."""
         return self.max_finite * (1 + self.eps / 2 / (2 - self.eps))
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the range reaches about as far as FP32's. bf16 does."""
+        return self.max_finite >= _WIDE_RANGE
 
 
 # IEEE 754-2019 (f64, f32, f16); bf16: f32 cut to 16 bits.
@@ -125,8 +134,6 @@ FORMATS: dict[DType, Format] = {
 QUANTIZED: frozenset[DType] = frozenset({DType.QUANTIZED8})
 
 HIGH = DType.FLOAT32
-# BF16 reaches about as far as FP32, 3e38.
-_WIDE_RANGE = 1e30
 LOW_DTYPES: dict[str, DType] = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
 # All that a model is converted to, by the word of options.
 LEVEL_DTYPES: dict[str, DType] = {**LOW_DTYPES, "int8": DType.QUANTIZED8}
@@ -138,7 +145,7 @@ FLOATING = frozenset({DType.FLOAT64, DType.FLOAT32, DType.FLOAT16, DType.BFLOAT1
 
 def narrow_formats() -> frozenset[DType]:
     """The formats whose range falls far short of FP32's: what a rule about overflow is about."""
-    return frozenset(dtype for dtype, held in FORMATS.items() if held.max_finite < _WIDE_RANGE)
+    return frozenset(dtype for dtype, held in FORMATS.items() if not held.is_wide)
 
 
 _BITS = {

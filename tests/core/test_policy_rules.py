@@ -156,4 +156,5 @@ def test_policy_is_silent_strict_and_ours_unless_it_says_otherwise() -> None:
     plain = Policy(name="demo", summary="", rules=(), findings=None)
     told = plain.otherwise, plain.promotes_untroubled, plain.limits_masks, plain.unlisted, plain.missing, plain.source
     assert told == (Category.INFER, True, False, Category.DENY, Missing.SILENT, "")
+    assert not plain.trusts_exact_masks
     assert GRANTED == 16

@@ -213,6 +213,7 @@ class Policy:
     `unlisted`: what an operator without facts gets if no rule names it; `missing` says who hears of it.
     `promotes_untroubled`: a region in which nothing needs FP32 is taken low as a whole.
     `limits_masks`: a mask past the range is stored as half the range instead of keeping its softmax in FP32.
+    `trusts_exact_masks`: a mask for which a softmax that may run low answers as in FP32 keeps nothing in FP32.
     `source`: where the rules come from, if not from here.
     `formats`: those that `otherwise`, `unlisted` and rules without formats speak of; in any other an operator is denied
     unless a rule names the format.
@@ -227,6 +228,7 @@ class Policy:
     otherwise: Category = Category.INFER
     promotes_untroubled: bool = True
     limits_masks: bool = False
+    trusts_exact_masks: bool = False
     unlisted: Category = Category.DENY
     missing: Missing = Missing.SILENT
     source: str = ""

@@ -21,7 +21,7 @@ def lift_exact(
 ) -> tuple[tuple[int, int], ...]:
     """Lift what ranges would lift of operators that a kernel computes in FP32; pairs of nodes that agree for that."""
     pairs = []
-    for unit, node in _computed_exactly(view, split):
+    for unit, node in computed_exactly(view, split):
         maker = view.graph.nodes[view.graph.values[node.inputs[0]].producer] if node.inputs[0] is not None else None
         if maker is None or not _may_run_low(view, verdicts, maker, node):
             continue
@@ -36,7 +36,8 @@ def lift_exact(
     return tuple(pairs)
 
 
-def _computed_exactly(view: View, split: "Partition | None") -> Iterator[tuple["Unit", Node]]:
+def computed_exactly(view: View, split: "Partition | None") -> Iterator[tuple["Unit", Node]]:
+    """Operators that a kernel of the target computes in FP32 from what it reads in the format."""
     for unit in () if split is None else split.units:
         if unit.constraint.exact and view.low.dtype in unit.constraint.formats:
             for number in unit.nodes:

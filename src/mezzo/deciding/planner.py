@@ -16,6 +16,7 @@ from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.selectors import Tier
 from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_regions
 from mezzo.deciding.exact import lift_exact
+from mezzo.deciding.exact_masks import agreeing_on_masks, bounds_of_masks, trusted_masks
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
 from mezzo.deciding.promotion import UNTROUBLED, untroubled
 from mezzo.deciding.rules import apply_function, apply_rules, mention_idle, mention_missing, patterns_near
@@ -152,13 +153,16 @@ def _judge_side(
 ) -> _Side:
     """Everything that is said of running in `low` and not at the base."""
     view = View(graph=graph, rows=tuple(rows), low=FORMATS[low], assumed=wishes.assumed)
-    limits = _limits(view, wishes)
+    masks = trusted_masks(view, wishes.policy, split)
+    bounded = bounds_of_masks(view, masks)
+    limits = {**_limits(view, wishes), **bounded}
     notes: list[str] = []
-    view = replace(view, limited=frozenset(limits))
+    view = replace(view, limited=frozenset(limits), masks=masks)
     verdicts, agreeing = _verdicts(view, wishes, notes, split)
     notes += notes_on_estimates(view, wishes.policy)
     choices = choices_of(view, verdicts, wishes)
     fix_regions(graph, verdicts, choices, wishes, low, notes)
+    agreeing += agreeing_on_masks(view, bounded, verdicts, choices)
     quantizing = None
     if low in QUANTIZED:
         from mezzo.deciding.quantizing import choose_units

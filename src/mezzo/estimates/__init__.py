@@ -58,6 +58,7 @@ def estimate(
     low: Format,
     given: Mapping[str, tuple[float, float]],
     limited: Collection[int] = (),
+    masks: Collection[int] = (),
 ) -> Estimates:
     """Estimate every value of a graph. `given` are ends of inputs by name, in place of what is assumed.
 
@@ -65,13 +66,14 @@ def estimate(
     off may have that offset, or none: what either would find is found.
 
     `limited` are constants that will be stored within bounds, by value id: of those past the range on the positive side
-    the caller takes it on himself what becomes, so nothing follows from them.
+    the caller takes it on himself what becomes, so nothing follows from them. `masks` are constants that hide what they
+    are added to from all who read it.
     """
-    first = _walk(graph, rows, low, given, limited)
+    first = _walk(graph, rows, low, given, limited, masks)
     doubtful = {a.name: (-_UNIT_END, _UNIT_END) for a in first.assumptions if a.is_doubtful}
     if not doubtful:
         return first
-    return _united(first, _walk(graph, rows, low, {**given, **doubtful}, limited))
+    return _united(first, _walk(graph, rows, low, {**given, **doubtful}, limited, masks))
 
 
 def _united(first: Estimates, second: Estimates) -> Estimates:
@@ -88,6 +90,7 @@ def _walk(
     low: Format,
     given: Mapping[str, tuple[float, float]],
     limited: Collection[int],
+    masks: Collection[int],
 ) -> Estimates:
     size = len(graph.values)
     site = Site(
@@ -97,6 +100,7 @@ def _walk(
         origin=list(range(size)),
         kept=list(range(size)),
         tolerance=min(_TOLERATED_EPS * low.eps, _MOST_TOLERATED),
+        masks=frozenset(masks),
     )
     site.clamped |= {value for value in limited if graph.constants[value].maximum >= low.overflow_from}
     loops = find_loops(site)

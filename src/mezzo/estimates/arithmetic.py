@@ -11,6 +11,7 @@ from mezzo.estimates.laws import Demand, Law, Laws, passed, share, tolerated
 from mezzo.estimates.moments import (
     BELIEVABLE,
     HARD,
+    HIDDEN,
     INTEGER,
     LOST,
     MASKED,
@@ -68,7 +69,7 @@ def multiply(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 def _by_constant(x: Moments, factor: float) -> Moments:
     if x.flags & UNIT and x.flags & INTEGER and factor <= -1e3:
-        return Moments(0.0, 0.0, 0.0, 0.0, MASKED)  # a mask: what it hides is hidden
+        return HIDDEN
     return scaled(x, factor)
 
 

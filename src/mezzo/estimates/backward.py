@@ -232,6 +232,8 @@ class Backward:
         low = self.low
         if value in self.sizes.faint:
             return self.sizes.vanishing
+        if self.site.origin[value] in self.site.masks:
+            return None
         facts = self.site.constant(value)
         if facts is not None and facts.values is not None:
             return _constant_error(facts.values, low, absolute, relative)

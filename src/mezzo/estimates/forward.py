@@ -14,9 +14,9 @@ from mezzo.estimates.laws import Law
 from mezzo.estimates.loops import Loops, note_trips
 from mezzo.estimates.moments import (
     BELIEVABLE,
+    HIDDEN,
     INTEGER,
     LOST,
-    MASKED,
     POSITIVE,
     UNKNOWN,
     Moments,
@@ -130,7 +130,7 @@ class Forward:
             return
         if not -BELIEVABLE < y.low <= y.high < BELIEVABLE:
             y = self._past_belief(result, xs, y)
-        held[result] = y
+        held[result] = y if result not in site.masks else HIDDEN
         if len(outputs) > 1:
             other = y if transfer in _MOVING else UNKNOWN  # parts of a Split are alike; statistics are not followed
             for value in outputs[1:]:
@@ -245,6 +245,8 @@ class Forward:
             return x
         facts = site.constant(value)
         if facts is not None:
+            if value in site.masks:
+                return HIDDEN
             return UNKNOWN if value in site.clamped else of_constant(facts)
         numbers = site.graph.integers.get(value)
         if numbers:
@@ -258,7 +260,7 @@ def of_constant(facts: ConstantFacts) -> Moments:
         low = -facts.largest if facts.has_negative else 0.0
         return moments(0.0, facts.largest / 2, low, facts.largest, 0 if facts.has_negative else POSITIVE)
     if facts.elements > 1 and (facts.has_infinity or facts.minimum <= -1e3) and facts.maximum <= 1.0:
-        return Moments(0.0, 0.0, 0.0, 0.0, MASKED)
+        return HIDDEN
     flags = 0
     if facts.minimum >= 0.0 and not facts.has_infinity:
         flags |= POSITIVE

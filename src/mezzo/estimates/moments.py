@@ -47,6 +47,8 @@ _new: Callable[[tuple[float, float, float, float, int]], Moments] = partial(tupl
 
 # What stands for a value of which nothing is known.
 UNKNOWN = Moments(0.0, 1.0, -SIGMA, SIGMA, LOST)
+# What stands for a mask: what it hides is hidden.
+HIDDEN = Moments(0.0, 0.0, 0.0, 0.0, MASKED)
 
 
 def moments(mean: float, std: float, low: float, high: float, flags: int = 0) -> Moments:

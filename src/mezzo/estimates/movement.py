@@ -9,6 +9,7 @@ from mezzo.dtypes import FLOATING
 from mezzo.estimates.laws import Demand, Law, Laws, eased, nothing, passed
 from mezzo.estimates.moments import (
     HARD,
+    HIDDEN,
     INTEGER,
     LOST,
     MASKED,
@@ -59,7 +60,7 @@ def selected(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
         return UNKNOWN
     first, second = _where_chosen(site, node, xs)
     if is_mask(second) and is_mask(first):
-        return Moments(0.0, 0.0, 0.0, 0.0, MASKED)
+        return HIDDEN
     if is_mask(second):
         return _with_mask(first)
     if is_mask(first):

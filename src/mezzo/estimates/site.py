@@ -50,6 +50,7 @@ class Site:
     reduced: dict[int, tuple[Transfer, int]] = field(default_factory=dict)
     tangents: dict[int, Mapping[int, float]] = field(default_factory=dict)  # see mezzo.estimates.tangents
     clamped: set[int] = field(default_factory=set)  # constants of which nothing follows
+    masks: frozenset[int] = frozenset()  # constants that hide what they are added to
     derived: dict[int, Shape] = field(default_factory=dict)  # see mezzo.estimates.shapes
     counts: dict[int, Entries] = field(default_factory=dict)  # see mezzo.estimates.counts
     worked_out: set[int] = field(default_factory=set)  # values that either of them ever had

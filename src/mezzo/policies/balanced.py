@@ -108,4 +108,5 @@ POLICY = Policy(
     ),
     findings=None,  # every structure rule
     formats=HALF_FORMATS | QUANTIZED,
+    trusts_exact_masks=True,
 )

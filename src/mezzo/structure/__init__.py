@@ -5,7 +5,7 @@ A structure rule reads a View and yields findings; whether a finding denies its 
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 
@@ -23,6 +23,7 @@ class View(GraphView):
 
     low: Format
     limited: frozenset[int] = frozenset()  # values of constants that will be stored within bounds
+    masks: frozenset[int] = frozenset()  # values of constants that no softmax tells apart; see `exact_masks`
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # ends of graph inputs, by name
 
     def nodes_where(self, is_wanted: Callable[[OpFacts], bool]) -> list[Node]:
@@ -106,6 +107,47 @@ class View(GraphView):
     def is_decided(self, node: Node) -> bool:
         """Whether the node has a precision to decide."""
         return node.signature.dtype is not None and node.kind in (Kind.OP, Kind.TIE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """The ways on from nodes: through what `passes`, to what `ends` them."""
+
+    view: View
+    passes: Callable[[Node], bool]
+    ends: Callable[[Node], bool]
+    memo: dict[int, bool] = field(default_factory=dict)
+
+    def all_end(self, starts: Sequence[Node]) -> bool:
+        """Whether there are starts, and every way on from them comes to an end. Linear over all calls."""
+        return bool(starts) and all(self._end(start) for start in starts)
+
+    def _end(self, start: Node) -> bool:
+        order: list[Node] = []
+        queue, seen = [start], {start.id}
+        while queue:
+            node = queue.pop()
+            if node.id in self.memo:
+                continue
+            order.append(node)
+            if self.passes(node):
+                for reader in self._readers(node):
+                    if reader.id not in seen:
+                        seen.add(reader.id)
+                        queue.append(reader)
+        # Nodes are numbered in order of use, so readers are settled before what they read.
+        for node in sorted(order, key=lambda node: -node.id):
+            readers = [] if self.ends(node) else list(self._readers(node))
+            goes_on = self.passes(node) and bool(readers)
+            self.memo[node.id] = self.ends(node) or (goes_on and all(self.memo.get(r.id, False) for r in readers))
+        return self.memo[start.id]
+
+    def _readers(self, node: Node) -> Iterator[Node]:
+        """Every user of the node's floats, graph outputs included."""
+        for value, role in zip(node.outputs, node.signature.outputs, strict=True):
+            if value is not None and role is Role.GROUP:
+                for use in self.view.graph.uses[value]:
+                    yield self.view.graph.nodes[use.node]
 
 
 @dataclass(frozen=True, slots=True)

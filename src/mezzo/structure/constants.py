@@ -21,7 +21,7 @@ def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
     """
     graph = view.graph
     for value, facts in graph.constants.items():
-        if value in view.limited or _fits(facts, view):
+        if value in view.limited or value in view.masks or _fits(facts, view):
             continue
         producer = graph.nodes[graph.values[value].producer]
         if producer.kind is Kind.OP and producer.signature.dtype is not None:

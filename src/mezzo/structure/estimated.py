@@ -19,7 +19,7 @@ def estimates_of(view: View) -> Estimates:
 
 
 def _estimate(view: View) -> Estimates:
-    return estimate(view.graph, view.rows, view.low, view.assumed, view.limited)
+    return estimate(view.graph, view.rows, view.low, view.assumed, view.limited, view.masks)
 
 
 def _producer(view: View, value: int) -> Node | None:
