@@ -93,7 +93,7 @@ _ELEMENTWISE = (
         count_include_pad=frozenset({None, 0}),
     ),
     _kernel("GlobalAveragePool", _data(), followers=_POINTWISE),
-    _kernel("ReduceMean", _data(), followers=_POINTWISE),
+    # Not ReduceMean: of U8 [4, 16, 64] along axis 1 it answers wrong by 0.85 of the whole where it hands on floats.
     _kernel("InstanceNormalization"),
     _kernel("LayerNormalization"),
     _kernel("Mul"),
