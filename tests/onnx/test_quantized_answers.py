@@ -12,9 +12,10 @@ import onnxruntime
 import pytest
 from quantized_cases import carry_out
 
+import mezzo
 from mezzo.core.quantization import Quantization
 from mezzo.dtypes import DType
-from mezzo.frontends.onnx.run import emulated_session
+from mezzo.frontends.onnx.run import Engine, emulated_session, native_session
 from mezzo.quant.arithmetic import quantize, round_trip
 from mezzo.quant.kernels import Style, Window, conv_sums, factor, matmul_sums, requantize
 
@@ -110,3 +111,18 @@ def test_emulation_rounds_what_is_low_and_keeps_what_is_quantized() -> None:
     held = round_trip(w, Quantization(dtype=DType.INT8, scales=(0.0213,), zero_points=(0,)))
     h = round_trip(r @ held, Quantization(dtype=DType.INT8, scales=(0.117,), zero_points=(5,)))
     np.testing.assert_array_equal(emulated_session(result).run({"x": x})["y"], -low(h))
+
+
+def test_what_took_over_is_read_past_a_cast_that_changes_nothing() -> None:
+    """Exporters leave such Casts; both products run quantized, and what is between them is handed on as integers."""
+    text = """<ir_version: 10, opset_import: ["" : 17]>
+        g (float[4,8] x) => (float[4,8] y)
+        { [a] h = MatMul(x, w) [r] k = Relu(h) [c] l = Cast<to=1>(k) [b] m = MatMul(l, w) [s] y = Softmax(m) }"""
+    rng = np.random.default_rng(3)
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), "w"))
+    feeds = {"x": rng.standard_normal((4, 8)).astype(np.float32)}
+    for target in ("openvino-cpu", "onnxruntime-cpu"):
+        result = mezzo.convert(model, to="int8", target=target, data=[feeds])
+        assert [row.precision.compute for row in result.plan.nodes if row.op == "MatMul"] == [DType.QUANTIZED8] * 2
+        native_session(result.model, Engine.ONNXRUNTIME).run(feeds)

@@ -201,8 +201,8 @@ def _check_operands(
         wanted = np.array([node * width + operand for node, operand in reads], np.int64)
         places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
         known = keys[places] == wanted
-        read = [line.level_of(rewire.dtype) for rewire in reads.values()]
-        got[places[known]] = np.array([line.base if level is None else level for level in read], np.int64)[known]
+        read = np.array([_level_read(problem, native, rewire) for rewire in reads.values()], np.int64)
+        got[places[known]] = read[known]
     planned = columns.holds(*line.dtypes)
     # A model's Cast makes its form from whatever its operand has become.
     is_cast = columns.is_kind(Kind.CAST)[columns.use_node]
@@ -217,6 +217,15 @@ def _check_operands(
             f"node {node.name!r} ({node.op}) reads operand {columns.use_operand[at]} in {held} where it needs {want}"
         )
     return found
+
+
+def _level_read(problem: Problem, native: "_Native", rewire: Rewire) -> int:
+    """What a use that was rewired gets: the base form of a value that is quantized where it is made is both."""
+    line = problem.line
+    if rewire.dtype is line.base_dtype and native.is_both[rewire.value]:
+        return int(native.levels[rewire.value])
+    level = line.level_of(rewire.dtype)
+    return line.base if level is None else level
 
 
 def _behind(graph: Graph, value: int) -> list[int]:
