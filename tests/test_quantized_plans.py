@@ -27,6 +27,7 @@ from mezzo.core.quantization import Quantization
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
 from mezzo.deciding.planner import Judged
+from mezzo.deciding.quantizing import name_offset
 from mezzo.dtypes import DType
 
 _FOLDER = Path(__file__).parent / "quantized_plans"
@@ -62,7 +63,7 @@ def parameters_of(graph: Graph, judged: Judged, options: dict[str, str]) -> dict
                 found[graph.values[read.value].name] = _weights(DType.INT8, count, axis)
         if unit.offset is not None and counts:
             count, axis = counts[0]
-            found[graph.values[unit.offset.value].name] = _weights(DType.INT32, count, None if axis is None else 0)
+            found[name_offset(graph, unit.offset)] = _weights(DType.INT32, count, None if axis is None else 0)
     return found
 
 

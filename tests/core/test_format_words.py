@@ -116,7 +116,7 @@ def test_what_is_quantized_stands_first_of_several_formats(written: object) -> N
 
 
 def test_two_floats_do_not_go_together_and_nothing_is_said_twice() -> None:
-    with pytest.raises(InputError, match=r"two floats beside FP32.*write to='fp16' or to='bf16'"):
+    with pytest.raises(InputError, match=r'two floats beside FP32.*write to="fp16" or to="bf16"'):
         read_formats("int8,fp16,bf16")
     with pytest.raises(InputError, match="says a format twice"):
         read_formats("int8,i8")

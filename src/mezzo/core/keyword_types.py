@@ -25,6 +25,7 @@ class PlanOptions(TypedDict, total=False):
     out_of_range: str | None
     opset: str | None
     calibrator: str | None
+    quantize_mode: str | None
     assume: Mapping[str, str] | None
     trust_external_paths: bool | None
 

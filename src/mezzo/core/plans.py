@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from mezzo.core.levels import Line, Precision
+from mezzo.core.nodes import Use
 from mezzo.core.policy import Category
 from mezzo.core.quantization import Quantization
 from mezzo.core.shown import Shown
@@ -74,11 +75,13 @@ class Quantize(NamedTuple):
     again for those who read it. A weight is stored as integers and dequantized.
 
     `takes_over`: all who read the base form read the dequantized one. Else only `Rewire` with the quantized dtype does.
+    `reader`: who alone reads it, of a weight that is held otherwise for others; it needs no Rewire.
     """
 
     value: int
     how: Quantization
     takes_over: bool
+    reader: Use | None = None
 
 
 Edit = Retype | AddCast | AddCopy | Quantize | Rewire

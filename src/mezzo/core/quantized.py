@@ -10,7 +10,8 @@ from mezzo.core.quantization import Quantization
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantized:
-    """By value id. `parameters`: how each value is held that may be quantized.
+    """By value id. `parameters`: how each value is held that may be quantized. `offsets`: how a constant is held for
+    one of its uses, which adds it to sums of a scale of their own.
 
     `stay_inside`: values that a kernel makes and reads itself, or hands on as floats alone: nothing is quantized there
     for it. `hand_on_either`: values whose kernel hands on floats as well as integers: they are quantized only where
@@ -19,6 +20,7 @@ class Quantized:
     """
 
     parameters: Mapping[int, Quantization] = field(default_factory=dict)
+    offsets: Mapping[Use, Quantization] = field(default_factory=dict)
     stay_inside: frozenset[int] = frozenset()
     hand_on_either: frozenset[int] = frozenset()
     handed_on: frozenset[int] = frozenset()

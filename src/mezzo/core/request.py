@@ -189,6 +189,17 @@ class Request:
             also=("calib", "calibration", "calib-mode", "calibration-method"),
         ).as_metadata(),
     )
+    quantize_mode: str = field(
+        default="smart",
+        metadata=About(
+            "What int8 takes beside products: what stands between them (smart), or all that the target runs (full).",
+            Form.CHOICE,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            choices=("smart", "full"),
+            also=("quant-mode",),
+        ).as_metadata(),
+    )
     assume: Mapping[str, str] = field(
         default_factory=dict,
         metadata=About(

@@ -6,7 +6,7 @@ import numpy as np
 
 from mezzo.core.columns import ANY, Ints
 from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Node
+from mezzo.core.nodes import Kind, Node, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType
@@ -66,7 +66,7 @@ def _check_edits(problem: Problem, levels: Sequence[int], edits: Sequence[Edit])
         *_check_quantized(problem, quantized),
         *_check_makers(problem, levels, native),
         *_check_forms(problem, native, made),
-        *_check_readers(problem, levels, native, [*made, *quantized], rewires),
+        *_check_readers(problem, levels, native, [*made, *quantized], [*rewires, *_read_alone(quantized)]),
     ]
 
 
@@ -144,20 +144,28 @@ def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | 
     return found
 
 
+def _read_alone(edits: Sequence[Quantize]) -> list[Rewire]:
+    """Forms that are held for one reader, as what that reads."""
+    return [Rewire(*edit.reader, edit.value, DType.QUANTIZED8) for edit in edits if edit.reader is not None]
+
+
 def _check_quantized(problem: Problem, edits: Sequence[Quantize]) -> list[str]:
     """Every value is quantized once, and as was found for it."""
     graph, found = problem.graph, []
     known = {} if problem.quantized is None else problem.quantized.parameters
-    quantized: set[int] = set()
+    offsets = {} if problem.quantized is None else problem.quantized.offsets
+    quantized: set[tuple[int, Use | None]] = set()
     for edit in edits:
         name, producer = graph.values[edit.value].name, graph.nodes[graph.values[edit.value].producer]
-        if edit.value in quantized:
+        if (edit.value, edit.reader) in quantized:
             found.append(f"value {name!r} is quantized twice")
-        if known.get(edit.value) != edit.how:
+        if (known.get(edit.value) if edit.reader is None else offsets.get(edit.reader)) != edit.how:
             found.append(f"value {name!r} is quantized by other parameters than were found for it")
         if edit.takes_over and producer.kind is not Kind.OP:
             found.append(f"value {name!r} is quantized for all its readers, and no operator makes it")
-        quantized.add(edit.value)
+        if edit.reader is not None and graph.nodes[edit.reader.node].inputs[edit.reader.operand] != edit.value:
+            found.append(f"value {name!r} is quantized for one who does not read it")
+        quantized.add((edit.value, edit.reader))
     return found
 
 

@@ -142,10 +142,14 @@ class _Lowering:
         assert self.quantized is not None, "the same"
         known, base, quantized = self.problem.quantized, self.line.base_dtype, self.quantized
         readers = [wish for wish in wishes if wish.dtype is quantized]
+        alone = [wish for wish in readers if wish.use in known.offsets]
+        held = [Quantize(number, known.offsets[wish.use], takes_over=False, reader=wish.use) for wish in alone]
+        readers = [wish for wish in readers if wish.use not in known.offsets]
         if native is not quantized:
             others = [wish for wish in wishes if wish.dtype is not quantized]
             rewired = [Rewire(*wish.use, number, quantized) for wish in readers]
-            return others, [Quantize(number, known.parameters[number], takes_over=False), *rewired]
+            shared = [Quantize(number, known.parameters[number], takes_over=False)] if readers else []
+            return others, [*held, *shared, *rewired]
         edits = [Quantize(number, known.parameters[number], takes_over=True)]
         if number in known.handed_on or (not readers and number in known.hand_on_either):
             edits = []

@@ -145,6 +145,7 @@ def read_options(request: Request) -> Options:
             for name, text in request.fix_region.items()
         ),
         assumed=assumed,
+        quantize_mode=request.quantize_mode,
     )
     is_file = isinstance(request.policy, str) and request.policy.endswith(".toml")
     policy_name = str(request.policy) if is_file else policy.name

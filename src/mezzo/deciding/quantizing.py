@@ -15,21 +15,25 @@ from mezzo.core.quantized import NO_PORTS, Quantized, QuantizedPorts
 from mezzo.core.quantized_kernels import Hands
 from mezzo.core.target import Target
 from mezzo.structure import View
-from mezzo.units.quantized import QuantizedUnit, Quantizers
+from mezzo.units.between import between_products
+from mezzo.units.quantized import Offset, QuantizedUnit, Quantizers
 from mezzo.units.view import View as UnitView
 
-# What is said of a node that no unit takes up, and of one whose unit reads what nobody has seen.
-_ALONE, _UNKNOWN = "no-kernel", "no-range"
+# What is said of a node that no unit takes up, of one whose unit reads what nobody has seen, and of one that stands
+# apart from products.
+_ALONE, _UNKNOWN, _APART = "no-kernel", "no-range", "apart"
+SMART, FULL = "smart", "full"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantizing:
-    """The units that may run quantized, the parameters known of values, by id, and the values of which a Quantize
-    costs nothing.
+    """The units that may run quantized, the parameters known of values, by id, and of constants that are held for one
+    use alone, and the values of which a Quantize costs nothing.
     """
 
     units: tuple[QuantizedUnit, ...]
     parameters: Mapping[int, Quantization]
+    offsets: Mapping[Use, Quantization]
     free: tuple[int, ...]
 
     def add_to(self, problem: Problem) -> Problem:
@@ -41,7 +45,7 @@ class Quantizing:
         inside, either, handed_on = set[int](), set[int](), set[int]()
         for unit in self.units:
             read = {one.use for one in unit.reads}
-            if unit.offset is not None and unit.offset.value in self.parameters:
+            if unit.offset is not None and unit.offset.use in self.offsets:
                 read.add(unit.offset.use)
             for number in unit.nodes:
                 node = graph.nodes[number]
@@ -60,6 +64,7 @@ class Quantizing:
                     handed_on.update(value for value in graph.nodes[unit.nodes[0]].outputs if value is not None)
         quantized = Quantized(
             parameters=self.parameters,
+            offsets=self.offsets,
             stay_inside=frozenset(inside),
             hand_on_either=frozenset(either),
             handed_on=frozenset(handed_on),
@@ -72,12 +77,14 @@ def choose_units(
     view: View,
     target: Target,
     given: Mapping[str, Quantization] | None,
+    mode: str,
     verdicts: list[Verdict],
     choices: list[Choice],
 ) -> Quantizing:
     """The units that may run quantized; all other nodes may not, and their verdicts say why.
 
-    `given`, by the value's name, are what data and weights told; None where that is still to be asked.
+    `given`, by the value's name, are what data and weights told; None where that is still to be asked. `mode`: "smart"
+    leaves out what stands between no products, "full" takes all that the target runs.
     """
     graph = view.graph
     known = None if given is None else _by_value(graph, given)
@@ -86,6 +93,11 @@ def choose_units(
     units = quantizers.units()
     missing = {unit.nodes: lacks for unit in units if (lacks := _lacks(unit, known)) is not None}
     kept = tuple(unit for unit in units if unit.nodes not in missing)
+    apart = set[int]()
+    if mode == SMART:
+        apart = {number for unit in kept for number in unit.nodes}
+        kept = between_products(graph, view.rows, kept)
+        apart -= {number for unit in kept for number in unit.nodes}
     unseen = {number: graph.values[value].name for nodes, value in missing.items() for number in nodes}
     members = {number for unit in kept for number in unit.nodes}
     for number, choice in enumerate(choices):
@@ -97,8 +109,21 @@ def choose_units(
         rule, text = _ALONE, f"{target.name} runs none like it on quantized operands, or not in this place"
         if number in unseen:
             rule, text = _UNKNOWN, f"no data told the range of {unseen[number]!r}, which its kernel takes"
+        if number in apart:
+            rule, text = _APART, "stands between no two products that run quantized, so it would only cost conversions"
         verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
-    return Quantizing(units=kept, parameters=known or {}, free=tuple(quantizers.free_quantizes()))
+    offsets = {
+        unit.offset.use: given[key]
+        for unit in kept
+        if unit.offset is not None and (key := name_offset(graph, unit.offset)) in (given or {}) and given is not None
+    }
+    free = tuple(quantizers.free_quantizes())
+    return Quantizing(units=kept, parameters=known or {}, offsets=offsets, free=free)
+
+
+def name_offset(graph: Graph, offset: Offset) -> str:
+    """What the parameters of a constant are known by that it is held in for one node: "bias of conv1"."""
+    return f"{graph.values[offset.value].name} of {graph.nodes[offset.use.node].name}"
 
 
 def _by_value(graph: Graph, given: Mapping[str, Quantization]) -> dict[int, Quantization]:
@@ -152,6 +177,8 @@ def quantized_ports(problem: Problem) -> QuantizedPorts:
             is_read = node.signature.inputs[operand] is Role.GROUP
             if is_read and problem.capped(use, line.quantized) == line.quantized:
                 reads[use] = known.parameters[value]
+        here = {use: how for use, how in known.offsets.items() if use.node == number}
+        reads |= here
         made = (value for _, value in _known(node.outputs, known.parameters) if value not in spared)
         makes |= {value: known.parameters[value] for value in made}
     return QuantizedPorts(reads, makes)

@@ -31,7 +31,8 @@ class Wishes:
     `assumed` are the ends of graph inputs, by name, for what is estimated without data. `found` are facts measured on
     data, which deny their nodes as structure findings do, and so does `kept`, what was decided when the model was made;
     `lifted`, by node name, tells what was measured of nodes, so that what only suspected otherwise does not count;
-    `quantized` are the parameters of values, by name, for a level that takes some; None where nobody has asked yet.
+    `quantized` are the parameters of values, by name, for a level that takes some; None where nobody has asked yet;
+    `quantize_mode`: "smart" or "full", see `choose_units`.
     `error_prices`, by a level's dtype and node name, and `measured` weigh what a strategy chooses.
     """
 
@@ -53,6 +54,7 @@ class Wishes:
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kept: tuple[NamedFinding, ...] = ()
     quantized: Mapping[str, Quantization] | None = None
+    quantize_mode: str = "smart"
 
     @property
     def low(self) -> DType:

@@ -12,6 +12,7 @@ from mezzo.core.quantization import Quantization
 from mezzo.core.quantized_kernels import Hands, Operand
 from mezzo.core.reading import Reading
 from mezzo.deciding.options import Options
+from mezzo.deciding.quantizing import name_offset
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.numerics.datasets import Dataset
@@ -131,20 +132,25 @@ def _add_offsets(
     model: Model, reading: Reading, units: Sequence[QuantizedUnit], found: dict[str, Quantization]
 ) -> None:
     """Add the parameters of what is added up in INT32, at the scale of its unit's operands multiplied; weights' scales
-    are raised where it would take too much of the sum.
+    are raised where it would take too much of the sum. A weight may be read by several units, so all are raised first.
     """
-    names = [value.name for value in reading.graph.values]
-    offsets = {unit.offset.value: unit for unit in units if unit.offset is not None}
+    graph, offsets = reading.graph, dict[int, list[tuple[QuantizedUnit, str, str]]]()
+    for unit in units:
+        named = {read.operand.is_weight: graph.values[read.value].name for read in unit.reads}
+        if unit.offset is not None and named.keys() == {True, False} and {*named.values()} <= found.keys():
+            offsets.setdefault(unit.offset.value, []).append((unit, named[False], named[True]))
+    held = []
     for value, numbers in model.weights(reading, [*offsets]):
-        unit = offsets[value]
-        weight = next((names[read.value] for read in unit.reads if read.operand.is_weight), None)
-        data = next((names[read.value] for read in unit.reads if not read.operand.is_weight), None)
-        if weight is None or data is None or weight not in found or data not in found:
-            continue
-        raised = guarded_weights(found[weight], numbers.reshape(-1), found[data])
-        if raised is not None:
-            found[weight] = raised
-            found[names[value]] = bias_parameters(found[data], raised)
+        for unit, data, weight in offsets[value]:
+            if found[weight].axis is not None and numbers.size != len(found[weight].scales):
+                continue  # one number for all channels
+            raised = guarded_weights(found[weight], numbers.reshape(-1), found[data])
+            if raised is not None:
+                found[weight] = raised
+                held.append((unit, data, weight))
+    for unit, data, weight in held:
+        assert unit.offset is not None, "one of those with an offset"
+        found[name_offset(graph, unit.offset)] = bias_parameters(found[data], found[weight])
 
 
 def _grid(storage: tuple[DType, bool]) -> Grid:

@@ -149,10 +149,10 @@ class Quantizers:
         return reader, Offset(Use(reader.id, other), value)
 
     def _is_stored(self, value: int) -> bool:
-        """Whether a constant is read once, and stored: then it can be held in INT32 for its reader."""
+        """Whether a constant is stored: then it can be held in INT32 for one of its readers."""
         graph = self._view.graph
-        is_weight = graph.nodes[graph.values[value].producer].kind is Kind.SOURCE and value in graph.constants
-        return is_weight and len(graph.uses[value]) == 1
+        facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
+        return maker.kind is Kind.SOURCE and facts is not None and not (facts.has_infinity or facts.has_nan)
 
     def _taken_in(self, node: Node, kernel: QuantizedKernel) -> Iterator[tuple[int, ...]]:
         """The operators behind a node that its kernel takes in, step by step; the last of a step gives its result."""

@@ -77,6 +77,7 @@ class Forms:
         quantized = [edit for edit in edits if type(edit) is Quantize]
         self.taken_over = {edit.value: "" for edit in quantized if edit.takes_over}
         self.wanted = {(edit.value, HIGH) for edit in quantized}
+        self.rewired |= {edit.reader: (edit.value, DType.QUANTIZED8) for edit in quantized if edit.reader is not None}
         for edit in edits:
             if type(edit) is Rewire:
                 form = self._settled((edit.value, edit.dtype))

@@ -97,7 +97,13 @@ class Quantizing:
         self.blobs.quantize(tensor, how)
         quantized = self._hold(number, "quantized", tensor)
         operands = [quantized, *self._parameters(number, how)]
-        result = self.forms.name_of((number, DType.QUANTIZED8))
+        if edit.reader is None:
+            result = self.forms.name_of((number, DType.QUANTIZED8))
+        else:
+            result = self._fresh(number, "dequantized")
+            proto = self.handles.protos[edit.reader.node]
+            assert proto is not None, "who adds up a constant is an operator"
+            proto.input[edit.reader.operand] = result
         self._add(number, "DequantizeLinear", operands, result, how.axis)
         self._shaped.setdefault(value.scope, []).append((result, tuple(tensor.dims)))
         self.stored.append(number)
