@@ -18,7 +18,8 @@ from mezzo.numerics.datasets import Dataset
 from mezzo.plugins.discovery import calibrator as find_calibrator
 from mezzo.quant.choosing import align, choose_range
 from mezzo.quant.collector import Collector
-from mezzo.quant.parameters import bias_parameters, guarded_weights, parameters_for, weight_parameters
+from mezzo.quant.parameters import bias_parameters, guarded_weights, parameters_for
+from mezzo.quant.weights import weight_parameters
 from mezzo.units.quantized import QuantizedUnit, storage_of
 from mezzo.voices import option
 
