@@ -5,8 +5,8 @@ In the order of their use; `Summary`, `Range`, `Grid` and `Calibrator` stand in 
 
 - `collector.Collector`: what was seen of each value, batch by batch: `add`, `merge`, `summary`, `summaries`; `state`
   and `from_state` to go on later. One pass serves all methods.
-- `reading.calibrator_of(word)`: a way to choose a range: a name, a name and a setting, or module:function. One file each
-  in `calibrators`, and what packages add as "mezzo.calibrators".
+- `reading.calibrator_of(word)`: a way to choose a range: a name, a name and a setting, or module:function. Each is a
+  file of `calibrators`, or what a package adds as "mezzo.calibrators".
 - `choosing.choose_range(calibrator, summary, grid)`: the range, or None where nothing was seen; `choosing.align` for
   values that share parameters.
 - `parameters.parameters_for(range, grid)`: a `Quantization`; `guarded_weights`, `bias_parameters` and `quantize_bias`
