@@ -266,3 +266,10 @@ def _damaged() -> list[tuple[str, dict[str, np.ndarray]]]:
 def test_damaged_state_is_refused_on_one_line(damage: str, state: dict[str, np.ndarray]) -> None:
     with pytest.raises(InputError, match=r"^kept\.npz: holds no calibration of this version, or a damaged one; delete"):
         Collector.from_state(state, "kept.npz")
+
+
+def test_sign_of_zero_makes_no_difference() -> None:
+    zeros = [np.float32([-0.0]), np.float32([0.0])]
+    assert_same(collect(zeros), collect(zeros[::-1]))
+    assert str(collect(zeros).summary("x").extremes) == "Range(low=0.0, high=0.0)"
+    assert str(collect(zeros[:1]).summary("x").extremes) == "Range(low=0.0, high=0.0)"
