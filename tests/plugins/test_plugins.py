@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
@@ -264,3 +265,49 @@ def test_import_of_the_package_reads_no_metadata_and_runs_nothing(site: Path) ->
 
 def _source() -> Path:
     return Path(mezzo.__file__).parents[1]
+
+
+CALIBRATORS = """
+    from mezzo.core.calibrator import Calibrator, Range
+
+    class Half(Calibrator):
+        name = "half"
+        summary = "half of what was seen"
+
+        def choose(self, seen, grid):
+            return Range(seen.extremes.low / 2, seen.extremes.high / 2)
+
+    class Nameless(Half):
+        name = "other"
+
+    class Unmade(Half):
+        name = "unmade"
+
+        def __init__(self, share):
+            self.share = share
+"""
+
+
+def test_calibrator_of_a_package_chooses_ranges(site: Path) -> None:
+    from mezzo.core.calibrator import Grid, Range
+    from mezzo.dtypes import DType
+    from mezzo.quant.choosing import choose_range
+    from mezzo.quant.collector import Collector
+    from mezzo.quant.reading import calibrator_of
+
+    points = {"half": "acme:Half", "odd": "acme:Nameless", "unmade": "acme:Unmade", "number": "acme:CALIBRATORS"}
+    install(site, "acme", {"mezzo.calibrators": points}, {"__init__.py": CALIBRATORS})
+    collector = Collector()
+    collector.add("x", np.float32([-2.0, 4.0]))
+    grid = Grid(dtype=DType.UINT8)
+    assert choose_range(calibrator_of("half"), collector.summary("x"), grid) == Range(-1.0, 2.0)
+    for name, message in {
+        "odd": r"'odd' of acme 1\.0 .* it calls itself 'other'",
+        "unmade": r"'unmade' of acme 1\.0 \(acme:Unmade\) cannot be used: TypeError",
+        "number": r"'number' of acme 1\.0 .* has no attribute 'CALIBRATORS'",
+        "half=3": r"^calibrator 'half' takes no setting, and '3' was given; write half$",
+    }.items():
+        with pytest.raises(mezzo.InputError, match=message):
+            calibrator_of(name)
+    table = discovery.calibrators()
+    assert str(table.origins["half"]) == "acme 1.0 (acme:Half)" and len(table.broken) == 3

@@ -6,11 +6,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from quant_laws import LAW
 
 from mezzo.core.quantization import Quantization
 from mezzo.dtypes import DType
@@ -82,7 +83,7 @@ def by_reference(operator: str, x: np.ndarray, how: Quantization) -> np.ndarray:
     return np.asarray(y)
 
 
-@settings(deadline=None)  # the first run loads the reference
+@LAW
 @given(cases())
 def test_quantize_is_the_references(case: tuple[np.ndarray, Quantization]) -> None:
     x, how = case
@@ -93,7 +94,7 @@ def test_quantize_is_the_references(case: tuple[np.ndarray, Quantization]) -> No
     assert np.array_equal(quantize(x, how), by_reference("QuantizeLinear", x, how).astype(np.int64))
 
 
-@settings(deadline=None)
+@LAW
 @given(cases(_BYTES))
 @example((HOSTILE_ROW, Quantization(dtype=DType.UINT8, scales=(1.0,), zero_points=(3,))))
 def test_quantize_is_onnx_runtimes_of_any_number(case: tuple[np.ndarray, Quantization]) -> None:
@@ -106,7 +107,7 @@ def test_quantize_is_onnx_runtimes_of_any_number(case: tuple[np.ndarray, Quantiz
     assert ours.dtype == wanted.dtype and np.array_equal(ours, wanted), (x, how)
 
 
-@settings(deadline=None)
+@LAW
 @given(st.data())
 def test_dequantize_is_the_references(data: st.DataObject) -> None:
     axis = data.draw(st.sampled_from([None, 1]))
@@ -117,6 +118,7 @@ def test_dequantize_is_the_references(data: st.DataObject) -> None:
     assert ours.dtype == np.float32 and ours.tobytes() == wanted.tobytes()
 
 
+@LAW
 @given(cases())
 def test_what_was_quantized_once_stays_as_it_is(case: tuple[np.ndarray, Quantization]) -> None:
     x, how = case

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from quant_laws import LAW
 
 from mezzo.core.calibrator import Grid, Range, Summary
 from mezzo.dtypes import DType
@@ -238,6 +239,7 @@ def test_expected_error_is_that_of_the_numbers(shape: str, grid: Grid, part: flo
     assert expected / len(numbers) == pytest.approx(error(numbers, held, grid), rel=0.05)
 
 
+@LAW
 @given(st.floats(0.01, 1), st.integers(-20, 20))
 def test_mse_of_numbers_that_a_grid_holds_covers_them(scale: float, zero: int) -> None:
     numbers = np.repeat((np.arange(256) - 128 - zero) * scale, 50)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from quant_laws import LAW
 
 from mezzo.core.calibrator import Calibrator, Grid, Range, Summary
 from mezzo.dtypes import DType
@@ -107,6 +108,7 @@ NAMES = st.sampled_from("abcdefgh")
 ENDS = st.tuples(st.floats(-9, 9), st.floats(-9, 9)).map(lambda ends: Range(min(ends), max(ends)))
 
 
+@LAW
 @given(st.dictionaries(NAMES, ENDS), st.lists(st.lists(NAMES, max_size=4), max_size=5))
 def test_values_of_a_group_share_the_smallest_range_that_holds_theirs(
     ranges: dict[str, Range], groups: list[list[str]]

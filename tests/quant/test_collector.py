@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from quant_laws import LAW
 
 from mezzo.core.calibrator import Range
 from mezzo.errors import InputError
@@ -44,6 +45,7 @@ def assert_same(one: Collector, other: Collector) -> None:
         assert states[0][name].tobytes() == states[1][name].tobytes(), name
 
 
+@LAW
 @given(BATCHES, st.randoms(use_true_random=False), SAMPLED)
 @example([np.float32([-0.0]), np.float32([0.0])], Random(0), None)
 @example([np.float32([-1e-45, -1.0]), np.float32([1.0, 4096.0, 3e38])], Random(1), None)
@@ -53,6 +55,7 @@ def test_order_of_batches_changes_nothing(batches: list[np.ndarray], random: Ran
     assert_same(collect(batches, most=most), collect(shuffled, most=most))
 
 
+@LAW
 @given(BATCHES, st.integers(0, 5), SAMPLED)
 def test_merged_parts_are_one_pass(batches: list[np.ndarray], cut: int, most: int | None) -> None:
     whole = collect(batches, most=most)
@@ -64,6 +67,7 @@ def test_merged_parts_are_one_pass(batches: list[np.ndarray], cut: int, most: in
         assert all(np.array_equal(before[name], array) for name, array in rest.state().items()), "it stays as it is"
 
 
+@LAW
 @given(SLICED, st.integers(0, 4), st.sampled_from([None, 4]))
 def test_merged_parts_of_slices_are_one_pass(batches: list[np.ndarray], cut: int, most: int | None) -> None:
     parts, rest = collect(batches[:cut], 1, most), collect(batches[cut:], -2, most)
@@ -71,6 +75,7 @@ def test_merged_parts_of_slices_are_one_pass(batches: list[np.ndarray], cut: int
     assert_same(rest, collect(batches, 1, most))
 
 
+@LAW
 @given(BATCHES, st.integers(0, 5))
 def test_stopped_and_resumed_is_one_pass(batches: list[np.ndarray], cut: int) -> None:
     kept = io.BytesIO()
@@ -83,6 +88,7 @@ def test_stopped_and_resumed_is_one_pass(batches: list[np.ndarray], cut: int) ->
     assert_same(resumed, collect(batches))
 
 
+@LAW
 @given(BATCHES)
 def test_counts_are_those_of_all_numbers(batches: list[np.ndarray]) -> None:
     seen = collect(batches).summary("x")
@@ -97,6 +103,7 @@ def test_counts_are_those_of_all_numbers(batches: list[np.ndarray]) -> None:
     assert np.array_equal(seen.counts, np.bincount(places, minlength=2 * collecting.TENSOR_BINS + 1))
 
 
+@LAW
 @given(SLICED)
 def test_each_slice_is_seen_as_if_alone(batches: list[np.ndarray]) -> None:
     slices = collect(batches, 1).summaries("x")
@@ -259,3 +266,10 @@ def _damaged() -> list[tuple[str, dict[str, np.ndarray]]]:
 def test_damaged_state_is_refused_on_one_line(damage: str, state: dict[str, np.ndarray]) -> None:
     with pytest.raises(InputError, match=r"^kept\.npz: holds no calibration of this version, or a damaged one; delete"):
         Collector.from_state(state, "kept.npz")
+
+
+def test_sign_of_zero_makes_no_difference() -> None:
+    zeros = [np.float32([-0.0]), np.float32([0.0])]
+    assert_same(collect(zeros), collect(zeros[::-1]))
+    assert str(collect(zeros).summary("x").extremes) == "Range(low=0.0, high=0.0)"
+    assert str(collect(zeros[:1]).summary("x").extremes) == "Range(low=0.0, high=0.0)"

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from quant_laws import LAW
 
 from mezzo.core.calibrator import Grid, Range
 from mezzo.core.quantization import Quantization
@@ -15,8 +16,8 @@ from mezzo.quant.parameters import (
     guarded_weights,
     parameters_for,
     quantize_bias,
-    weight_parameters,
 )
+from mezzo.quant.weights import quantize_weights, weight_parameters, weight_parameters_by_mse
 
 U8, S8 = Grid(dtype=DType.UINT8), Grid(dtype=DType.INT8, is_symmetric=True)
 NARROW = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
@@ -34,6 +35,7 @@ def is_fp32(number: float) -> bool:
     return float(np.float32(number)) == number
 
 
+@LAW
 @given(RANGES, st.sampled_from(GRIDS))
 @example(Range(-LARGEST, LARGEST), U8)
 def test_range_is_held_within_half_a_step_and_zero_exactly(held: Range, grid: Grid) -> None:
@@ -55,6 +57,7 @@ def test_widest_range_is_held_in_finite_numbers(grid: Grid) -> None:
     assert np.isfinite(held).all() and (np.abs(held) >= LARGEST * 0.8).all()
 
 
+@LAW
 @given(RANGES, st.sampled_from(GRIDS))
 def test_scale_is_no_larger_than_the_range_asks_for(held: Range, grid: Grid) -> None:
     (scale,) = parameters_for(held, grid).scales
@@ -64,6 +67,7 @@ def test_scale_is_no_larger_than_the_range_asks_for(held: Range, grid: Grid) -> 
     assert scale <= max((covered.high - covered.low) / steps * (1 + 2**-23), _LEAST) or covered.high == covered.low
 
 
+@LAW
 @given(st.floats(0, LARGEST, width=32), st.sampled_from([U8, Grid(dtype=DType.INT8), Grid(dtype=DType.UINT16)]))
 def test_zero_point_of_one_sided_ranges_is_an_end(high: float, grid: Grid) -> None:
     low_end, high_end = grid.span
@@ -97,6 +101,7 @@ def test_slices_have_parameters_of_their_own() -> None:
     assert how == Quantization(dtype=DType.UINT8, scales=(1.0, 1.0), zero_points=(0, 51), axis=1)
 
 
+@LAW
 @given(arrays(np.float32, (3, 2, 4), elements=st.floats(-1e6, 1e6, width=32)), st.sampled_from([None, 0, 1, 2]))
 def test_weights_are_held_whole_by_slice(weights: np.ndarray, axis: int | None) -> None:
     how = weight_parameters(weights, NARROW, axis)
@@ -107,6 +112,48 @@ def test_weights_are_held_whole_by_slice(weights: np.ndarray, axis: int | None) 
     steps = np.array(how.scales).reshape(shape)
     # Half a step, and what FP32 rounds of the scale, 127 times.
     assert (np.abs(round_trip(weights, how).astype(np.float64) - weights) <= steps * (0.5 + 2**-15)).all()
+
+
+@LAW
+@given(arrays(np.float32, (4, 40), elements=st.floats(-2, 2, width=32)), st.sampled_from([None, 0, 1]))
+def test_weights_by_mse_are_no_worse_in_any_slice(weights: np.ndarray, axis: int | None) -> None:
+    for grid in (NARROW, S8, Grid(dtype=DType.INT4, is_symmetric=True), U8):
+        plain, by_mse = weight_parameters(weights, grid, axis), weight_parameters_by_mse(weights, grid, axis)
+        errors = [squares(weights, how, grid, axis) for how in (plain, by_mse)]
+        # Errors are summed in FP32 parts: as many roundings as there are numbers.
+        assert (errors[1] <= errors[0] * (1 + 160 * 2**-23)).all()
+        assert all(mse <= largest for mse, largest in zip(by_mse.scales, plain.scales, strict=True))
+
+
+def squares(weights: np.ndarray, how: Quantization, grid: Grid, axis: int | None) -> np.ndarray:
+    wrong = np.square(dequantize(quantize_weights(weights, how, grid), how).astype(np.float64) - weights)
+    return wrong.sum() if axis is None else wrong.sum(axis=1 - axis)
+
+
+@pytest.mark.parametrize(("dtype", "least", "most"), [(DType.INT8, 0.001, 0.1), (DType.INT4, 0.4, 0.7)])
+def test_weights_by_mse_clip_where_that_helps(dtype: DType, least: float, most: float) -> None:
+    """Against all ranges, a thousandth apart."""
+    grid = Grid(dtype=dtype, is_symmetric=True, is_narrow=True)
+    weights = np.random.default_rng(4).standard_normal((1, 40_000)).astype(np.float32)
+    plain, by_mse = weight_parameters(weights, grid, 0), weight_parameters_by_mse(weights, grid, 0)
+    error, ours = (float(squares(weights, how, grid, None)) for how in (plain, by_mse))
+    largest = float(np.abs(weights).max())
+    ranges = [Range(-largest * part, largest * part) for part in np.linspace(0.3, 1, 701)]
+    best = min(float(squares(weights, parameters_for(held, grid), grid, None)) for held in ranges)
+    assert least < 1 - ours / error < most and ours <= best * 1.01
+
+
+def test_narrow_grids_leave_the_smallest_integer_out_of_clipped_weights() -> None:
+    how = Quantization(dtype=DType.INT8, scales=(0.01,), zero_points=(0,))
+    assert quantize_weights(np.float32([-9, 9]), how, NARROW).tolist() == [-127, 127]
+    assert quantize_weights(np.float32([-9, 9]), how, S8).tolist() == [-128, 127]
+    assert quantize_weights(np.float32([-9, 9]), how, NARROW).dtype == np.int8
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1,), ()])
+def test_weights_of_any_shape_have_parameters(shape: tuple[int, ...]) -> None:
+    for make in (weight_parameters, weight_parameters_by_mse):
+        assert make(np.ones(shape, np.float32), NARROW).scales[0] > 0
 
 
 def test_slice_of_zeros_takes_the_largest_scale_of_the_others() -> None:

@@ -16,10 +16,11 @@ from mezzo.deciding.quantizing import name_offset
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.numerics.datasets import Dataset
-from mezzo.plugins.discovery import calibrator as find_calibrator
 from mezzo.quant.choosing import align, choose_range
 from mezzo.quant.collector import Collector
-from mezzo.quant.parameters import bias_parameters, guarded_weights, parameters_for, weight_parameters
+from mezzo.quant.parameters import bias_parameters, guarded_weights, parameters_for
+from mezzo.quant.reading import calibrator_of
+from mezzo.quant.weights import weight_parameters
 from mezzo.units.quantized import QuantizedUnit, storage_of
 from mezzo.voices import option
 
@@ -164,6 +165,4 @@ def with_parameters(model: Model, options: Options, dataset: Dataset, calibrator
     """
     if options.wishes.line.quantized is None:
         return options
-    name, _, setting = calibrator.partition("=")
-    chosen = find_calibrator(name)
-    return calibrate(model, options, dataset, chosen.setting(setting) if setting else chosen)
+    return calibrate(model, options, dataset, calibrator_of(calibrator))

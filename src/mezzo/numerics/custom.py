@@ -1,11 +1,7 @@
 """The user's own metric: found by name, called batch by batch, averaged over samples."""
 
-import importlib
-import os
-import sys
 from array import array
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +11,7 @@ from mezzo.errors import InputError
 from mezzo.numerics.measures import Interval, MetricResult
 from mezzo.numerics.statistics import weighted_mean
 from mezzo.plugins.entries import entries
+from mezzo.plugins.functions import load_function, say
 from mezzo.spelling import aside, did_you_mean
 from mezzo.voices import option
 
@@ -64,7 +61,7 @@ def score(metric: Metric, name: str, outputs: Mapping[str, Any], labels: Mapping
     try:
         scores = np.asarray(metric(widened, dict(labels)), np.float64)
     except Exception as error:
-        raise InputError(f"metric {name} failed: {_say(error)}; mend it") from error
+        raise InputError(f"metric {name} failed: {say(error)}; mend it") from error
     if not np.isfinite(scores).all():
         raise InputError(f"metric {name} gave a score that is no finite number; return finite scores")
     return scores
@@ -89,16 +86,7 @@ def load_metric(text: str | Metric) -> Metric:
         raise InputError(
             f"{option('metric')} is {text!r}; write module:function, such as scores:accuracy for scores.py"
         )
-    try:
-        with _current_folder_first():
-            loaded: Any = importlib.import_module(module)
-        for name in path.split("."):
-            loaded = getattr(loaded, name)
-    except Exception as error:
-        raise InputError(f"metric {text!r} cannot be imported: {_say(error)}; write module:function") from error
-    if not callable(loaded):
-        raise InputError(f"metric {text!r} is a {type(loaded).__name__}, wanted a function of (outputs, labels)")
-    metric: Metric = loaded
+    metric: Metric = load_function(text, "metric", "(outputs, labels)")
     return metric
 
 
@@ -123,23 +111,8 @@ def _find_added(name: str) -> Metric:
     return metric
 
 
-@contextmanager
-def _current_folder_first() -> Iterator[None]:
-    folder = os.getcwd()
-    sys.path.insert(0, folder)
-    importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
-
-
 def _widen(value: Any) -> Any:
     """Arrays of BF16 and FP8, which numpy itself does not know, as FP32."""
     if isinstance(value, list):
         return [_widen(element) for element in value]
     return value.astype(np.float32) if isinstance(value, np.ndarray) and value.dtype.kind == "V" else value
-
-
-def _say(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:300]

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from mezzo.quant.sampling import AT_ONCE
+
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 
 # The narrowest bins: one over their width is an FP32 number.
 _LEAST = -126
-# So many numbers are counted at once: with their places, they stay in a core's own cache.
-_AT_ONCE = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +58,11 @@ class Histogram:
     def add_row(self, numbers: Floats, weight: int) -> None:
         """Count numbers of the only slice, within reach; each of them so many times."""
         scale = np.float32(2.0 ** -int(self.exponents[0]))
-        at_once = min(_AT_ONCE, len(numbers))
+        at_once = min(AT_ONCE, len(numbers))
         scaled, places, is_zero = np.empty(at_once, np.float32), np.empty(at_once, np.int32), np.empty(at_once, bool)
         zeros = 0
-        for start in range(0, len(numbers), _AT_ONCE):
-            part = numbers[start : start + _AT_ONCE]
+        for start in range(0, len(numbers), AT_ONCE):
+            part = numbers[start : start + AT_ONCE]
             size = len(part)
             zeros += int(np.count_nonzero(np.equal(part, 0, out=is_zero[:size])))
             np.multiply(part, scale, out=scaled[:size])
@@ -78,7 +78,7 @@ class Histogram:
         scales = np.ldexp(np.float32(1), -self.exponents)[:, None]
         bins = self.counts.shape[1]
         flat = self.counts.reshape(-1)
-        columns = max(1, _AT_ONCE // len(numbers))
+        columns = max(1, AT_ONCE // len(numbers))
         first = np.arange(len(numbers), dtype=np.intp)[:, None] * bins + self.half
         for start in range(0, numbers.shape[1], columns):
             part = numbers[:, start : start + columns]

@@ -1,4 +1,4 @@
-"""Scales and zero points: of ranges, of weights, and of biases that are added to sums of their products."""
+"""Scales and zero points: of ranges, and of biases that are added to sums of products."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,8 +10,6 @@ import numpy.typing as npt
 from mezzo.core.calibrator import Grid, Range
 from mezzo.core.quantization import Quantization
 from mezzo.dtypes import FORMATS, HIGH, DType, integer_span
-
-Doubles = npt.NDArray[np.float64]
 
 # Scales are kept normal: some machines take smaller numbers to be zero, and divide by it.
 _LEAST, _LARGEST = FORMATS[HIGH].smallest_normal, FORMATS[HIGH].max_finite
@@ -31,21 +29,6 @@ def parameters_for(ranges: Range | Sequence[Range], grid: Grid, axis: int | None
     found = [_scale_and_zero_point(each.with_zero(), grid) for each in held]
     scales, zero_points = zip(*found, strict=True)
     return Quantization(dtype=grid.dtype, scales=scales, zero_points=zero_points, axis=axis)
-
-
-def weight_parameters(weights: npt.NDArray[Any], grid: Grid, axis: int | None = None) -> Quantization:
-    """The parameters by which a grid holds all weights, of the whole tensor or of each slice along an axis.
-
-    A slice of zeros gets the largest scale of the others: its bias is held as theirs are.
-    """
-    low, high = _extremes(weights, axis)
-    made = parameters_for([Range(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True)], grid, axis)
-    is_zero = (low == 0) & (high == 0)
-    if is_zero.all() or not is_zero.any():
-        return made
-    scales = np.array(made.scales)
-    scales[is_zero] = scales[~is_zero].max()
-    return replace(made, scales=tuple(scales.tolist()))
 
 
 def bias_parameters(data: Quantization, weights: Quantization) -> Quantization:
@@ -106,12 +89,3 @@ def _fp32_from(least: float) -> float:
 def _as_fp32(scale: np.float32) -> float:
     """An FP32 number as Python has it: as a Python float it is the same number."""
     return float(scale)
-
-
-def _extremes(weights: npt.NDArray[Any], axis: int | None) -> tuple[Doubles, Doubles]:
-    """The smallest and largest of all weights and zero, or of each slice."""
-    floats = np.asarray(weights, np.float64)
-    others = None if axis is None else tuple(i for i in range(floats.ndim) if i != axis % floats.ndim)
-    low = np.minimum(floats.min(axis=others, initial=0.0), 0.0)
-    high = np.maximum(floats.max(axis=others, initial=0.0), 0.0)
-    return np.atleast_1d(low), np.atleast_1d(high)

@@ -13,8 +13,8 @@ from mezzo.core.calibrator import Range
 
 Floats = npt.NDArray[np.float32]
 
-# So many numbers are looked at at once: they stay in a core's own cache.
-_AT_ONCE = 1 << 15
+# So many numbers are looked at at once: with what is made of them, they stay in a core's own cache.
+AT_ONCE = 1 << 15
 
 
 def split_sample(numbers: Floats, ends: Range, most: int | None) -> tuple[Floats, Floats, int]:
@@ -50,9 +50,9 @@ def sampling_step(length: int, most: int | None) -> int:
 def _beyond(numbers: Floats, cut: np.float32, ends: Range, most: int) -> Floats | None:
     """The numbers of a larger magnitude; None where they are more than so many."""
     found, count = [], 0
-    is_far, is_low = np.empty(_AT_ONCE, bool), np.empty(_AT_ONCE, bool)
-    for start in range(0, len(numbers), _AT_ONCE):
-        part = numbers[start : start + _AT_ONCE]
+    is_far, is_low = np.empty(AT_ONCE, bool), np.empty(AT_ONCE, bool)
+    for start in range(0, len(numbers), AT_ONCE):
+        part = numbers[start : start + AT_ONCE]
         far, low = is_far[: len(part)], is_low[: len(part)]
         if ends.high <= cut:
             np.less(part, -cut, out=far)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from mezzo.core.calibrator import Range, Summary
 from mezzo.quant.histogram import Floats, Histogram, Ints
-from mezzo.quant.sampling import sampling_step, split_sample
+from mezzo.quant.sampling import AT_ONCE, sampling_step, split_sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Tally:
         rows = numbers.reshape(self.slices, -1)
         length = rows.shape[1]
         self.count[:] += length
-        lowest, highest = rows.min(axis=1).astype(np.float64), rows.max(axis=1).astype(np.float64)
+        lowest, highest = _extremes(rows)
         are_finite = bool(np.isfinite(lowest).all() and np.isfinite(highest).all())
         if not are_finite:
             lowest, highest = self._leave_out(rows)
@@ -112,6 +112,16 @@ class Tally:
             width=math.ldexp(1.0, int(self.histogram.exponents[row])),
             counts=counts,
         )
+
+
+def _extremes(rows: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The smallest and largest number of each row; NaN where one is."""
+    if len(rows) > 1:
+        return rows.min(axis=1).astype(np.float64), rows.max(axis=1).astype(np.float64)
+    # Part by part, so that both look at it in a core's own cache.
+    parts = [rows[0, start : start + AT_ONCE] for start in range(0, rows.shape[1], AT_ONCE)]
+    ends = np.array([(part.min(), part.max()) for part in parts], np.float64)
+    return ends[:, 0].min(keepdims=True), ends[:, 1].max(keepdims=True)
 
 
 def by_slice(array: npt.NDArray[Any], axis: int | None) -> Floats:

@@ -1,0 +1,45 @@
+"""A function of the user's own, written as module:function; modules of the current folder are found first."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from mezzo.errors import InputError
+
+
+def load_function(place: str, what: str, of: str) -> Callable[..., Any]:
+    """Import what a place names. `what` it is, and `of` which arguments, for messages.
+
+    Raises InputError: there is none, it fails, or it is no function.
+    """
+    module, _, path = place.partition(":")
+    try:
+        with _current_folder_first():
+            loaded: Any = importlib.import_module(module)
+        for name in path.split("."):
+            loaded = getattr(loaded, name)
+    except Exception as error:
+        raise InputError(f"{what} {place!r} cannot be imported: {say(error)}; write module:function") from error
+    if not callable(loaded):
+        raise InputError(f"{what} {place!r} is a {type(loaded).__name__}, wanted a function of {of}")
+    function: Callable[..., Any] = loaded
+    return function
+
+
+def say(error: Exception) -> str:
+    """What a function of the user's raised, for a message."""
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+@contextmanager
+def _current_folder_first() -> Iterator[None]:
+    folder = os.getcwd()
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)

@@ -1,0 +1,48 @@
+"""Calibrators as people write them: "mse", "percentile=99.9", or "module:function", a function of their own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mezzo.core.calibrator import Calibrator, Grid, Range, Summary
+from mezzo.errors import InputError
+from mezzo.plugins.discovery import calibrator
+from mezzo.plugins.functions import load_function, say
+
+
+def calibrator_of(word: str) -> Calibrator:
+    """The calibrator that a word asks for.
+
+    Raises InputError: there is none of that name, its setting is none, or the function cannot be had.
+    """
+    name, equals, setting = word.partition("=")
+    if ":" in name:
+        return Custom(word, load_function(word, "calibrator", "what was seen (a mezzo.core.calibrator.Summary)"))
+    found = calibrator(name)
+    return found.setting(setting) if equals else found
+
+
+@dataclass(frozen=True, slots=True)
+class Custom(Calibrator):
+    """A function of the user's: of what was seen of a tensor, to the smallest and the largest number to cover."""
+
+    name: ClassVar[str] = "custom"
+    summary: ClassVar[str] = "a function of your own, module:function"
+
+    place: str
+    function: Callable[[Summary], Any]
+
+    def choose(self, seen: Summary, grid: Grid) -> Range:
+        try:
+            ends = np.asarray(self.function(seen), np.float64)
+        except Exception as error:
+            raise InputError(f"calibrator {self.place!r} failed: {say(error)}; mend it") from error
+        if ends.shape != (2,) or not np.isfinite(ends).all() or ends[0] > ends[1]:
+            raise InputError(
+                f"calibrator {self.place!r} gave {ends.tolist()}, wanted the smallest and the largest number to cover; "
+                "mend it"
+            )
+        low, high = ends.tolist()
+        return Range(low, high)

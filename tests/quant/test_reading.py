@@ -1,0 +1,105 @@
+"""Calibrators by the words that people write, and functions of their own."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mezzo.core.calibrator import Grid, Range, Summary
+from mezzo.dtypes import DType
+from mezzo.errors import InputError
+from mezzo.quant.choosing import choose_range
+from mezzo.quant.collector import Collector
+from mezzo.quant.reading import calibrator_of
+
+U8 = Grid(dtype=DType.UINT8)
+OURS = """
+def half(seen):
+    return seen.extremes.low / 2, seen.extremes.high / 2
+
+def wide(seen):
+    return -1e9, 1e9
+
+def broken(seen):
+    return 1 / 0
+
+def nothing(seen):
+    return None
+
+def three(seen):
+    return 1, 2, 3
+
+def endless(seen):
+    return 0, float("inf")
+
+def turned(seen):
+    return 2, -2
+
+A_NUMBER = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def _module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "our_ranges.py").write_text(OURS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(__import__("sys").modules, "our_ranges", raising=False)
+
+
+def seen() -> Summary:
+    collector = Collector()
+    collector.add("x", np.float32([-2.0, 1.0, 6.0]))
+    return collector.summary("x")
+
+
+@pytest.mark.parametrize(
+    ("word", "held"),
+    [
+        ("minmax", Range(-2.0, 6.0)),
+        ("MinMax", Range(-2.0, 6.0)),
+        ("naive", Range(-2.0, 6.0)),
+        ("percentile=100", Range(-2.0, 6.0)),
+        ("our_ranges:half", Range(-1.0, 3.0)),
+        ("our_ranges:wide", Range(-2.0, 6.0)),
+    ],
+)
+def test_word_stands_for_a_calibrator(word: str, held: Range) -> None:
+    assert choose_range(calibrator_of(word), seen(), U8) == held
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("mims", r"^calibrator 'mims' is unknown.*; choose one of entropy, minmax, mse, percentile"),
+        ("minmax=3", r"^calibrator 'minmax' takes no setting, and '3' was given; write minmax$"),
+        ("percentile=", r"^calibrator 'percentile': '' is no share to cover; write a percentage from 50 to 100"),
+        (
+            "nowhere_at_all:f",
+            r"^calibrator 'nowhere_at_all:f' cannot be imported: ModuleNotFoundError.*; write module:f",
+        ),
+        ("our_ranges:gone", r"'our_ranges:gone' cannot be imported: AttributeError.*; write module:function$"),
+        (":f", r"^calibrator ':f' cannot be imported: ValueError"),
+        (
+            "our_ranges:A_NUMBER",
+            r"is a int, wanted a function of what was seen \(a mezzo\.core\.calibrator\.Sum",
+        ),
+    ],
+)
+def test_word_for_nothing_is_named(word: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        calibrator_of(word)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("broken", r"^calibrator 'our_ranges:broken' failed: ZeroDivisionError: division by zero; mend it$"),
+        ("nothing", r"gave nan, wanted the smallest and the largest number to cover; mend it$"),
+        ("three", r"gave \[1\.0, 2\.0, 3\.0\], wanted the smallest"),
+        ("endless", r"gave \[0\.0, inf\], wanted the smallest"),
+        ("turned", r"gave \[2\.0, -2\.0\], wanted the smallest"),
+    ],
+)
+def test_function_that_gives_no_range_is_named(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        choose_range(calibrator_of(f"our_ranges:{name}"), seen(), U8)
