@@ -79,12 +79,12 @@ def test_newest_versions_are_read_by_dialect_and_add_to_the_base() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "'x' is unknown; choose of base, costs, formats, gain, max_opset, name, newest, notes, refuse, run"),
+        ("x = 1", "'x' is unknown; choose of base, costs, formats, gain, max_opset, name, newest, notes, quantized, "),
         ("a b", "target 'mine' is not TOML"),
         ('base = "toaster"', "target 'toaster' is unknown; choose one of any, onnx,"),
         ("refuse = 1", "'refuse' is int; write each refuse under [[refuse]]"),
         ("[[refuse]]\nformat = 'fp16'", "refuse 1 lacks 'op'"),
-        ("[[refuse]]\nop = 'Add'\nformat = 'int8'", "format is 'int8'; integers take scales from data, "),
+        ("[[run]]\nops = 'Add'\nformat = 'int8'", "format is 'int8'; write what runs on quantized operands under [["),
         ("[[refuse]]\nop = 'Add'\nversions = [3, 2]", "versions is [3, 2]; write the first and the last"),
         ("[[refuse]]\nop = 'Add'\nattribute = { a = [[1]] }", "attribute a is [[1]]; write a number, a text"),
         ("[[run]]\nops = 'Add'", "run 1 lacks 'format'"),

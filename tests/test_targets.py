@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from mezzo.core.quantized_kernels import COMPOSITES
 from mezzo.core.target import Gain, Kernel, Listing, Refusal, Target, kernels
 from mezzo.dtypes import LEVEL_DTYPES, DType
 from mezzo.ops import op_facts
@@ -127,6 +128,8 @@ def test_every_target_says_what_each_low_dtype_gains(target):
 def test_every_row_is_about_an_operator_that_mezzo_knows(target):
     named = {(row.dialect, row.op) for row in target.refusals}
     named |= {(row.dialect, row.op) for listing in target.listings for row in listing.kernels}
+    named |= {(row.dialect, row.op) for row in target.quantized}
+    named |= {("onnx", name) for row in target.quantized for name in row.followers if name not in COMPOSITES}
     strangers = {(dialect, op) for dialect, op in named if op not in op_facts(dialect)}
     assert not strangers
 

@@ -90,7 +90,10 @@ def _read_operand(where: str, entry: Mapping[str, object]) -> Operand:
     if "position" not in entry:
         raise InputError(f"{where} lacks 'position'; write which input of the operator it is, the first being 0")
     stored = _read_storage(where, entry)
-    others = [_read_storage(f"{where}, also {at}", one) for at, one in enumerate(read_entries(where, entry, "also"), 1)]
+    others = []
+    for number, one in enumerate(read_entries(where, entry, "also"), 1):
+        check_keys(f"{where}, also {number}", one, _STORAGE)
+        others.append(_read_storage(f"{where}, also {number}", one))
     return Operand(
         position=_within(where, entry, "position", 0),
         dtype=stored.dtype,

@@ -145,7 +145,11 @@ def _read_listings(where: str, name: str, document: Mapping[str, object]) -> lis
         because = read_text(place, entry, "because") if "because" in entry else f"{name} lists no kernel"
         source = read_text(place, entry, "source") if "source" in entry else name
         for word in read_texts(place, "format", entry["format"]):
-            dtype = _dtype(place, word)
+            dtype = _dtype(place, word, others=_QUANTIZED)
+            if dtype in QUANTIZED:
+                raise InputError(
+                    f"{place}: format is {word!r}; write what runs on quantized operands under [[quantized]]"
+                )
             if dtype in found:
                 raise InputError(f"{place}: {word} has a list already; write all that runs in it into one")
             found[dtype] = Listing(dtype=dtype, kernels=rows, because=because, source=source, since="")

@@ -18,11 +18,21 @@ _ASKED = f"mezzo probe, {_SINCE}, with avx512_vnni"
 # Without one of these integers are multiplied two at a time, with FP32's pace.
 _COMPUTES_INT8 = ("amx_int8", "avx512_vnni", "avx_vnni")
 _U8, _S8 = Storage(DType.UINT8), Storage(DType.INT8)
+_ZERO_S8 = Storage(DType.INT8, is_symmetric=True)
 _ZERO_U8 = Storage(DType.UINT8, is_symmetric=True)
+_OFF = frozenset({None, 0})
 _ONE_GROUP = frozenset({None, 1})
 _MOVING = (
-    "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "MaxPool", "ReduceMax", "Reshape", "Slice", "Split",
-    "Squeeze", "Transpose", "Unsqueeze",
+    "DepthToSpace", "Expand", "Flatten", "Gather", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "Reshape",
+    "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze",
+)  # fmt: skip
+# What is computed in floats between integers that are read and made.
+_ALONE = (
+    "Abs", "BatchNormalization", "Clip", "Elu", "HardSwish", "LeakyRelu", "Neg", "PRelu", "Relu", "Sigmoid", "Tanh",
+)  # fmt: skip
+# What reads floats, and takes in the Quantize behind it.
+_BETWEEN_FLOATS = (
+    "Add", "Div", "Erf", "Exp", "InstanceNormalization", "LayerNormalization", "Max", "Min", "Mul", "Sub",
 )  # fmt: skip
 # What a product takes in behind it, where what is added or multiplied is one number or one per channel.
 _POINTWISE = frozenset(
@@ -68,35 +78,55 @@ def _kernel(
 
 
 _PRODUCTS = (
-    _kernel("Conv", _data(), _weight(1, axis=0), followers=_POINTWISE),
-    _kernel("ConvTranspose", _signed_or_from_zero(), _weight(1, axis=1), followers=_POINTWISE, group=_ONE_GROUP),
+    _kernel("Conv", _data(), _weight(1, axis=0), followers=_POINTWISE - {"gelu-tanh"}),
+    _kernel(
+        "ConvTranspose",
+        _signed_or_from_zero(),
+        _weight(1, axis=1),
+        followers=frozenset({"Add", "BatchNormalization", "LeakyRelu", "Relu", "Sigmoid"}),
+        because="any other zero point than zero makes it FP32",
+        group=_ONE_GROUP,
+    ),
     _kernel("Gemm", _data(), _weight(1, axis=0), followers=_POINTWISE, transB=1),
     _kernel("Gemm", _data(), _weight(1, axis=-1), followers=_POINTWISE, transB=frozenset({None, 0})),
     _kernel("MatMul", _data(), _weight(1, axis=-1, rank=2), followers=_POINTWISE),
+    _kernel("MatMul", _data(), _weight(1, axis=-1, rank=3), followers=_POINTWISE),
     _kernel("MatMul", _data(), _weight(1), followers=_POINTWISE),
-    _kernel("MatMul", _weight(0), _signed(1), followers=_POINTWISE),
+    _kernel("MatMul", _weight(0), _signed(1)),
     _kernel(
         "MatMul",
         _signed_or_from_zero(),
         _signed(1),
-        followers=_POINTWISE,
+        followers=frozenset({"Add", "Relu"}),
         because="any zero point but zero in either operand, and U8 in the second, make it FP32",
     ),
 )
 _ELEMENTWISE = (
-    _kernel("Add", _data(), _data(1), followers=_POINTWISE, because="a Conv before it takes it in, reading both"),
+    _kernel(
+        "Add",
+        _data(),
+        _data(1),
+        followers=frozenset({"Clip", "HardSwish", "LeakyRelu", "Relu", "Sigmoid"}),
+        because="a Conv before it takes it in, reading both",
+    ),
+    _kernel("Sub", _data(), _data(1), followers=frozenset({"Relu"})),
     _kernel(
         "AveragePool",
         _data(),
-        followers=_POINTWISE,
         because="with padding that counts it answers wrong by 239 steps where the zero point is not 0",
-        count_include_pad=frozenset({None, 0}),
+        count_include_pad=_OFF,
+        ceil_mode=_OFF,
     ),
-    _kernel("GlobalAveragePool", _data(), followers=_POINTWISE),
-    # Not ReduceMean: of U8 [4, 16, 64] along axis 1 it answers wrong by 0.85 of the whole where it hands on floats.
-    _kernel("InstanceNormalization"),
-    _kernel("LayerNormalization"),
-    _kernel("Mul"),
+    _kernel("AveragePool", _signed(), ceil_mode=_OFF),
+    _kernel("GlobalAveragePool", _data()),
+    _kernel(
+        "ReduceMean",
+        _data(),
+        hands=Hands.INTEGERS,
+        because="with floats behind it the mean over the middle of three axes answers wrong by 131 steps",
+    ),
+    *(_kernel(op, Operand(position=0, also=(_ZERO_S8,))) for op in _ALONE),
+    *(_kernel(op) for op in (*_BETWEEN_FLOATS, *_ALONE)),
 )
 _MOVED = (
     _kernel(
@@ -107,6 +137,7 @@ _MOVED = (
         "40 steps, with scales that differ it runs in FP32",
     ),
     *(_kernel(op, _data(), hands=Hands.PASSED) for op in _MOVING),
+    _kernel("Pad", _data(), hands=Hands.PASSED, mode=frozenset({"edge", "reflect"})),
     _kernel("Resize", _data(), hands=Hands.PASSED, mode=frozenset({None, "nearest"})),
 )
 

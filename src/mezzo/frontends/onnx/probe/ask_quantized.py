@@ -24,6 +24,8 @@ _WAYS = {
     Hands.PASSED: (Way.THROUGH,),
 }
 
+_TELLING = (Way.QUANTIZED, Way.SAME)
+
 
 def ways(form: Form) -> tuple[Way, ...]:
     """How the result of a form may go on at all: numbers that are moved have the parameters that they came with."""
@@ -86,12 +88,16 @@ def with_quantized(
 def ask_quantized(
     target: Target, child: Child, forms: Sequence[Form], package: str, progress: Progress | None = None
 ) -> Iterator[Answer]:
-    """Ask about every form in each way that some row claims, and about operators without a row in any way."""
+    """Ask about every form in each way that some row claims, and about operators without a row where a Quantize stands
+    behind them: what runs with floats or with one reader behind it alone may be no gain of its own.
+    """
     for number, form in enumerate(forms):
         if progress is not None:
             progress(f"asking {package} about integers", number, len(forms))
         claimed = {way: row for way in ways(form) if (row := claiming(target, form, way)) is not None}
-        for way in claimed or (() if target.has_quantized("onnx", form.op) else ways(form)):
+        for way in claimed or (
+            () if target.has_quantized("onnx", form.op) else [way for way in ways(form) if way in _TELLING]
+        ):
             built = build(form, way)
             reason = child.ask(built.model.SerializeToString(), built.feeds)
             yield _answer(target, form, way, claimed.get(way), reason)

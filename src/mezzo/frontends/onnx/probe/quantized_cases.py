@@ -123,6 +123,8 @@ def _products() -> Iterator[Form]:
     for first in _STORAGES:
         for second in _STORAGES:
             yield Form(op="MatMul", ports=(_data((2, 4, 12, 32), first), _data((2, 4, 32, 12), second)))
+    attention = Form(op="MatMul", ports=(_data((2, 4, 12, 32), _S8_AT_ZERO), _data((2, 4, 32, 12), _S8_AT_ZERO)))
+    yield from (replace(attention, followers=(name,)) for name in ("Add", "Mul", "Relu", "Softmax"))
     yield from _gemms()
 
 
@@ -146,7 +148,8 @@ def _elementwise() -> Iterator[Form]:
     for op in ("Add", "Div", "Max", "Min", "Mul", "Sub"):
         for first, second in ((_U8, _U8), (_S8_AT_ZERO, _S8_AT_ZERO), (_U8, _S8_AT_ZERO)):
             yield Form(op=op, ports=(_data(_IMAGE, first), _data(_IMAGE, second)))
-        yield Form(op=op, ports=(_data(_IMAGE), _data(_IMAGE)), followers=("Relu",))
+        for name in ("Clip", "HardSwish", "LeakyRelu", "Relu", "Sigmoid") if op in ("Add", "Mul") else ("Relu",):
+            yield Form(op=op, ports=(_data(_IMAGE), _data(_IMAGE)), followers=(name,))
         yield Form(op=op, ports=(_data(_IMAGE, None), _data(_IMAGE, None)))
         yield Form(op=op, ports=(_data(_IMAGE), _data((2, 8, 1, 1))))
     for op in (
@@ -169,6 +172,7 @@ def _pools_and_norms() -> Iterator[Form]:
         for storage in _STORAGES:
             yield Form(op=op, ports=(_data(_IMAGE, storage),), attributes=half)
         yield Form(op=op, ports=(_data(_IMAGE),), attributes=padded)
+        yield Form(op=op, ports=(_data(_IMAGE),), attributes=padded, followers=("Relu",))
         yield Form(op=op, ports=(_data((2, 8, 20)),), attributes={"kernel_shape": [2]})
         yield Form(op=op, ports=(_data((1, 8, 6, 6, 6)),), attributes={"kernel_shape": [2, 2, 2]})
         yield Form(op=op, ports=(_data(_IMAGE),), attributes={**half, "kernel_shape": [3, 3], "ceil_mode": 1})
@@ -195,7 +199,6 @@ def _moves() -> Iterator[Form]:
         ("DepthToSpace", {"blocksize": 2}, ()),
         ("Flatten", {}, ()),
         ("Gather", {"axis": 1}, (np.array([1, 3, 5]),)),
-        ("Identity", {}, ()),
         ("Pad", {}, (np.array([0, 0, 1, 1, 0, 0, 1, 1]),)),
         ("Pad", {"mode": "edge"}, (np.array([0, 0, 1, 1, 0, 0, 1, 1]),)),
         ("Pad", {"mode": "reflect"}, (np.array([0, 0, 1, 1, 0, 0, 1, 1]),)),

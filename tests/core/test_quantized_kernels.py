@@ -1,0 +1,73 @@
+"""Rows of quantized kernels: which operators they are about, how operands may be stored, what a target refuses."""
+
+from mezzo.core.quantized_kernels import COMPOSITES, Hands, Operand, QuantizedKernel, Storage
+from mezzo.core.target import Refusal, Target
+from mezzo.dtypes import DType
+
+Q8, F16, U8, S8 = DType.QUANTIZED8, DType.FLOAT16, DType.UINT8, DType.INT8
+CONV = QuantizedKernel(
+    op="Conv",
+    operands=(Operand(position=0),),
+    hands=Hands.EITHER,
+    source="a book",
+    since="2",
+    followers=frozenset({"Relu", "silu"}),
+    versions=(11, 22),
+    attributes={"group": frozenset({None, 1})},
+)
+NORM = QuantizedKernel(op="LayerNormalization", operands=(), hands=Hands.EITHER, source="a graph", since="2")
+TARGET = Target(name="demo", summary="", quantized=(CONV, NORM))
+
+
+def refused(op: str, version: int = 11, dialect: str = "onnx", **attributes: object) -> Refusal | None:
+    return TARGET.refusal(dialect, op, version, attributes, Q8)
+
+
+def test_target_speaks_of_quantized_operands_where_it_has_rows_of_them():
+    assert TARGET.speaks_of(Q8) and not Target(name="bare", summary="").speaks_of(Q8)
+
+
+def test_operator_without_a_row_is_refused_with_the_source_of_the_rows():
+    row = refused("Sin", 7)
+    assert row is not None
+    assert (row.because, row.source, row.since) == ("has no kernel of it on quantized operands", "a book", "2")
+
+
+def test_versions_and_attributes_of_rows_decide():
+    assert refused("Conv") is None and refused("Conv", group=1) is None
+    assert refused("Conv", 7) is not None and refused("Conv", group=2) is not None
+
+
+def test_followers_and_what_composites_are_written_in_may_run_in_the_kernel_before_them():
+    assert refused("Relu") is None
+    assert all(refused(op) is None for op in COMPOSITES["silu"])
+    assert refused("Relu", dialect="com.microsoft") is not None
+
+
+def test_what_reads_floats_is_refused_though_it_takes_a_quantize_in():
+    assert refused("LayerNormalization") is not None
+    assert TARGET.quantized_kernels("onnx", "LayerNormalization", 17, {}) == (NORM,)
+    assert TARGET.has_quantized("onnx", "LayerNormalization") and not TARGET.has_quantized("onnx", "Sin")
+
+
+def test_borders_that_are_no_operators_are_not_refused():
+    assert refused("", dialect="") is None
+
+
+def test_refusals_that_name_no_format_say_nothing_of_quantized_operands():
+    row = Refusal(dialect="onnx", op="Conv", because="slow", source="a book")
+    target = Target(name="demo", summary="", refusals=(row,), quantized=(CONV,))
+    assert target.refusal("onnx", "Conv", 11, {}, Q8) is None and target.refusal("onnx", "Conv", 11, {}, F16) is row
+    named = Refusal(dialect="onnx", op="Conv", because="wrong", source="a book", dtypes=frozenset({Q8}))
+    assert Target(name="demo", summary="", refusals=(named,), quantized=(CONV,)).refusal("onnx", "Conv", 11, {}, Q8)
+
+
+def test_may_refuse_is_asked_of_every_operator_before_attributes_are_known():
+    assert TARGET.may_refuse("onnx", "Conv", 11, Q8) and TARGET.may_refuse("onnx", "Sin", 7, Q8)
+    assert not TARGET.may_refuse("", "", 1, Q8)
+
+
+def test_any_zero_point_takes_zero_and_zero_takes_no_other():
+    free = Operand(position=0, also=(Storage(S8, is_symmetric=True),))
+    assert free.takes(U8, False) and free.takes(U8, True) and free.takes(S8, True) and not free.takes(S8, False)
+    assert free.storages == (Storage(U8), Storage(S8, is_symmetric=True))
