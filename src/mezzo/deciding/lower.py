@@ -150,10 +150,10 @@ class _Lowering:
             rewired = [Rewire(*wish.use, number, quantized) for wish in readers]
             shared = [Quantize(number, known.parameters[number], takes_over=False)] if readers else []
             return others, [*held, *shared, *rewired]
-        edits = [Quantize(number, known.parameters[number], takes_over=True)]
+        others = [wish._replace(dtype=base) if wish.dtype is quantized else wish for wish in wishes]
         if number in known.handed_on or (not readers and number in known.hand_on_either):
-            edits = []
-        return [wish._replace(dtype=base) if wish.dtype is quantized else wish for wish in wishes], [*edits]
+            return others, []  # nobody reads it quantized, so it may have no parameters
+        return others, [Quantize(number, known.parameters[number], takes_over=True)]
 
     def _forms(self, number: int, native: DType, wanted: Set[DType]) -> Iterator[AddCast | AddCopy]:
         """The further forms of a value: a source's as they are wanted, others with what stands on the way to them."""
