@@ -65,7 +65,7 @@ _ABOUT_ONE_FRONTEND = {
 }
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
-    "cli": (148, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "cli": (149, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "converting": (6, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "core": (
         19,
@@ -78,7 +78,7 @@ _LATE = {
     ),
     "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),
     "folders": (1, "a search is loaded where a folder has data"),
-    "frontends": (23, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
+    "frontends": (25, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
     "packages": (2, "the version is read when it is asked for"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
     "report": (
