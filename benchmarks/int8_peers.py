@@ -18,9 +18,10 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -178,8 +179,10 @@ def _ort_linear(task: Task) -> None:
 def _ort_dynamic(task: Task) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
+    model = _prepared(task)
+    del model.graph.value_info[:]  # it turns Gemm's weights around and then refuses the shapes noted before
     options = {"weight_type": QuantType.QInt8, "per_channel": True, "op_types_to_quantize": ["MatMul", "Gemm"]}
-    quantize_dynamic(_prepared(task), str(task.to), extra_options={"MatMulConstBOnly": True}, **options)
+    quantize_dynamic(model, str(task.to), extra_options={"MatMulConstBOnly": True}, **options)
 
 
 def _quark(kind: str) -> Callable[[Task], None]:
@@ -245,15 +248,16 @@ def file_of(cache: Path, name: str, quantizer: str, batches: int) -> Path:
 def make(quantizer: Quantizer, task: Task) -> Made:
     """Write one quantized file and the line beside it."""
     begin = time.perf_counter()
-    with counted_runs() as runs:
+    with counted_runs() as runs, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         quantizer.quantize(task)
     seconds = time.perf_counter() - begin
+    batches = task.batches if quantizer.needs_data else ()
     is_seen = quantizer.package != "mezzo"
     made = Made(
         model=task.name,
         quantizer=quantizer.name,
-        batches=len(task.batches),
-        samples=sum(len(next(iter(batch.values()))) for batch in task.batches),
+        batches=len(batches),
+        samples=sum(len(next(iter(batch.values()))) for batch in batches),
         seconds=seconds,
         runs=runs.calls if is_seen else None,
         samples_run=runs.samples if is_seen else None,

@@ -43,7 +43,7 @@ def _images(size: int) -> Callable[[Any, Any, int], dict[str, Any]]:
 
 
 def _register_detection() -> Any:
-    """Declare the two operators that torchvision's import asks for, which its wheel holds for CUDA builds of torch only.
+    """Declare the two operators that torchvision's import asks for: its wheel holds them for CUDA builds of torch only.
 
     No network here uses them. Return the library, which has to be kept.
     """
