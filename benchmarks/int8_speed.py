@@ -5,12 +5,12 @@
     python benchmarks/int8_peers.py --cache out/int8-speed --batches 5       # with a Python that has nncf, or quark
     python benchmarks/int8_speed.py --cache out/int8-speed --batch 1 16
 
-Two threads. Files of a model take turns; before each timed call stand 20 ms of rest and an untimed call. A cell is the
-median in ms, the speed as a multiple of FP32's, and the half of the middle half of the times as a share of the median:
-the machine was busy where that is large. FP32 is OpenVINO's hint f32; all else runs as the runtime decides by default,
-which on a CPU with BF16 is BF16 for what is not quantized. Where the CPU has BF16 the hint alone stands beside it.
-Shares are of the time of one call by OpenVINO's runtime graph; ONNX Runtime's kernels are those of its optimized graph.
-Errors are of random weights on inputs that no quantizer saw, over what varies between them.
+Two threads. Files of a model take turns; before each timed call stand 20 ms of rest and an untimed call. Columns are
+the median and the least in ms, the speed by medians as a multiple of FP32's, and half of the middle half of the times
+as a share of the median: the machine was busy where that is large. FP32 is OpenVINO's hint f32; all else runs as the
+runtime decides by default, which on a CPU with BF16 is BF16 for what is not quantized; there the hint alone stands
+beside it. Shares are of the time of one call by OpenVINO's runtime graph; ONNX Runtime's kernels are those of its
+optimized graph. Errors are of random weights on inputs that no quantizer saw, over what varies between them.
 """
 
 import argparse
@@ -19,9 +19,10 @@ import math
 import os
 import statistics
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import int8_mezzo
 import int8_runtimes as runtimes
@@ -34,6 +35,7 @@ from rich.table import Table
 _BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16"})
 _EXACT, _HINT = "fp32", "bf16 hint"
 _F32 = {"INFERENCE_PRECISION_HINT": "f32"}
+_JUDGED = 16  # samples, a multiple of each batch
 _BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
 
 
@@ -54,10 +56,10 @@ class Timed:
     load: float  # of the machine, in processes over the last minute
 
 
-def read_feeds(cache: Path, name: str, batch: int) -> dict[str, np.ndarray]:
-    """The first held-out inputs."""
+def read_held_out(cache: Path, name: str) -> dict[str, np.ndarray]:
+    """Inputs that no quantizer saw."""
     with np.load(cache / f"{name}.held_out.npz") as stored:
-        return {key: stored[key][:batch] for key in stored.files if key != "labels"}
+        return {key: stored[key][:_JUDGED] for key in stored.files if key != "labels"}
 
 
 def load_all(
@@ -65,24 +67,28 @@ def load_all(
 ) -> dict[str, runtimes.Loaded]:
     """Every variant of a model; those that the runtime refuses are told and left out."""
     plain = cache / f"{name}.onnx"
+    last = {made.quantizer: path for path, made in files(cache, name)}  # of several numbers of batches the largest
     loaded = {_EXACT: runtimes.load(runtime, plain, batch, _F32)}
     if has_bf16 and runtime == "openvino":
         loaded[_HINT] = runtimes.load(runtime, plain, batch, _BF16)
-    for path, made in files(cache, name):
-        is_other = made.quantizer.startswith("mezzo") and runtime not in made.quantizer
-        if is_other or (quantizers and not made.quantizer.startswith(tuple(quantizers))):
+    for quantizer, path in last.items():
+        is_other = quantizer.startswith("mezzo") and runtime not in quantizer
+        if is_other or (quantizers and not quantizer.startswith(tuple(quantizers))):
             continue
         try:
-            loaded[made.quantizer] = runtimes.load(runtime, path, batch)
+            loaded[quantizer] = runtimes.load(runtime, path, batch)
         except Exception as error:  # noqa: BLE001  any of the runtime's own
             print(f"{path.stem} on {runtime}: {str(error)[:200]}", file=sys.stderr)
     return loaded
 
 
-def measure(models: Mapping[str, runtimes.Loaded], feeds: runtimes.Feeds, rounds: int) -> Iterable[tuple[str, dict]]:
+def measure(
+    models: Mapping[str, runtimes.Loaded], data: runtimes.Feeds, batch: int, rounds: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Answers first, then times by turns, then what the graphs say."""
-    exact = models[_EXACT].answer(feeds)
-    wrong = {name: runtimes.errors(model.answer(feeds), exact)[1] for name, model in models.items()}
+    exact = runtimes.answers_of(models[_EXACT], data, batch)
+    wrong = {name: runtimes.errors(runtimes.answers_of(each, data, batch), exact)[1] for name, each in models.items()}
+    feeds = {name: array[:batch] for name, array in data.items()}
     times = runtimes.time_by_turns(models, feeds, rounds)
     for name, model in models.items():
         quarters = statistics.quantiles(times[name], n=4)
@@ -101,35 +107,29 @@ def measure(models: Mapping[str, runtimes.Loaded], feeds: runtimes.Feeds, rounds
 
 
 def show(console: Console, rows: Sequence[Timed]) -> None:
-    """A table for a model: a line for each quantizer, a pair of columns for each runtime and batch."""
-    places = list(dict.fromkeys((row.runtime, row.batch) for row in rows))
-    table = Table(title=rows[0].model)
+    """A table for a model on a runtime: a line for each quantizer, columns for each batch."""
+    batches = sorted({row.batch for row in rows})
+    table = Table(
+        title=f"{rows[0].model} on {rows[0].runtime}, load of the machine {max(row.load for row in rows):.1f}"
+    )
     table.add_column("quantizer")
-    for runtime, batch in places:
-        table.add_column(f"{runtime}, {batch}: ms", justify="right")
-        table.add_column("speed (spread)", justify="right")
-    for runtime in dict.fromkeys(runtime for runtime, _ in places):
-        table.add_column(f"{runtime}: error", justify="right")
-        table.add_column("INT8 products", justify="right")
-    table.add_column("share of time, OpenVINO")
-    found = {(row.quantizer, row.runtime, row.batch): row for row in rows}
+    for batch in batches:
+        for column in (f"batch {batch}: ms", "least", "speed", "spread"):
+            table.add_column(column, justify="right")
+    for column in ("error", "INT8 products", "INT8 kernels", "share of time"):
+        table.add_column(column, justify="left" if column == "share of time" else "right")
+    found = {(row.quantizer, row.batch): row for row in rows}
     for quantizer in dict.fromkeys(row.quantizer for row in rows):
         cells = []
-        for runtime, batch in places:
-            row = found.get((quantizer, runtime, batch))
-            cells += ["-", "-"] if row is None else [f"{row.median_ms:.2f}", f"{row.speed:.2f} ({row.spread:.0%})"]
-        largest = {runtime: found.get((quantizer, runtime, batch)) for runtime, batch in places}
-        for row in largest.values():
-            cells += ["-", "-"] if row is None else [f"{row.varying_error:.4f}", _products(row.kernels)]
-        own = largest.get("openvino")
-        table.add_row(quantizer, *cells, "" if own is None else _shares(own.kernels))
+        for batch in batches:
+            row = found[quantizer, batch]
+            cells += [f"{row.median_ms:.2f}", f"{row.least_ms:.2f}", f"{row.speed:.2f}", f"{row.spread:.0%}"]
+        kernels = row.kernels
+        counts = (f"{kernels.integer_products}/{kernels.products}", f"{kernels.integer_kernels}/{kernels.kernels}")
+        table.add_row(quantizer, *cells, f"{row.varying_error:.4f}", *counts, _shares(kernels))
     if not any(row.quantizer.startswith("mezzo") for row in rows):
         table.add_row("mezzo", int8_mezzo.NOT_YET)
     console.print(table)
-
-
-def _products(kernels: runtimes.Kernels) -> str:
-    return f"{kernels.integer_products}/{kernels.products}"
 
 
 def _shares(kernels: runtimes.Kernels) -> str:
@@ -176,23 +176,23 @@ def main() -> int:
     given = parser.parse_args()
     environment = describe_environment("mezzo")
     features = environment["cpu_features"]
-    console = Console(width=200)
+    console = Console(width=160)
     console.print(f"CPU features: {' '.join(features)}")
     rows: list[Timed] = []
     for name in given.models or sorted(path.stem for path in given.cache.glob("*.onnx")):
-        own = []
+        data = read_held_out(given.cache, name)
         for runtime in given.runtimes:
+            own = []
             for batch in given.batch:
-                feeds = read_feeds(given.cache, name, batch)
                 models = load_all(
                     given.cache, name, runtime, batch,
                     quantizers=given.quantizers, has_bf16=bool(_BF16_FEATURES.intersection(features)),
                 )  # fmt: skip
-                for quantizer, figures in measure(models, feeds, given.rounds):
+                for quantizer, figures in measure(models, data, batch, given.rounds):
                     place = {"model": name, "runtime": runtime, "batch": batch, "quantizer": quantizer}
                     own.append(Timed(**place, **figures, load=os.getloadavg()[0]))
-        show(console, own)
-        rows += own
+            show(console, own)
+            rows += own
     sum_up(console, rows)
     if given.json is not None:
         document = {"environment": environment, "results": [asdict(row) for row in rows]}
