@@ -63,9 +63,9 @@ def convert(
         for number, batch in enumerate(batches):
             np.savez(Path(folder, f"{number:04}.npz"), **batch)  # type: ignore[arg-type]  # arrays by name
         arguments = _arguments(str(model), str(out), folder, to, target, calibrator)
-        code = "from mezzo.cli import main; main()"
-        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode == _REFUSED:
-        said = re.sub(r"\s+", " ", done.stderr).strip()
+        program = [sys.executable, "-m", "mezzo"] if util.find_spec("mezzo") else ["mezzo"]
+        done = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode == _REFUSED or not out.exists():
+        said = re.sub(r"\s+", " ", done.stderr or done.stdout).strip()
         raise NotYetError(said)
     done.check_returncode()
