@@ -5,7 +5,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import util
 from pathlib import Path
 
@@ -33,8 +34,17 @@ def spell(to: str, target: str, calibrator: str | None) -> str:
     return " ".join(["mezzo", *_arguments("MODEL", "OUT", "DATA", to, target, calibrator)])
 
 
+def spell_tuned(to: str, target: str) -> str:
+    """What a user types for an error budget."""
+    return " ".join(["mezzo", *_tuning("MODEL", "OUT", "DATA", to, target, "ERROR")])
+
+
+def _tuning(model: str, out: str, data: str, to: str, target: str, error: str) -> list[str]:
+    return ["tune", model, out, "--to", to, "--data", data, "--target", target, "--max-error", error]
+
+
 def _arguments(model: str, out: str, data: str, to: str, target: str, calibrator: str | None) -> list[str]:
-    """The one place that knows how mezzo is asked for INT8."""
+    """How mezzo is asked for INT8: with `_tuning`, the one place that knows."""
     needs = [] if calibrator == "none" else ["--data", data]  # ranges found while the model runs need no data
     how = [] if calibrator is None else ["--calibrator", calibrator]
     return ["convert", model, out, "--to", to, *needs, "--target", target, *how]
@@ -59,12 +69,34 @@ def convert(
     Raises:
         NotYetError: it refused, which is what it does before it knows the option or the level.
     """
+    with _stored(batches) as data:
+        _run(_arguments(str(model), str(out), data, to, target, calibrator), out)
+
+
+def tune(
+    model: Path, out: Path, batches: Sequence[dict[str, np.ndarray]], *, to: str, target: str, max_error: float
+) -> None:
+    """Tune through the command line, until the error is within a budget.
+
+    Raises:
+        NotYetError: as above, or no plan keeps the budget.
+    """
+    with _stored(batches) as data:
+        _run(_tuning(str(model), str(out), data, to, target, f"{max_error:.6g}"), out)
+
+
+@contextmanager
+def _stored(batches: Sequence[dict[str, np.ndarray]]) -> Iterator[str]:
+    """A folder of the batches, a file each."""
     with tempfile.TemporaryDirectory() as folder:
         for number, batch in enumerate(batches):
             np.savez(Path(folder, f"{number:04}.npz"), **batch)  # type: ignore[arg-type]  # arrays by name
-        arguments = _arguments(str(model), str(out), folder, to, target, calibrator)
-        program = [sys.executable, "-m", "mezzo"] if util.find_spec("mezzo") else ["mezzo"]
-        done = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
+        yield folder
+
+
+def _run(arguments: Sequence[str], out: Path) -> None:
+    program = [sys.executable, "-m", "mezzo"] if util.find_spec("mezzo") else ["mezzo"]
+    done = subprocess.run([*program, *arguments], capture_output=True, text=True, check=False)
     if done.returncode == _REFUSED or not out.exists():
         said = re.sub(r"\s+", " ", done.stderr or done.stdout).strip()
         raise NotYetError(said)

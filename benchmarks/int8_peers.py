@@ -25,6 +25,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import int8_budget
 import int8_mezzo
 import numpy as np
 import onnx
@@ -125,6 +126,17 @@ def _nncf_thorough(task: Task) -> None:
     _nncf(task, preset=nncf.QuantizationPreset.MIXED, fast_bias_correction=False)
 
 
+def _budget(task: Task) -> float:
+    plain = task.to.with_name(f"{task.name}.nncf.{len(task.batches)}.onnx")
+    return int8_budget.budget_of(task.model, plain, task.batches)
+
+
+def _nncf_control(task: Task) -> None:
+    int8_budget.control_by_nncf(
+        task.model, task.to, task.batches, _budget(task), is_transformer=task.is_transformer
+    )  # fmt: skip
+
+
 def _prepared(task: Task) -> onnx.ModelProto:
     """The model as ONNX Runtime's documents want it: norms folded, shapes inferred."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -205,6 +217,15 @@ def _quark(kind: str) -> Callable[[Task], None]:
     return quantize
 
 
+def _mezzo_tuned(target: str) -> Quantizer:
+    to = int8_mezzo.LEVELS[-1]
+
+    def quantize(task: Task) -> None:
+        int8_mezzo.tune(task.model, task.to, task.batches, to=to, target=target, max_error=_budget(task))
+
+    return Quantizer(int8_mezzo.name_of(to, target, "tuned"), "mezzo", quantize, int8_mezzo.spell_tuned(to, target))
+
+
 def _mezzo(to: str, target: str, calibrator: str | None = None) -> Quantizer:
     name = int8_mezzo.name_of(to, target, calibrator)
 
@@ -218,6 +239,7 @@ QUANTIZERS = (
     Quantizer("nncf", "nncf", _nncf, "NNCF, post-training, its defaults; transformers named as such"),
     Quantizer("nncf-mixed", "nncf", _nncf_mixed, "NNCF with preset MIXED"),
     Quantizer("nncf-thorough", "nncf", _nncf_thorough, "NNCF with preset MIXED and its slower bias correction"),
+    Quantizer("nncf-control", "nncf", _nncf_control, "NNCF's accuracy control, half of the error allowed"),
     Quantizer("ort-default", "onnxruntime", _ort, "ONNX Runtime's quantize_static, its defaults (S8S8 per tensor)"),
     Quantizer("ort-best", "onnxruntime", _ort_best, "U8S8 per channel, min/max, no reduced range"),
     Quantizer("ort-entropy", "onnxruntime", _ort_calibrated("Entropy"), "the same by entropy"),
@@ -227,6 +249,7 @@ QUANTIZERS = (
     Quantizer("quark-a8w8", "quark", _quark("A8W8"), "AMD Quark, default configuration A8W8"),
     Quantizer("quark-u8s8", "quark", _quark("U8S8_AAWS"), "AMD Quark, default configuration U8S8_AAWS"),
     *(_mezzo(to, target) for target in int8_mezzo.TARGETS for to in int8_mezzo.LEVELS),
+    *(_mezzo_tuned(target) for target in int8_mezzo.TARGETS),
     *(_mezzo("int8", target, way) for target in int8_mezzo.TARGETS for way in int8_mezzo.CALIBRATORS),
 )
 

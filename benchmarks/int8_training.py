@@ -273,11 +273,10 @@ def make_digits(name: str, cache: Path, say: Callable[[str], None]) -> None:
     (cache / f"{name}.json").write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
 
 
-def make_language(cache: Path, minutes: float, say: Callable[[str], None]) -> None:
+def make_language(cache: Path, minutes: float, shape: language.Shape, say: Callable[[str], None]) -> None:
     """Train and export the language model, and file what it leaves as the others' is filed."""
     folder = cache / "language"
-    if not (folder / "training.json").exists():
-        language.make(folder, minutes, say)
+    language.make(folder, minutes, say, shape)
     with np.load(folder / "tuning.npz") as tuning:
         np.savez(cache / "language.calibration.npz", tokens=tuning["tokens"])
     with np.load(folder / "held_out.npz") as held_out:
@@ -292,6 +291,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", choices=NAMES, default=[])
     parser.add_argument("--retrain", action="store_true", help="train although the cache has a model")
     parser.add_argument("--minutes", type=float, default=7, help="how long the language model trains")
+    parser.add_argument("--layers", type=int, default=language.Shape().layers, help="of the language model")
+    parser.add_argument("--width", type=int, default=language.Shape().width, help="of the language model")
     given = parser.parse_args()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -305,7 +306,8 @@ def main() -> int:
         if (given.cache / f"{name}.json").exists() and not given.retrain:
             continue
         if name == "language":
-            make_language(given.cache, given.minutes, say)
+            shape = language.Shape(given.layers, given.width)
+            make_language(given.cache, given.minutes, shape, say)
         else:
             make_digits(name, given.cache, say)
     return 0
