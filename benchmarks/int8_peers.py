@@ -184,8 +184,11 @@ def _ort_calibrated(method: str) -> Callable[[Task], None]:
 def _ort_linear(task: Task) -> None:
     """Only products with weights, their outputs float."""
     linear = ["MatMul", "Gemm"]
-    extra = {"OpTypesToExcludeOutputQuantization": linear, "MatMulConstBOnly": True}
-    _ort_best(task, op_types_to_quantize=linear, extra_options=extra)
+    model = _prepared(task)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    others = [node.name for node in model.graph.node if node.op_type in linear and node.input[1] not in weights]
+    extra = {"OpTypesToExcludeOutputQuantization": linear}
+    _ort_best(task, model=model, op_types_to_quantize=linear, nodes_to_exclude=others, extra_options=extra)
 
 
 def _ort_dynamic(task: Task) -> None:
