@@ -69,22 +69,13 @@ def read_held_out(cache: Path, name: str, limit: int | None) -> tuple[dict[str, 
     return data, data.pop("labels")
 
 
-def files(cache: Path, name: str) -> Iterator[tuple[Path, int8_peers.Made]]:
-    """Quantized files of a model with what it took to make them, in the order of the quantizers."""
-    order = {one.name: place for place, one in enumerate(int8_peers.QUANTIZERS)}
-    paths = (cache / "quantized").glob(f"{name}.*.onnx")
-    records = [(path, json.loads(path.with_suffix(".json").read_text())) for path in paths]
-    for path, record in sorted(records, key=lambda pair: (order[pair[1]["quantizer"]], pair[1]["batches"])):
-        yield path, int8_peers.Made(**record)
-
-
 def judge(cache: Path, name: str, limit: int | None) -> Iterator[Judged]:
     """Every file of a model on every runtime; one that is refused is told and left out."""
     data, labels = read_held_out(cache, name, limit)
     for runtime in runtimes.RUNTIMES:
         exact = runtimes.answers_of(_load(runtime, cache / f"{name}.onnx", is_exact=True), data, _SAMPLES_PER_RUN)
         measure, reference = runtimes.quality(exact, labels)
-        for path, made in files(cache, name):
+        for path, made in int8_peers.files(cache, name):
             try:
                 model = _load(runtime, path, is_exact=False)
                 answers = runtimes.answers_of(model, data, _SAMPLES_PER_RUN)

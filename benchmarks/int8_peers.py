@@ -271,6 +271,15 @@ def file_of(cache: Path, name: str, quantizer: str, batches: int) -> Path:
     return cache / "quantized" / f"{name}.{quantizer}.{batches}.onnx"
 
 
+def files(cache: Path, name: str) -> Iterator[tuple[Path, Made]]:
+    """Quantized files of a model with what it took to make them, in the order of the quantizers."""
+    order = {one.name: place for place, one in enumerate(QUANTIZERS)}
+    paths = (cache / "quantized").glob(f"{name}.*.onnx")
+    records = [(path, json.loads(path.with_suffix(".json").read_text())) for path in paths]
+    for path, record in sorted(records, key=lambda pair: (order[pair[1]["quantizer"]], pair[1]["batches"])):
+        yield path, Made(**record)
+
+
 def make(quantizer: Quantizer, task: Task) -> Made:
     """Write one quantized file and the line beside it."""
     begin = time.perf_counter()

@@ -86,7 +86,7 @@ class OpenVinoModel:
                 layers.append((kind, precision.lower(), times.get(layer.get_friendly_name(), 0.0)))
         spent: Counter[str] = Counter()
         for _, precision, seconds in layers:
-            spent["int8" if precision in _INTEGERS else precision] += seconds  # type: ignore[assignment]  # a share
+            spent["int8" if precision in _INTEGERS else precision] += seconds
         total = sum(spent.values())
         integers = Counter(kind for kind, precision, _ in layers if precision in _INTEGERS)
         return Kernels(

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import int8_mezzo
+import int8_peers
 import int8_runtimes as runtimes
 import numpy as np
 from conformance import describe_environment
-from int8_accuracy import files
 from rich.console import Console
 from rich.table import Table
 
@@ -67,7 +67,9 @@ def load_all(
 ) -> dict[str, runtimes.Loaded]:
     """Every variant of a model; those that the runtime refuses are told and left out."""
     plain = cache / f"{name}.onnx"
-    last = {made.quantizer: path for path, made in files(cache, name)}  # of several numbers of batches the largest
+    last = {
+        made.quantizer: path for path, made in int8_peers.files(cache, name)
+    }  # of several numbers of batches the largest
     loaded = {_EXACT: runtimes.load(runtime, plain, batch, _F32)}
     if has_bf16 and runtime == "openvino":
         loaded[_HINT] = runtimes.load(runtime, plain, batch, _BF16)
