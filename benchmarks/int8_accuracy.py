@@ -32,6 +32,7 @@ MODELS = ("cnn", "residual", "depthwise", "vit", "language")
 _SAMPLES_PER_RUN = 32
 _BOUND = 2 / 3  # of a peer's error
 _PEERS = ("nncf", "nncf-mixed", "ort-default", "ort-best", "ort-linear", "ort-dynamic")
+_OF_TRANSFORMERS = frozenset({"ort-linear", "ort-dynamic"})  # of other networks they quantize the last layer alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +154,9 @@ def show_bounds(console: Console, rows: Sequence[Judged]) -> None:
             continue
         ratios = []
         for peer in _PEERS:
+            is_asked = model in int8_peers.TRANSFORMERS or peer not in _OF_TRANSFORMERS
             other = found.get((model, runtime, batches, peer)) or found.get((model, runtime, 0, peer))
-            ratios.append("-" if other is None else f"{row.varying_error / other.varying_error:.2f}")
+            ratios.append("-" if other is None or not is_asked else f"{row.varying_error / other.varying_error:.2f}")
         table.add_row(model, runtime, str(batches), quantizer, f"{row.varying_error:.4f}", *ratios)
     console.print(table if table.row_count else f"mezzo: {int8_mezzo.NOT_YET}")
 
