@@ -70,13 +70,15 @@ def read_held_out(cache: Path, name: str, limit: int | None) -> tuple[dict[str, 
     return data, data.pop("labels")
 
 
-def judge(cache: Path, name: str, limit: int | None) -> Iterator[Judged]:
+def judge(cache: Path, name: str, limit: int | None, quantizers: Sequence[str]) -> Iterator[Judged]:
     """Every file of a model on every runtime; one that is refused is told and left out."""
     data, labels = read_held_out(cache, name, limit)
     for runtime in runtimes.RUNTIMES:
         exact = runtimes.answers_of(_load(runtime, cache / f"{name}.onnx", is_exact=True), data, _SAMPLES_PER_RUN)
         measure, reference = runtimes.quality(exact, labels)
         for path, made in int8_peers.files(cache, name):
+            if quantizers and not made.quantizer.startswith(tuple(quantizers)):
+                continue
             try:
                 model = _load(runtime, path, is_exact=False)
                 answers = runtimes.answers_of(model, data, _SAMPLES_PER_RUN)
@@ -165,6 +167,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("out/int8"))
     parser.add_argument("--models", nargs="*", choices=MODELS, default=[])
+    parser.add_argument("--quantizers", nargs="*", default=[], help="by the beginning of their names; all by default")
     parser.add_argument("--samples", type=int, help="held-out samples; all by default")
     parser.add_argument("--json", type=Path, help="write every figure here")
     given = parser.parse_args()
@@ -176,7 +179,7 @@ def main() -> int:
         if not (given.cache / f"{name}.onnx").exists():
             print(f"{name}.onnx is not in {given.cache}: run benchmarks/int8_training.py", file=sys.stderr)
             return 2
-        found = list(judge(given.cache, name, given.samples))
+        found = list(judge(given.cache, name, given.samples, given.quantizers))
         show(console, name, found)
         rows += found
     show_bounds(console, rows)
