@@ -274,8 +274,8 @@ def file_of(cache: Path, name: str, quantizer: str, batches: int) -> Path:
 def files(cache: Path, name: str) -> Iterator[tuple[Path, Made]]:
     """Quantized files of a model with what it took to make them, in the order of the quantizers."""
     order = {one.name: place for place, one in enumerate(QUANTIZERS)}
-    paths = (cache / "quantized").glob(f"{name}.*.onnx")
-    records = [(path, json.loads(path.with_suffix(".json").read_text())) for path in paths]
+    paths = (cache / "quantized").glob(f"{name}.*.json")  # the line is written last, so what has one is whole
+    records = [(path.with_suffix(".onnx"), json.loads(path.read_text())) for path in paths]
     for path, record in sorted(records, key=lambda pair: (order[pair[1]["quantizer"]], pair[1]["batches"])):
         yield path, Made(**record)
 
@@ -325,7 +325,7 @@ def tasks(cache: Path, names: Sequence[str], counts: Sequence[int], quantizer: Q
         for count in counts if quantizer.needs_data else counts[:1]:
             model, data = cache / f"{name}.onnx", cache / f"{name}.calibration.npz"
             to = file_of(cache, name, quantizer.name, count if quantizer.needs_data else 0)
-            if not to.exists():
+            if not to.with_suffix(".json").exists():
                 yield Task(name, model, data, read_batches(data, count), to)
 
 
