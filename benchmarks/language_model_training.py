@@ -221,17 +221,18 @@ def export(model: Any, path: Path) -> None:
     )  # fmt: skip
 
 
-def make(folder: Path, minutes: float, say: Callable[[str], None]) -> None:
-    """Train, export, write the data and the record into the folder."""
+def make(folder: Path, minutes: float, say: Callable[[str], None], shape: Shape | None = None) -> None:
+    """Train, export, write the data and the record into the folder. `shape` is for machines with less time."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
     text = read_text()
     say(f"{text.training_files} files, {len(text.training) / 1e6:.2f} MB to train on; "
         f"{text.held_out_files} files, {len(text.held_out) / 1e6:.2f} MB held out")  # fmt: skip
-    model, record = train(Shape(), text, minutes, say)
+    shape = Shape() if shape is None else shape
+    model, record = train(shape, text, minutes, say)
     np.savez(folder / "tuning.npz", **cut(text.training, TUNING_ROWS, SEED + 1))
     np.savez(folder / "held_out.npz", **cut(text.held_out, HELD_OUT_ROWS, SEED + 2))
     export(model, folder / "model.onnx")
-    about = {"torch": torch.__version__, "shape": asdict(Shape()), "training": asdict(record)}
+    about = {"torch": torch.__version__, "shape": asdict(shape), "training": asdict(record)}
     (folder / "training.json").write_text(json.dumps(about, indent=1))
