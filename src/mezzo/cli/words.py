@@ -35,6 +35,8 @@ def settle(option: Field[Any], written: Written) -> Written:
             return spell_formats(written)
         case Form.CHOICE:
             return choices.settle_choice(word, written, said.choices)
+        case Form.NAME if said.plug_in == "calibrator" and {*written} & {":", "="}:
+            return written  # a function, or a name with its setting, which is read with the data
         case Form.NAME if not (said.is_file and written.endswith(".toml")):
             assert said.plug_in is not None, f"{option.name} says which plug-ins it names"
             return choices.settle_plug_in(said.plug_in, written, word)

@@ -181,7 +181,7 @@ class Request:
     calibrator: str = field(
         default="minmax",
         metadata=About(
-            "How int8 chooses scales from --data; see 'mezzo calibrators'.",
+            "How int8 chooses scales from --data: minmax, percentile, entropy, mse, or your module:function.",
             Form.NAME,
             Scope.EVERY_NODE,
             Panel.WHAT,
