@@ -67,7 +67,7 @@ def test_file_without_rows_runs_nothing_on_quantized_operands():
     found = read("")
     assert not found.speaks_of(DType.QUANTIZED8)
     row = found.refusal("onnx", "Conv", 11, {}, DType.QUANTIZED8)
-    assert row is not None and row.because == "its table says nothing of q8"
+    assert row is not None and row.because == f"its table says nothing of {DType.QUANTIZED8}"
 
 
 def test_refusals_and_gains_may_be_about_int8():

@@ -32,6 +32,10 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "> Softplus": "only with floats behind it",
         "Softplus(": "the same",
         "> Relu at": "it runs where a Quantize follows, and not where floats do",
+        **dict.fromkeys(
+            ("Abs(", "BatchNormalization(", "Clip(", "Elu(", "HardSwish(", "Neg(", "Relu(", "Sigmoid(", "Tanh("),
+            "floats inside, between eight bits that are read and made: nothing is gained, and what is read is rounded",
+        ),
         "Div(": "a quotient of what is stored in steps",
         "Max(": "floats inside, and where S8 meets S8 it reads floats",
         "Min(": "the same",
