@@ -78,7 +78,7 @@ _LATE = {
     ),
     "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),
     "folders": (1, "a search is loaded where a folder has data"),
-    "frontends": (23, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
+    "frontends": (25, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
     "packages": (2, "the version is read when it is asked for"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
     "report": (

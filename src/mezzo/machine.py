@@ -84,3 +84,11 @@ def find_gpus() -> tuple[str, ...]:
     except (OSError, subprocess.SubprocessError):
         return ()
     return tuple(line.strip() for line in done.stdout.splitlines() if line.strip())
+
+
+def find_load() -> float | None:
+    """How many processes were at work on average over the last minute; None where the system does not tell."""
+    try:
+        return os.getloadavg()[0]
+    except (OSError, AttributeError):
+        return None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from mezzo.core.plans import Accumulation, Edit
     from mezzo.core.profiles import Effort, ModelTimes, NodeTimes
+    from mezzo.core.timings import Loading, Stopwatch
 
 Feeds = Mapping[str, Any]
 Answers = Mapping[str, Any]
@@ -229,6 +230,15 @@ class Profiler(Protocol):
 
     def time(self, wholes: Sequence[Artifact], target: str, feeds: Feeds) -> "ModelTimes":
         """Time whole models in turns, each as a user would load it. Errors are those of `profile`."""
+
+    def find_timed(self, target: str) -> str:
+        """The runtime of a target that whole models are timed on, with its version.
+
+        Raises InputError: nothing is timed on it, or its runtime is not installed.
+        """
+
+    def stopwatch(self, target: str, feeds: Feeds, loading: "Loading") -> "Stopwatch":
+        """Make the model, as it came, ready to be loaded and timed. Raises InputError: the feeds do not fit."""
 
 
 class Lab(Protocol):

@@ -11,6 +11,7 @@ from mezzo.core.plans import Accumulation, Edit
 from mezzo.core.profiles import Effort, ModelTimes, NodeTimes
 from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.core.reading import Reading as AnyReading
+from mezzo.core.timings import Loading, Stopwatch
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.compared import flatten
 from mezzo.frontends.onnx.inputs import OnnxInputs
@@ -107,3 +108,14 @@ class OnnxProfiler:
         from mezzo.frontends.onnx.profile.nodes import time_model
 
         return time_model(wholes, target, feeds)
+
+    def find_timed(self, target: str) -> str:
+        from mezzo.frontends.onnx.profile.runtimes import timed_on
+
+        return timed_on(target)
+
+    def stopwatch(self, target: str, feeds: Feeds, loading: Loading) -> Stopwatch:
+        from mezzo.frontends.onnx.profile.stopwatch import OnnxStopwatch
+
+        model = self._model
+        return OnnxStopwatch(model.source.path or model.materialize(model.original), target, feeds, loading)

@@ -24,7 +24,7 @@ from mezzo.frontends.onnx.profile.feedfiles import write_feeds
 from mezzo.packages import find_version, missing
 from mezzo.voices import option
 
-# What a target is timed in.
+# What the nodes of a model are timed in.
 RUNTIMES = {"onnxruntime-cpu": "onnxruntime", "openvino-cpu": "openvino"}
 _INLINE_LIMIT_BYTES = 2**31 - 2**20
 _LONGEST_REASON = 300
@@ -98,21 +98,25 @@ def time_models(
         for number, model in enumerate(models):
             place = folder / str(number)
             place.mkdir()
-            paths.append(_stage(model, place, feeds))
+            paths.append(stage_model(model, place, feeds))
         request = {"target": target, "profile": profile, "models": paths, **asdict(effort)}
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         _call(folder, target, effort)
         answer = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
     if "error" in answer:
-        reason = _PLACE.sub("", answer["error"])[:_LONGEST_REASON]
-        raise ContractError(f"target {target!r} does not run the model: {reason}")
+        raise ContractError(f"target {target!r} does not run the model: {spell_reason(answer['error'])}")
     return tuple(
         Timed(tuple(timed["rounds_ns"]), tuple(map(_kernel, timed["kernels"])), float(timed["between_ns"]))
         for timed in answer["models"]
     )
 
 
-def _stage(model: onnx.ModelProto | str | os.PathLike[str], place: Path, feeds: Mapping[str, Datum]) -> str:
+def spell_reason(said: str) -> str:
+    """What a runtime has said, cut short, without the places of its own sources."""
+    return _PLACE.sub("", said)[:_LONGEST_REASON]
+
+
+def stage_model(model: onnx.ModelProto | str | os.PathLike[str], place: Path, feeds: Mapping[str, Datum]) -> str:
     """Put a model and its feeds where the child looks. A path is used as it is."""
     is_path = isinstance(model, str | os.PathLike)
     proto = onnx.load(os.fspath(model), load_external_data=False) if isinstance(model, str | os.PathLike) else model
@@ -152,7 +156,7 @@ def _call(folder: Path, target: str, effort: Effort) -> None:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise ContractError(
             f"target {target!r}: the runtime crashed (exit code {done.returncode}) on a model"
-            f"{': ' + said[-1][:_LONGEST_REASON] if said else ''}; leave out {option('measure')}"
+            f"{': ' + spell_reason(said[-1]) if said else ''}; leave out {option('measure')}"
         )
 
 

@@ -40,6 +40,27 @@ def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None
     return _Loaded(runtime.InferenceSession(str(optimized), options, providers=_PROVIDERS), feeds, nodes)
 
 
+def load_whole(
+    path: Path, feeds: Mapping[str, Any], threads: int | None, provider: str, trace: Path | None
+) -> "_Loaded":
+    """Load a model as a user would. `trace`: how the file of the runtime's own profile begins, where it keeps one.
+
+    Raises whatever ONNX Runtime raises.
+    """
+    runtime: Any = importlib.import_module("onnxruntime")
+    options = _options(runtime, threads)
+    if provider not in _PROVIDERS and hasattr(runtime, "preload_dlls"):  # a GPU's libraries that came as packages
+        runtime.preload_dlls()
+    if trace is not None:
+        options.enable_profiling = True
+        options.profile_file_prefix = str(trace)
+    providers = list(dict.fromkeys((provider, *_PROVIDERS)))
+    session = runtime.InferenceSession(str(path), options, providers=providers)
+    if session.get_providers()[0] != provider:  # it goes on without, and says so in its log alone
+        raise RuntimeError(f"{provider} could not be started")
+    return _Loaded(session, feeds)
+
+
 _PROVIDERS = ["CPUExecutionProvider"]
 
 
@@ -66,6 +87,10 @@ class _Loaded:
             self._session.run(None, self._feeds)
         else:
             self._session.run_with_ort_values(None, self._values)
+
+    def end_trace(self) -> Path:
+        """End the runtime's own profile: the file that it has written."""
+        return Path(self._session.end_profiling())
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
         """Time in ns and calls of each kernel, for each call of the model. Ends the profile."""

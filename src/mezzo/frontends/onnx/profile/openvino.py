@@ -13,13 +13,18 @@ from typing import Any
 import numpy as np
 
 
-def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool) -> "_Loaded":
-    """Load a model. `folder` is not needed. Raises whatever OpenVINO raises."""
+def load(
+    path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool, keeps_types: bool = True
+) -> "_Loaded":
+    """Load a model. `folder` is not needed. Raises whatever OpenVINO raises.
+
+    `keeps_types`: it runs in the types that the file states, and not in those that the plug-in likes.
+    """
     # An extra, and it ships no type information.
     openvino: Any = importlib.import_module("openvino")
     hints: Any = importlib.import_module("openvino.properties.hint")
     config: dict[Any, Any] = {
-        hints.execution_mode: hints.ExecutionMode.ACCURACY,
+        hints.execution_mode: hints.ExecutionMode.ACCURACY if keeps_types else hints.ExecutionMode.PERFORMANCE,
         hints.performance_mode: hints.PerformanceMode.LATENCY,
         "PERF_COUNT": profile,
     }
@@ -52,6 +57,24 @@ class _Loaded:
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
         return self._runs
+
+    def layers(self, warm: int) -> Sequence[dict[str, Any]]:
+        """The layers that ran, each with its time per run and in words its type, the first `warm` runs left out.
+
+        The plug-in tells the mean of all runs so far (2026.4.1), so what the first ones took is taken away again.
+        """
+        count = len(self._runs)
+        assert count > warm > 0, "some runs are left"
+        first, last = self._runs[warm - 1], self._runs[-1]
+        rows = []
+        for number, op in enumerate(self._ops):
+            if number in last:
+                whole = count * last[number][0] - warm * first.get(number, (0.0, 0))[0]
+                facts = op.get_rt_info()
+                named = {"name": op.get_friendly_name(), "op": _text(facts, "layerType")}
+                time_ns = max(0.0, whole / (count - warm))
+                rows.append({**named, "type": _text(facts, "runtimePrecision"), "time_ns": time_ns})
+        return rows
 
     def kernels(self) -> Sequence[dict[str, Any]]:
         """The nodes of the compiled graph, with the nodes of the file that each of them holds."""

@@ -1,0 +1,217 @@
+"""Models in processes of their own: what they answer, and what one costs that crashes, hangs or is refused. No test
+asks how long anything takes.
+"""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from mezzo.core.timings import Loading
+from mezzo.dtypes import DType
+from mezzo.errors import ContractError, InputError
+from mezzo.frontends.onnx.profile import runtimes
+from mezzo.frontends.onnx.profile.runtimes import timed_on
+from mezzo.frontends.onnx.profile.stopwatch import OnnxRunner, OnnxStopwatch
+
+MODEL = """<ir_version: 9, opset_import: ["": 17]>
+    g (float[N,4] x, float[4,4] w) => (float[N,4] y)
+    <float s = {0.1}, uint8 z = {128}>
+    {
+        [q] xq = QuantizeLinear(x, s, z)
+        [d] xd = DequantizeLinear(xq, s, z)
+        [mm] m = MatMul(xd, w)
+        [soft] y = Softmax(m)
+    }"""
+FEEDS = {"x": np.ones((3, 4), np.float32), "w": np.eye(4, dtype=np.float32)}
+TARGETS = ["onnxruntime-cpu", "openvino-cpu"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    onnx.save(onnx.parser.parse_model(MODEL), tmp_path / "model.onnx")
+    return tmp_path / "model.onnx"
+
+
+def watch(path: Path | onnx.ModelProto, target: str = "onnxruntime-cpu", **loading: object) -> OnnxStopwatch:
+    return OnnxStopwatch(path, target, FEEDS, Loading(**loading))  # type: ignore[arg-type]  # numbers by name
+
+
+def need(target: str) -> None:
+    if target == "openvino-cpu":
+        pytest.importorskip("openvino", reason="openvino is not installed")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("loading", [{}, {"threads": 1}, {"keeps_types": False}])
+def test_loaded_model_takes_turns_until_it_is_closed(path: Path, target: str, loading: dict[str, object]) -> None:
+    need(target)
+    runner = watch(path, target, **loading).start()
+    assert isinstance(runner, OnnxRunner)
+    assert all(runner.turn(0.0, calls) > 0 for calls in (1, 3))
+    runner.close()
+    with pytest.raises(ValueError, match="closed"):
+        runner.turn(0.0, 1)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_layers_are_the_runtimes_with_types(path: Path, target: str) -> None:
+    need(target)
+    layers = watch(path, target).layers(3)
+    assert all(layer.time_ns >= 0 for layer in layers)
+    assert {layer.dtype for layer in layers} >= {DType.FLOAT32}
+    assert {"MatMul", "FullyConnected", "MatMulIntegerToFloat"} & {layer.op for layer in layers}
+
+
+def test_integer_kernel_and_its_conversions_are_told_apart(path: Path) -> None:
+    found = {layer.op: (layer.dtype, layer.is_conversion) for layer in watch(path).layers(3)}
+    assert found["QuantizeLinear"] == (DType.FLOAT32, True)
+    assert found["DequantizeLinear"] == (DType.UINT8, True)
+    assert found["MatMul"] == (DType.FLOAT32, False)
+
+
+def test_model_in_memory_is_timed_as_a_file_is(path: Path) -> None:
+    runner = watch(onnx.load(path)).start()
+    assert runner.turn(0.0, 1) > 0
+    runner.close()
+
+
+def test_inputs_that_the_feeds_lack_are_told_before_anything_is_started(path: Path) -> None:
+    with pytest.raises(InputError, match="found nothing for 'w'"):
+        OnnxStopwatch(path, "onnxruntime-cpu", {"x": FEEDS["x"]}, Loading())
+
+
+def test_model_that_the_runtime_refuses_says_why_in_one_line(tmp_path: Path) -> None:
+    broken = onnx.parser.parse_model(MODEL.replace("Softmax(m)", "unknown.domain.Softmax(m)"))
+    broken.opset_import.add(domain="unknown.domain", version=1)
+    onnx.save(broken, tmp_path / "broken.onnx")
+    with pytest.raises(ContractError) as caught:
+        watch(tmp_path / "broken.onnx").start()
+    line = str(caught.value)
+    assert line.startswith("onnxruntime-cpu does not run it: ") and "unknown.domain" in line and len(line) < 400
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for a crashing interpreter is a shell script")
+@pytest.mark.parametrize(
+    ("script", "wanted"),
+    [
+        ("echo gone >&2; exit 3", "^onnxruntime-cpu crashed .exit code 3.: gone$"),
+        ("exit 0", "^onnxruntime-cpu crashed .exit code 0.$"),
+        ("printf '{\"half'", "^onnxruntime-cpu crashed .exit code 0.$"),
+        ("exec sleep 60", "^onnxruntime-cpu did not answer within 0 s$"),
+    ],
+)
+def test_crash_and_hang_end_one_process(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, wanted: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(python.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(ContractError, match=wanted):
+        watch(path, limit_s=0.3).start()
+
+
+def test_death_between_turns_is_told(path: Path) -> None:
+    runner = watch(path).start()
+    runner._child._process.kill()  # what a crash in the runtime does
+    with pytest.raises(ContractError, match="crashed"):
+        runner.turn(0.0, 1)
+    runner.close()
+
+
+def test_no_process_outlives_its_runner(path: Path) -> None:
+    runner = watch(path).start()
+    process = runner._child._process
+    runner.close()
+    assert process.returncode is not None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sessions are of POSIX")
+def test_interrupt_of_the_caller_does_not_reach_the_process(path: Path) -> None:
+    runner = watch(path).start()
+    assert os.getsid(runner._child._process.pid) != os.getsid(0)
+    runner.close()
+
+
+def test_process_ends_with_its_caller(path: Path) -> None:
+    """What a killed caller leaves behind reads the end of its orders, and ends."""
+    runner = watch(path).start()
+    process = runner._child._process
+    assert process.stdin is not None
+    process.stdin.close()
+    process.wait(timeout=30)
+    runner.close()
+
+
+def test_what_a_runtime_prints_is_no_answer(path: Path, tmp_path: Path) -> None:
+    """The child keeps its first stdout for itself; whatever prints there goes to stderr."""
+    code = (
+        "import os, sys; from pathlib import Path; from mezzo.frontends.onnx.profile import runner\n"
+        "load = runner._load\n"
+        "def noisy(*given):\n    os.write(1, b'printed by a library')\n    return load(*given)\n"
+        "runner._load = noisy; runner.main(Path(sys.argv[1]))"
+    )
+    stage = watch(path)
+    stage._begin(0).end()
+    ran = subprocess.run(
+        [sys.executable, "-c", code, stage._folder.name], stdin=subprocess.DEVNULL, capture_output=True, check=True
+    )
+    assert ran.stdout == b"{}\n" and b"printed by a library" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (
+            "tensorrt",
+            "target 'tensorrt' is not timed here; time on onnxruntime-cpu or onnxruntime-cuda or openvino-cpu",
+        ),
+        ("any", "target 'any' is not timed here; time on onnxruntime-cpu or onnxruntime-cuda or openvino-cpu"),
+    ],
+)
+def test_target_that_is_not_timed_is_refused(target: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        timed_on(target)
+    assert str(caught.value) == said
+
+
+def test_missing_runtime_is_told_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtimes, "find_version", lambda name: None)
+    for target, package in (("openvino-cpu", "openvino"), ("onnxruntime-cuda", "onnxruntime-gpu")):
+        with pytest.raises(InputError, match=f"target '{target}': {package} is not installed; pip install"):
+            timed_on(target)
+
+
+def test_runtime_without_the_provider_is_the_wrong_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    import onnxruntime
+
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(InputError, match="onnxruntime-gpu is not installed"):
+        timed_on("onnxruntime-cuda")
+
+
+def test_openvino_layers_leave_the_first_runs_out() -> None:
+    """It tells the mean of all runs so far: after runs of 100, 10, 20 and 30 us the last two took 25 each."""
+    from mezzo.frontends.onnx.profile.openvino import _Loaded
+
+    class Op:
+        def get_friendly_name(self) -> str:
+            return "layer"
+
+        def get_rt_info(self) -> dict[str, str]:
+            return {"layerType": "Convolution", "runtimePrecision": "u8"}
+
+    loaded = _Loaded.__new__(_Loaded)
+    loaded._ops = [Op()]
+    means = [100.0, 55.0, 130 / 3, 40.0]
+    loaded._runs = [{0: (mean * 1e3, 1)} for mean in means]
+    (row,) = loaded.layers(2)
+    assert row["time_ns"] == pytest.approx(25e3)  # sums of a few FP64
+    assert (row["name"], row["op"], row["type"]) == ("layer", "Convolution", "u8")
