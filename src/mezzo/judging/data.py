@@ -12,9 +12,11 @@ from mezzo.judging.drawn import draw_data, read_seed
 from mezzo.numerics.datasets import Batch, Data, Dataset, open_data
 
 
-def open_model_data(model: Model, data: Data, *, labels: Sequence[str] = (), batch_size: int | None = None) -> Dataset:
+def open_model_data(
+    model: Model, data: Data, *, labels: Sequence[str] = (), batch_size: int | None = None, others: bool = False
+) -> Dataset:
     """Open data to feed a model with. Inputs with a default may be absent; those of an optional type are then empty.
-    Data called "random", or "random:" and a seed, is drawn.
+    Data called "random", or "random:" and a seed, is drawn. `others`: arrays that are no inputs are left out.
 
     Where the model fixes the first length of its inputs and no `batch_size` is given, data that is longer is split
     into batches of it. Arrays come as they are in the data; running the model rounds them to its types.
@@ -37,6 +39,7 @@ def open_model_data(model: Model, data: Data, *, labels: Sequence[str] = (), bat
         labels=labels,
         batch_size=inputs.fixed_length if batch_size is None else batch_size,
         optional=inputs.optional | empty.keys(),
+        others=others,
     )
 
     def start() -> Iterator[Batch]:

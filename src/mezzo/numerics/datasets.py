@@ -59,20 +59,23 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Names that data has to hold, may hold, and holds for the metric."""
+    """Names that data has to hold, may hold, and holds for the metric. `others`: it may hold any others too."""
 
     inputs: tuple[str, ...]
     optional: frozenset[str]
     labels: tuple[str, ...]
+    others: bool
 
     def check(self, where: str, found: Collection[str]) -> None:
         """Raises InputError: a name is missing, or stands for nothing."""
         needed = dict.fromkeys((*(name for name in self.inputs if name not in self.optional), *self.labels))
         missing = [name for name in needed if name not in found]
         unknown = [str(name) for name in found if name not in self.inputs and name not in self.labels]
+        meant = {name: near[0] for name in unknown if (near := nearest(name, missing, 1))}
+        if self.others:  # only what may stand for a name that is missing is at fault
+            unknown = [name for name in unknown if missing and (name in meant or _NAMELESS.fullmatch(name))]
         if not missing and not unknown:
             return
-        meant = {name: near[0] for name in unknown if (near := nearest(name, missing, 1))}
         faults = [f"nothing for {_quote(missing)}"] if missing else []
         asked = aside(ask_for(dict.fromkeys(meant.values())))
         faults += [f"{_quote(unknown)}, which the model does not have{asked}"] if unknown else []
@@ -104,16 +107,18 @@ def open_data(
     labels: Sequence[str] = (),
     batch_size: int | None = None,
     optional: Collection[str] = (),
+    others: bool = False,
 ) -> Dataset:
     """Open an .npz file, a folder of them in the order of their names, one dict, an iterable of dicts, or a callable
     that returns an iterable. `batch_size` splits along the first axis; `optional` are inputs that may be absent.
+    `others`: arrays of other names may be there, and are left out.
 
     Raises:
         InputError: there is no such data, or a file's names are wrong.
     """
     if batch_size is not None and batch_size < 1:
         raise InputError(f"{option('batch_size')} is {batch_size}; give 1 or more")
-    wanted = _Wanted(tuple(inputs), frozenset(optional), tuple(labels))
+    wanted = _Wanted(tuple(inputs), frozenset(optional), tuple(labels), others)
     if isinstance(data, str | os.PathLike):
         return _open_path(Path(data), wanted, batch_size)
     if isinstance(data, Mapping):
