@@ -1,7 +1,7 @@
-"""Writes docs/reference/account.md: every field of the JSON account, from its schema.
+"""Writes docs/reference/account.md and bench.md: every field of the JSON documents, from their schemas.
 
-python tools/account_page.py           # writes the page
-python tools/account_page.py --check   # ends with 1 if the page differs from the schema
+python tools/account_page.py           # writes the pages
+python tools/account_page.py --check   # ends with 1 if a page differs from its schema
 """
 
 import sys
@@ -12,8 +12,10 @@ from typing import Any
 from generated import keep
 
 from mezzo.report.account import schema
+from mezzo.report.timings import bench_schema
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "account.md"
+BENCH_PAGE = PAGE.with_name("bench.md")
 HEAD = """\
 # The account as data
 
@@ -50,10 +52,35 @@ jsonschema.validate(json.load(open("account.json")), schema())
 """
 
 
+BENCH_HEAD = """\
+# Times as data
+
+<!-- Written by tools/account_page.py from src/mezzo/report/bench.schema.json: change that, then run the script. -->
+
+`mezzo bench --json` prints one JSON document: what was timed on what and with which care, every turn of every file, how
+their times stand beside each other, and what a runtime's profile says where one was asked for or read.
+
+```sh
+mezzo bench model.onnx model.fp16.onnx --runs 10 --json > times.json
+```
+
+Times are in ns. Numbers, names and the order are spelled as in [the account](account.md). The schema is JSON Schema
+2020-12; in Python, `mezzo.report.timings.bench_schema()` reads it.
+"""
+
+
 def spell_page() -> str:
-    """The whole page."""
-    whole = schema()
-    parts = [HEAD, "## The document\n", *_table(whole)]
+    """The page of the account."""
+    return _spell(HEAD, schema())
+
+
+def spell_bench_page() -> str:
+    """The page of times."""
+    return _spell(BENCH_HEAD, bench_schema())
+
+
+def _spell(head: str, whole: dict[str, Any]) -> str:
+    parts = [head, "## The document\n", *_table(whole)]
     for name, part in _reachable(whole).items():
         if "properties" in part:
             parts += [f"## {name}\n", f"{part['description']}\n", *_table(part)]
@@ -117,4 +144,4 @@ def _spell_type(field: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(keep({PAGE: spell_page()}, "the schema", __doc__))
+    sys.exit(keep({PAGE: spell_page(), BENCH_PAGE: spell_bench_page()}, "the schema", __doc__))

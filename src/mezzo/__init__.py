@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from mezzo.files.planfile import load_plan, save_plan
     from mezzo.folders.converting import ConvertedFolder, convert_folder
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
+    from mezzo.numerics.timings import FileTimes, Timings
+    from mezzo.verbs.bench import bench
     from mezzo.verbs.compare import compare
     from mezzo.verbs.convert import convert, plan, show
     from mezzo.verbs.emulate import emulate
@@ -29,6 +31,7 @@ __all__ = [
     "Converted",
     "ConvertedFolder",
     "Extracted",
+    "FileTimes",
     "FusedUnit",
     "InputError",
     "ListError",
@@ -41,7 +44,9 @@ __all__ = [
     "Sensitivity",
     "Split",
     "Summary",
+    "Timings",
     "__version__",
+    "bench",
     "compare",
     "compare_strategies",
     "convert",
@@ -65,6 +70,7 @@ _HOMES = {
     "Converted": "mezzo.converting.results",
     "ConvertedFolder": "mezzo.folders.converting",
     "Extracted": "mezzo.verbs.partition",
+    "FileTimes": "mezzo.numerics.timings",
     "FusedUnit": "mezzo.verbs.partition",
     "Measured": "mezzo.numerics.measures",
     "Plan": "mezzo.core.plans",
@@ -73,6 +79,8 @@ _HOMES = {
     "Sensitivity": "mezzo.numerics.measures",
     "Split": "mezzo.verbs.partition",
     "Summary": "mezzo.converting.results",
+    "Timings": "mezzo.numerics.timings",
+    "bench": "mezzo.verbs.bench",
     "compare": "mezzo.verbs.compare",
     "compare_strategies": "mezzo.verbs.strategies",
     "convert": "mezzo.verbs.convert",

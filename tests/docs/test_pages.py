@@ -35,7 +35,7 @@ _UNRUN = {
     "needs onnxconverter_common": 1,
     "needs openvino": 2,
     "needs torch, onnxscript": 4,
-    "needs trtexec": 2,
+    "needs trtexec": 3,
 }
 # Sessions that are written from golden files; the tests of these hold every line.
 _GOLDEN = ("answers",)

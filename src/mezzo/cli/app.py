@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mezzo.cli.bench import bench
 from mezzo.cli.compare import compare
 from mezzo.cli.convert import convert
 from mezzo.cli.diff import diff
@@ -22,8 +23,8 @@ from mezzo.cli.tune import tune
 from mezzo.cli.version import print_versions
 
 _COMMANDS = (
-    convert, compare, tune, ranges, sensitivity, plan, explain, diff, show, partition, policies, strategies, targets,
-    ops, probe, doctor,
+    convert, compare, tune, bench, ranges, sensitivity, plan, explain, diff, show, partition, policies, strategies,
+    targets, ops, probe, doctor,
 )  # fmt: skip
 
 

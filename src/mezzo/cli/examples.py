@@ -60,6 +60,13 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "the frontier and every decision as data",
         ),
     ),
+    "bench": (
+        ("mezzo convert model.onnx model.fp16.onnx", "a candidate"),
+        ("mezzo bench model.onnx model.fp16.onnx --runs 10 --starts 2", "which is faster on ONNX Runtime's CPU"),
+        ("mezzo bench model.onnx --data data.npz --batch 16 --threads 1 --runs 10", "on your data, 16 at a time"),
+        ("mezzo bench model.onnx --seconds 5 -v", "for five seconds, and what the time goes into"),
+        ("mezzo bench model.onnx --runs 10 --json", "every turn as data"),
+    ),
     "plan": (
         ("mezzo plan model.onnx --to fp16", "what would run in which precision, and why"),
         ("mezzo plan model.onnx --to fp16 --save plan.json", "save it for review, editing and replay"),

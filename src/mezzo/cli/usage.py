@@ -18,6 +18,7 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
     "convert": ("quantize", "cast", "fp16", "bf16", "half", "optimize", "run", "export", "amp", "transform"),
     "compare": ("validate", "verify", "check", "evaluate", "eval", "test", "accuracy", "judge"),
     "tune": ("autotune", "search", "optimise", "calibrate-and-convert"),
+    "bench": ("benchmark", "time", "perf", "speed", "profile", "measure", "latency", "throughput"),
     "ranges": ("calibrate", "calibration", "stats", "statistics"),
     "explain": ("why", "describe", "reason"),
     "show": ("inspect", "info", "print", "dump", "view", "cat", "list"),
@@ -36,6 +37,10 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "--include": ("allow", "whitelist", "allow-list"),
     "--out-of-range": ("clip", "max-finite-val", "min-positive-val"),
     "--report": ("html",),
+    "--runs": ("iterations", "repeat", "repeats", "n"),
+    "--threads": ("num-threads", "intra-op-num-threads", "nthreads", "t"),
+    "--seconds": ("duration", "time-limit", "time"),
+    "--baseline": ("reference",),
     "--help": ("usage",),
 }
 _RESULT = ("o", "out", "output", "output-model", "dst", "dest", "result", "save", "save-as")

@@ -12,11 +12,13 @@ from mezzo.core.plans import Plan
 from mezzo.dtypes import FORMATS, DType
 from mezzo.machine import find_machine
 from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
+from mezzo.numerics.timings import Timings
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_number
 from mezzo.report.groups import count_precisions
 from mezzo.report.headline import Aim, Headline, Move
 from mezzo.report.headlines import head_comparison, head_plan
 from mezzo.report.names import clean, join_some
+from mezzo.report.timings import spell_file
 from mezzo.views.picture import Picture
 
 _WORST = 8
@@ -123,6 +125,22 @@ def _(sensitivity: Sensitivity) -> str:
     rows = [(clean(unit.name), spell_error(unit.error), unit.error) for unit in sensitivity.units[:_WORST]]
     head = "".join(f"<div>{_safe(line)}</div>" for line in (first, *rest))
     return _frame(head + _table(("unit", "error alone", "of all low"), _with_bars(rows, sensitivity.all_low)))
+
+
+@_lines.register
+def _(timings: Timings) -> Sequence[str]:
+    first, *others = [f"{clean(file.name)} {spell_file(file)}" for file in timings.files]
+    about = f"Timings of {spell_count(len(timings.files), 'file')} on {timings.target}, {clean(timings.runtime)}"
+    return about, first, join_some(others, _NAMED) or "nothing stands beside it"
+
+
+@_page.register
+def _(timings: Timings) -> str:
+    medians = [0.0 if file.times is None else file.times.median_ns for file in timings.files]
+    named = [(clean(file.name), spell_file(file)) for file in timings.files]
+    rows = [(*name, median) for name, median in zip(named, medians, strict=True)]
+    head = f"<div>{_safe(_lines(timings)[0])}</div>"
+    return _frame(head + _table(("file", "median time, speed", "of the longest"), _with_bars(rows, max(medians))))
 
 
 def lines_of(what: str, headline: Headline) -> Sequence[str]:

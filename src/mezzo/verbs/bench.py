@@ -1,0 +1,184 @@
+"""Times files side by side in one run on an installed runtime: mezzo.bench."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mezzo.converting.results import Progress, lab_of, open_source
+from mezzo.core.frontend import Model
+from mezzo.core.lab import Profiler
+from mezzo.core.timings import Layer, Loading, Stopwatch
+from mezzo.deciding.options import chosen_target
+from mezzo.errors import ContractError, InputError
+from mezzo.judging.timed_inputs import feed_all
+from mezzo.judging.turns import PAUSE_S, Taken, Turning, take_turns
+from mezzo.machine import count_cores, find_load, find_machine
+from mezzo.numerics.speeds import judge_speed, speed, spread_of
+from mezzo.numerics.timings import FileTimes, Timings
+from mezzo.voices import option
+
+if TYPE_CHECKING:
+    import onnx
+
+    from mezzo.numerics.datasets import Data
+
+DEFAULT_TARGET = "onnxruntime-cpu"
+STARTS = 5
+# Where neither is given: as many rounds as this, or for as long.
+ROUNDS, SECONDS = 60, 60.0
+_PROFILED_RUNS = 20
+_MOST_THREADS = 1024
+
+
+def bench(
+    files: "Sequence[str | os.PathLike[str] | onnx.ModelProto]",
+    *,
+    target: str = DEFAULT_TARGET,
+    data: "Data" = "random",
+    baseline: str | os.PathLike[str] | None = None,
+    batch_size: int | None = None,
+    threads: int | None = None,
+    runs: int | None = None,
+    seconds: float | None = None,
+    starts: int = STARTS,
+    types: str = "file",
+    layers: bool = False,
+    trust_external_paths: bool = False,
+    progress: Progress | None = None,
+) -> Timings:
+    """Time files side by side in one run, and say which is faster where that is more than noise.
+
+    Every file is loaded in a process of its own, as a user would load it, and they run in turns; before each timed turn
+    stand 20 ms of rest and a call that is not timed. All is loaded anew `starts` times. A file that the target does not
+    load or run has a `fault`, and the others go on.
+
+    Args:
+        files: models; the first is the reference of the others.
+        target: a target whose runtime is installed here: "onnxruntime-cpu", "openvino-cpu", "onnxruntime-cuda".
+        data: as in `compare`, its first batch; "random" draws what fits. Each file is fed what it has inputs for.
+        baseline: the file that is the reference instead of the first.
+        batch_size: samples per call, where the models leave their number open; 1 by default.
+        threads: how many the runtime may use; by default it decides.
+        runs: timed turns of each file, over all starts; 60 by default.
+        seconds: about how long all of it may take, loading included; a minute where `runs` is not given either.
+        starts: how often each file is loaded anew.
+        types: "file" runs the types that the file states, "runtime" those that the runtime likes best: OpenVINO
+            computes FP32 in BF16 where the machine can.
+        layers: whether each file also runs under the runtime's profiler, after its turns.
+
+    Raises:
+        InputError: an option, a file or the data is at fault, or the target's runtime is not installed.
+        ModelError: a file is not valid ONNX.
+    """
+    sources = _in_order(files, baseline)
+    turning = _turning(runs, seconds, starts)
+    loading = _loading(threads, types)
+    name = chosen_target("fp16", target).name
+    models = [open_source(source, trust_external_paths, progress) for source in sources]
+    profilers = [_profiler(model) for model in models]
+    runtime = profilers[0].find_timed(name)
+    if not loading.keeps_types and not runtime.startswith("openvino "):
+        raise InputError(f"target {name!r} runs the types of the file and chooses none; leave out {option('types')}")
+    fed, source, notes = feed_all(models, data, batch_size)
+    watches = [each.stopwatch(name, feeds, loading) for each, feeds in zip(profilers, fed, strict=True)]
+    before = find_load()
+    taken = take_turns(watches, turning, progress)
+    after = find_load()
+    rows = [
+        _row(_name(sources[number], number), models[number].size_bytes, taken, number, fed[number])
+        for number in range(len(models))
+    ]
+    if layers:
+        rows = [_with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)]
+    return Timings(
+        target=name, runtime=runtime, machine=find_machine(), cores=count_cores(), threads=threads,
+        keeps_types=loading.keeps_types, data=source, batch=batch_size, pause_s=turning.pause_s,
+        load=None if before is None or after is None else (before, after), files=tuple(rows), notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _in_order(files: "Sequence[Any]", baseline: str | os.PathLike[str] | None) -> list[Any]:
+    """The files, the reference first. Raises InputError: there are none."""
+    if isinstance(files, str | os.PathLike):
+        files = [files]
+    listed = list(files)
+    if baseline is not None:
+        wanted = os.fspath(baseline)
+        same = next((n for n, each in enumerate(listed) if isinstance(each, str | os.PathLike)
+                     and os.fspath(each) == wanted), None)  # fmt: skip
+        listed = [listed.pop(same) if same is not None else baseline, *listed]
+    if not listed:
+        raise InputError("there is no file to time; give one or more models")
+    return listed
+
+
+def _turning(runs: int | None, seconds: float | None, starts: int) -> Turning:
+    for name, value in (("runs", runs), ("starts", starts)):
+        if value is not None and value < 1:
+            raise InputError(f"{option(name)} is {value}; give 1 or more")
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise InputError(f"{option('seconds')} is {seconds:g}; give a time above 0")
+    if runs is None and seconds is None:
+        runs, seconds = ROUNDS, SECONDS
+    return Turning(starts=starts, rounds=runs, seconds=seconds, pause_s=PAUSE_S)
+
+
+def _loading(threads: int | None, types: str) -> Loading:
+    if threads is not None and not 1 <= threads <= _MOST_THREADS:
+        raise InputError(f"{option('threads')} is {threads}; give 1 to {_MOST_THREADS}")
+    if types not in ("file", "runtime"):
+        raise InputError(f"{option('types')} is {types!r}; choose one of file, runtime")
+    return Loading(threads=threads, keeps_types=types == "file")
+
+
+def _profiler(model: Model) -> Profiler:
+    profiler = lab_of(model).profiler
+    if profiler is None:
+        raise InputError(f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave it out")
+    return profiler
+
+
+def _name(source: object, number: int) -> str:
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else f"model {number + 1}"
+
+
+def _row(name: str, size_bytes: int, every: Sequence[Taken], number: int, feeds: Mapping[str, Any]) -> FileTimes:
+    taken, reference = every[number], every[0]
+    is_beside = number > 0 and taken.fault is None and reference.fault is None
+    others = sum(each.fault is None for each in every) - 1
+    found = speed(reference.turns_ns, taken.turns_ns, others) if is_beside else None
+    return FileTimes(
+        name=name,
+        size_bytes=size_bytes,
+        is_reference=number == 0,
+        fault=taken.fault,
+        turns_ns=tuple(map(tuple, taken.turns_ns)),
+        calls=taken.calls,
+        times=None if taken.fault is not None else spread_of(taken.turns_ns),
+        speed=found,
+        difference=None if found is None else judge_speed(found),
+        inputs={name: _spell_feed(feed) for name, feed in feeds.items() if feed is not None},
+    )
+
+
+def _with_layers(row: FileTimes, watch: Stopwatch, progress: Progress | None) -> FileTimes:
+    if row.fault is not None:
+        return row
+    if progress is not None:
+        progress("profiling", 0, 0)
+    try:
+        layers: Sequence[Layer] = watch.layers(_PROFILED_RUNS)
+    except ContractError as error:
+        return replace(row, fault=f"it was timed, but not profiled: {error}")
+    return replace(row, layers=tuple(layers))
+
+
+def _spell_feed(feed: Any) -> str:
+    """Type and shape: "float32[1,3,224,224]"."""
+    if isinstance(feed, list | tuple):
+        return f"list of {len(feed)}"
+    array = np.asarray(feed)
+    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
