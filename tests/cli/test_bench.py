@@ -89,13 +89,13 @@ openvino-cpu: openvino 2026.4.1, types of the files
   60 turns each, loaded 2 times; before each turn a rest of 20 ms and a call that is not timed
   few.onnx has inputs of its own, drawn for it
 
-file                 size     median      least  spread    speed  95 % interval
-resnet.onnx        102 MB   12.00 ms   11.40 ms   3.0 %        -              -  reference
-resnet.int8.onnx  25.8 MB   4.300 ms   4.085 ms   3.0 %    2.79x   2.71 .. 2.85  faster
-again.onnx         102 MB   12.10 ms   11.49 ms   3.0 %    0.99x   0.97 .. 1.02  cannot tell
-few.onnx           102 MB  0.0500 ms  0.0475 ms   3.0 %  240.00x    0.00 .. any  cannot tell
-slow.onnx          102 MB   120.0 ms   114.0 ms   3.0 %    0.10x   0.09 .. 0.11  slower
-f8.onnx            102 MB          -          -       -        -              -  does not run
+file                 size     median      least  spread  speed  95 % interval
+resnet.onnx        102 MB   12.00 ms   11.40 ms   3.0 %      -              -  reference
+resnet.int8.onnx  25.8 MB   4.300 ms   4.085 ms   3.0 %  2.79x   2.71 .. 2.85  faster
+again.onnx         102 MB   12.10 ms   11.49 ms   3.0 %  0.99x   0.97 .. 1.02  cannot tell
+few.onnx           102 MB  0.0500 ms  0.0475 ms   3.0 %   240x    0.00 .. any  cannot tell
+slow.onnx          102 MB   120.0 ms   114.0 ms   3.0 %  0.10x   0.09 .. 0.11  slower
+f8.onnx            102 MB          -          -       -      -              -  does not run
   f8.onnx: openvino-cpu does not run it: no kernel
 
 share of the time by type, as the runtime tells it

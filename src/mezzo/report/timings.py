@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _STYLES = {Difference.FASTER: "green", Difference.SLOWER: "red", Difference.UNKNOWN: "yellow"}
 _BUSY = 0.5  # of the cores at work before anything was timed
+_MANY = 100  # times as fast, of which nobody needs a fraction
 
 
 def bench_schema() -> dict[str, Any]:
@@ -174,11 +175,13 @@ def _spell_speed(found: Interval | None) -> tuple[str, str]:
     if found is None:
         return "-", "-"
     ends = [_spell_end(end) for end in (found.low, found.high)]
-    return f"{found.estimate:.2f}x", " .. ".join(ends)
+    return f"{_spell_end(found.estimate)}x", " .. ".join(ends)
 
 
 def _spell_end(end: float) -> str:
-    return f"{end:.2f}" if math.isfinite(end) else "any"
+    if not math.isfinite(end):
+        return "any"
+    return f"{end:.2f}" if end < _MANY else f"{end:.0f}"
 
 
 def _spell_difference(row: "FileTimes") -> Text:
