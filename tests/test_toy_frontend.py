@@ -256,6 +256,12 @@ def test_sensitivity_and_tuning_run_assignments_of_a_program(tmp_path: Path) -> 
     assert set(precisions(loose.plan).values()) == {"f16"}
 
 
+def test_what_nothing_times_is_not_put_beside_others(tmp_path: Path) -> None:
+    source = saved(tmp_path, program())
+    with pytest.raises(mezzo.InputError, match="cannot be timed: front end 'toy' does not; leave it out"):
+        mezzo.bench([source])
+
+
 def test_what_nothing_times_is_not_measured(tmp_path: Path) -> None:
     with pytest.raises(mezzo.InputError, match="cannot be timed: front end 'toy' does not; leave out measure"):
         mezzo.tune(saved(tmp_path, program()), data=[feeds()], max_error=1e-2, measure=True, target="any")

@@ -73,9 +73,12 @@ def _feed(model: Model, data: Data, size: int) -> tuple[Feeds, DataSource]:
 
 
 def batch_axis(slots: Sequence[Slot]) -> frozenset[str]:
-    """The inputs whose first axis is that of the samples, and open: the name that most inputs begin with."""
+    """The inputs whose first axis is that of the samples, and open: the name that most inputs begin with, and that is no
+    length within a sample.
+    """
     firsts: list[tuple[str, Length]] = [(slot.name, slot.lengths[0]) for slot in slots if slot.lengths]
-    words = [length for _, length in firsts if isinstance(length, str)]
+    within = {length for slot in slots for length in (slot.lengths or ())[1:]}
+    words = [length for _, length in firsts if isinstance(length, str) and length not in within]
     word = max(words, key=words.count) if words else None
     return frozenset(name for name, length in firsts if length is None or (length == word and word is not None))
 
