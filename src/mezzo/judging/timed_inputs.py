@@ -73,8 +73,8 @@ def _feed(model: Model, data: Data, size: int) -> tuple[Feeds, DataSource]:
 
 
 def batch_axis(slots: Sequence[Slot]) -> frozenset[str]:
-    """The inputs whose first axis is that of the samples, and open: the name that most inputs begin with, and that is no
-    length within a sample.
+    """The inputs whose first axis is that of the samples, and open: the name that most inputs begin with, and that is
+    no length within a sample.
     """
     firsts: list[tuple[str, Length]] = [(slot.name, slot.lengths[0]) for slot in slots if slot.lengths]
     within = {length for slot in slots for length in (slot.lengths or ())[1:]}
