@@ -20,6 +20,7 @@ import mezzo
 from mezzo.core.timings import Layer
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
+from mezzo.files import runtime_profiles
 from mezzo.machine import Machine
 from mezzo.numerics.measures import DataSource, Interval
 from mezzo.numerics.speeds import Difference, Spread
@@ -231,6 +232,14 @@ def test_file_that_does_not_run_has_its_line_and_the_others_go_on(run: Run, mode
     lines = [line for line in ran.out.splitlines() if ".onnx" in line]
     assert [line.rpartition("  ")[2] for line in lines[:3]] == ["reference", "does not run", "cannot tell"]
     assert lines[3].startswith("  refused.onnx: onnxruntime-cpu does not run it: ") and "Unheard" in lines[3]
+
+
+def test_file_that_is_timed_but_not_profiled_keeps_its_times(
+    run: Run, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime_profiles, "MOST_BYTES", 10)
+    ran = run("bench", "open.onnx", "--layers", *QUICK)
+    assert ran.code == 1 and " reference\n  open.onnx: it was timed, but not profiled: profile " in ran.out
 
 
 def test_baseline_is_the_reference_wherever_it_stands(run: Run, models: Path) -> None:

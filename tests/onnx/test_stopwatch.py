@@ -126,6 +126,14 @@ def test_death_between_turns_is_told(path: Path) -> None:
     runner.close()
 
 
+def test_nothing_is_left_on_disk(path: Path) -> None:
+    stage = watch(path)
+    folder = Path(stage._folder.name)
+    assert folder.is_dir()
+    stage.close()
+    assert not folder.exists()
+
+
 def test_no_process_outlives_its_runner(path: Path) -> None:
     runner = watch(path).start()
     process = runner._child._process

@@ -54,3 +54,6 @@ class Stopwatch(Protocol):
 
     def layers(self, runs: int) -> Sequence[Layer]:
         """Run the model under the runtime's own profiler, which slows it. Errors are those of `start`."""
+
+    def close(self) -> None:
+        """Remove what it has put on disk."""

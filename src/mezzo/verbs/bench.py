@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from mezzo.core.frontend import Model
 from mezzo.core.lab import Profiler
 from mezzo.core.timings import Layer, Loading, Stopwatch
 from mezzo.deciding.options import chosen_target
-from mezzo.errors import ContractError, InputError
+from mezzo.errors import InputError, MezzoError
 from mezzo.judging.timed_inputs import feed_all
 from mezzo.judging.turns import PAUSE_S, Taken, Turning, take_turns
 from mezzo.machine import count_cores, find_load, find_machine
@@ -83,16 +84,20 @@ def bench(
     if not loading.keeps_types and not runtime.startswith("openvino "):
         raise InputError(f"target {name!r} runs the types of the file and chooses none; leave out {option('types')}")
     fed, source, notes = feed_all(models, data, batch_size)
-    watches = [each.stopwatch(name, feeds, loading) for each, feeds in zip(profilers, fed, strict=True)]
     before = find_load()
-    taken = take_turns(watches, turning, progress)
-    after = find_load()
-    rows = [
-        _row(_name(sources[number], number), models[number].size_bytes, taken, number, fed[number])
-        for number in range(len(models))
-    ]
-    if layers:
-        rows = [_with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)]
+    with ExitStack() as open_:
+        watches = [
+            open_.enter_context(closing(each.stopwatch(name, feeds, loading)))
+            for each, feeds in zip(profilers, fed, strict=True)
+        ]
+        taken = take_turns(watches, turning, progress)
+        after = find_load()
+        rows = [
+            _row(_name(sources[number], number), models[number].size_bytes, taken, number, fed[number])
+            for number in range(len(models))
+        ]
+        if layers:
+            rows = [_with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)]
     return Timings(
         target=name, runtime=runtime, machine=find_machine(), cores=count_cores(), threads=threads,
         keeps_types=loading.keeps_types, data=source, batch=batch_size, pause_s=turning.pause_s,
@@ -171,7 +176,7 @@ def _with_layers(row: FileTimes, watch: Stopwatch, progress: Progress | None) ->
         progress("profiling", 0, 0)
     try:
         layers: Sequence[Layer] = watch.layers(_PROFILED_RUNS)
-    except ContractError as error:
+    except MezzoError as error:  # a profile too large to be read, too: the times stand
         return replace(row, fault=f"it was timed, but not profiled: {error}")
     return replace(row, layers=tuple(layers))
 

@@ -31,10 +31,14 @@ class OnnxStopwatch:
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mezzo-")
         self._target, self._loading = target, loading
-        place = Path(self._folder.name)
+        try:
+            staged = stage_model(model, Path(self._folder.name), feeds)
+        except BaseException:
+            self.close()
+            raise
         self._request: dict[str, object] = {
             "target": target,
-            "model": stage_model(model, place, feeds),
+            "model": staged,
             "threads": loading.threads,
             "keeps_types": loading.keeps_types,
         }
@@ -55,6 +59,9 @@ class OnnxStopwatch:
             )
             for row in with_answer["layers"]
         )  # fmt: skip
+
+    def close(self) -> None:
+        self._folder.cleanup()
 
     def _begin(self, profiled_runs: int) -> "_Child":
         place = Path(self._folder.name)
