@@ -42,7 +42,7 @@ def report_timings(layout: Layout, timings: "Timings", top: int) -> list[Rendera
     parts += [
         indented(f"{clean(file.name)}: {file.fault}", style="red") for file in timings.files if file.fault is not None
     ]
-    if timings.files[0].fault is not None and len(timings.files) > 1:
+    if timings.files[0].times is None and len(timings.files) > 1:
         parts.append(indented("the reference does not run, so nothing is compared with it", style="yellow"))
     profiled = [(file.name, file.layers) for file in timings.files if file.layers]
     return [*parts, *(report_layers(layout, profiled, top) if profiled else [])]
