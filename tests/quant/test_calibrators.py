@@ -274,3 +274,11 @@ def test_sample_gives_about_the_range_of_all(name: str, shape: str, grid: Grid) 
         ranges.append(choose_range(calibrator(name), collector.summary("x"), grid))
     assert ranges[0] is not None and ranges[1] is not None
     assert ranges[1].largest == pytest.approx(ranges[0].largest, rel=0.15)
+
+
+def test_density_has_every_number_but_zeros_on_its_side() -> None:
+    density = density_of(seen([4.0, -4.0, 0.0, 0.0, 1e-9, 3.0]), U8)
+    assert density.mass == 4.0 and density.samples == pytest.approx(4.0)
+    assert density.above[-1] == 1.0 and len(density.above) == 4096
+    one_sided = density_of(seen([1e-9, 4.0]), U8)
+    assert one_sided.above[0] == 1.0 and one_sided.below.sum() == 0.0

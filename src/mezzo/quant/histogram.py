@@ -20,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 _LEAST = -126
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram:
     """Counts of several slices of a tensor, changed in place.
 
@@ -40,11 +40,11 @@ class Histogram:
         """Nothing counted yet."""
         assert half & (half - 1) == 0, "bins are joined two and two"
         return Histogram(
-            half,
-            np.full(slices, _LEAST, np.int32),
-            np.zeros((slices, 2 * half + 1), np.int64),
-            np.zeros(slices, np.int64),
-            np.zeros(slices, np.int64),
+            half=half,
+            exponents=np.full(slices, _LEAST, np.int32),
+            counts=np.zeros((slices, 2 * half + 1), np.int64),
+            zeros=np.zeros(slices, np.int64),
+            samples=np.zeros(slices, np.int64),
         )
 
     def reach(self, largest: npt.NDArray[np.float64]) -> None:

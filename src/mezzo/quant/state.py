@@ -70,7 +70,10 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
     for (name, axis, slices, half), size in zip(values, sizes, strict=True):
         held = {column: array[slice_at : slice_at + slices].copy() for column, array in columns.items()}
         counts = bins[bin_at : bin_at + size].reshape(slices, -1).copy()
-        histogram = Histogram(half, held["exponents"].astype(np.int32), counts, held["zeros"], held["samples"])
+        histogram = Histogram(
+            half=half, exponents=held["exponents"].astype(np.int32), counts=counts,
+            zeros=held["zeros"], samples=held["samples"],
+        )  # fmt: skip
         _require(bool((counts[:, half] >= held["zeros"]).all()))
         tallies[name] = Tally(
             axis=axis, count=held["count"], nans=held["nans"], infinities=held["infinities"],
