@@ -35,7 +35,7 @@ class Style(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """How a convolution's kernel moves: one entry per spatial axis; of pads those before all axes, then those behind."""
+    """How a convolution's kernel moves: one entry per spatial axis; of pads those before all, then those behind."""
 
     strides: Sequence[int]
     pads: Sequence[int]
