@@ -35,21 +35,24 @@ class QuantizedPayload:
         # FP32 does not hold the largest INT32, so biases saturate in FP64.
         zeros: Array = np.array(how.zero_points, np.float64 if how.dtype is DType.INT32 else np.float32)
         if how.axis is not None:
-            held, counts = self._slices(start, values.size)
-            scales, zeros = np.repeat(scales[held], counts), np.repeat(zeros[held], counts)
+            scales, zeros = self._laid(scales, start, values.size), self._laid(zeros, start, values.size)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             steps: Array = values.astype(np.float32) / scales
             steps = np.rint(steps, out=steps).astype(zeros.dtype, copy=False)
-            np.fmax(steps, low - zeros, out=steps)
-            np.fmin(steps, high - zeros, out=steps)
+            np.maximum(steps, low - zeros, out=steps)
+            np.minimum(steps, high - zeros, out=steps)
+            if np.isnan(np.max(steps, initial=0)):
+                steps = np.where(np.isnan(steps), low - zeros, steps)
         steps += zeros
         return steps.astype(STORAGE[how.dtype])
 
-    def _slices(self, start: int, count: int) -> tuple[Array, Array]:
-        """Which scale each run of the elements has, and how many of them stand in it."""
+    def _laid(self, parameters: Array, start: int, count: int) -> Array:
+        """The parameter of each of the elements."""
+        if self.run == 1:
+            return parameters[np.arange(start, start + count) % len(parameters)]
         runs = np.arange(start // self.run, (start + count - 1) // self.run + 1)
         edges = np.clip(runs * self.run, start, start + count)
-        return runs % len(self.how.scales), np.diff(edges, append=start + count)
+        return np.repeat(parameters[runs % len(parameters)], np.diff(edges, append=start + count))
 
     def to_text(self) -> str:
         """Spell the parameters for a marker; `read_payload` reads them."""
