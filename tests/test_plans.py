@@ -378,18 +378,22 @@ def test_field_of_a_wrong_kind_is_refused(field: str, value: object, tmp_path: P
 @pytest.mark.parametrize(
     ("levels", "base", "words"),
     [
-        ([], "f32", "levels are none, wanted f32 and some of bf16, f16 beside it, each once"),
-        (["f32"], "f32", "levels are f32, wanted f32 and some of bf16, f16 beside it, each once"),
-        (["f16", "bf16"], "f32", "levels are f16, bf16, wanted f32 and some of bf16, f16 beside it, each once"),
+        ([], "f32", "levels are none, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        (["f32"], "f32", "levels are f32, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        (["f16", "bf16"], "f32", "levels are f16, bf16, wanted f32 and some of bf16, f16, int8 beside it, each once"),
         (
             ["f32", "f16", "f16"],
             "f32",
-            "levels are f32, f16, f16, wanted f32 and some of bf16, f16 beside it, each once",
+            "levels are f32, f16, f16, wanted f32 and some of bf16, f16, int8 beside it, each once",
         ),
-        (["f32", "f32"], "f32", "levels are f32, f32, wanted f32 and some of bf16, f16 beside it, each once"),
-        (["f32", "f16", "f8e5m2"], "f32", "levels are f32, f16, f8e5m2, wanted f32 and some of bf16, f16 beside it"),
-        (["f32", "f64"], "f32", "levels are f32, f64, wanted f32 and some of bf16, f16 beside it, each once"),
-        (["f32", "i64"], "f32", "levels are f32, i64, wanted f32 and some of bf16, f16 beside it, each once"),
+        (["f32", "f32"], "f32", "levels are f32, f32, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        (
+            ["f32", "f16", "f8e5m2"],
+            "f32",
+            "levels are f32, f16, f8e5m2, wanted f32 and some of bf16, f16, int8 beside it",
+        ),
+        (["f32", "f64"], "f32", "levels are f32, f64, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        (["f32", "i64"], "f32", "levels are f32, i64, wanted f32 and some of bf16, f16, int8 beside it, each once"),
         (["f32", "f16"], "f16", "base is f16, wanted f32"),
         (["f32", "half"], "f32", "'half' is not a valid DType"),
         ("f32", "f32", "levels is 'f32', wanted a list"),
@@ -403,7 +407,7 @@ def test_levels_that_no_plan_has_are_refused(levels: object, base: str, words: s
 
 
 def test_plan_of_three_levels_is_read_and_not_replayed(tmp_path: Path) -> None:
-    """No ONNX model is converted to two formats yet, and what looks at plans alone takes any."""
+    """No ONNX model is converted to two floats, and what looks at plans alone takes any."""
     place = save(mezzo.plan(parse(_TEXT)), tmp_path)
     pair = mezzo.load_plan(place)
     document = json.loads(place.read_text())
@@ -414,8 +418,8 @@ def test_plan_of_three_levels_is_read_and_not_replayed(tmp_path: Path) -> None:
     assert mezzo.load_plan(save(loaded, tmp_path)) == loaded
     assert loaded.by_name["m1"].precision.compute is DType.BFLOAT16
     said = (
-        "the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16; make a new plan with "
-        "'mezzo.plan'"
+        "the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8 beside them; make a new "
+        "plan with 'mezzo.plan'"
     )
     for attempt in (
         lambda: replay(_TEXT, place),
@@ -480,8 +484,8 @@ def test_levels_may_stand_in_any_order(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"high": "f16"}, "base is f16, wanted f32"),
-        ({"low": "f32"}, "levels are f32, f32, wanted f32 and some of bf16, f16 beside it, each once"),
-        ({"low": "i8"}, "levels are f32, i8, wanted f32 and some of bf16, f16 beside it, each once"),
+        ({"low": "f32"}, "levels are f32, f32, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        ({"low": "i8"}, "levels are f32, i8, wanted f32 and some of bf16, f16, int8 beside it, each once"),
     ],
 )
 def test_pair_that_no_plan_has_is_refused(changes: dict[str, str], words: str, tmp_path: Path) -> None:

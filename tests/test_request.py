@@ -44,6 +44,7 @@ _LISTED: Mapping[str, tuple[object, Written]] = {
     "io": ({"y": "fp32"}, ("y=fp32",)),
     "out_of_range": ("clamp", "clamp"),
     "opset": ("keep", "keep"),
+    "calibrator": ("entropy", "entropy"),
     "assume": ({"x": "0..1"}, ("x=0..1",)),
 }
 
@@ -73,20 +74,16 @@ def test_format_may_stand_in_a_sequence(to: str | list[str] | tuple[str, ...]) -
     assert mezzo.convert(onnx.parser.parse_model(MODEL), to=to, plan=plan).plan.settings == plan.settings
 
 
-_QUANTIZED = (
-    "integers take scales from data, which is quantization: onnxruntime.quantization does that, and mezzo converts the "
-    "floats it leaves; choose one of fp16, bf16"
-)
-
-
 @pytest.mark.parametrize(
     ("to", "words"),
     [
-        ("int4", f"to is 'int4'; {_QUANTIZED}"),
-        ("", "to is ''; choose one of fp16, bf16"),
-        ((), "to is (); choose one of fp16, bf16"),
-        ("int8,bf16", f"to is 'int8'; {_QUANTIZED}"),
-        ("bf16,", "to is ''; choose one of fp16, bf16"),
+        (
+            "int4",
+            "to is 'int4'; of integers a conversion takes those of eight bits, int8; choose one of fp16, bf16, int8",
+        ),
+        ("", "to is ''; choose one of fp16, bf16, int8"),
+        ((), "to is (); choose one of fp16, bf16, int8"),
+        ("bf16,", "to is ''; choose one of fp16, bf16, int8"),
         (["fp16", "fp16"], "to is ['fp16', 'fp16'], which says a format twice; say each once"),
         (
             ("fp16", "bf16"),
@@ -106,6 +103,27 @@ def test_formats_that_cannot_be_had_are_refused(to: str | tuple[str, ...], words
         with pytest.raises(mezzo.InputError) as caught:
             attempt()
         assert str(caught.value) == words
+    assert [place.name for place in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize(("to", "read"), [("int8", "int8"), (["bf16", "i8"], "int8,bf16")])
+def test_format_with_scales_is_refused_without_data(to: str | list[str], read: str, tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(MODEL)
+    onnx.save(model, tmp_path / "model.onnx")
+    remedy = "none is given; give some with data: an .npz file, a folder of them, or 'random' to try it out"
+    for attempt in (
+        lambda: mezzo.plan(model, to=to),
+        lambda: mezzo.convert(model, tmp_path / "out.onnx", to=to),
+    ):
+        with pytest.raises(mezzo.InputError) as caught:
+            attempt()
+        assert str(caught.value) == f"to is {read!r}, which takes scales from data, and {remedy}"
+    with pytest.raises(mezzo.InputError) as caught:
+        converting.convert_folder(tmp_path, to=to)
+    assert str(caught.value) == (
+        f'to is {read!r}, which takes scales from data of one model; convert models one by one, or write to="fp16" or '
+        'to="bf16"'
+    )
     assert [place.name for place in tmp_path.iterdir()] == ["model.onnx"]
 
 

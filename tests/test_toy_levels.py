@@ -20,7 +20,7 @@ from mezzo.core.strategy import cost
 from mezzo.core.target import Refusal
 from mezzo.deciding.check import check
 from mezzo.deciding.lower import lower
-from mezzo.deciding.options import check_pair
+from mezzo.deciding.options import check_levels
 from mezzo.deciding.planner import Judged, judge
 from mezzo.deciding.reasons import reasons
 from mezzo.deciding.recording import category_of, precision_of
@@ -283,7 +283,7 @@ def test_plan_of_the_toy_dialect_is_saved_and_read_back(line: Line, tmp_path: Pa
     assert to_json(loaded) == to_json(plan)
     said = ", ".join(map(str, line.dtypes))
     with pytest.raises(InputError, match=f"^the plan has levels {said}, and a model takes f32 and one of f16, bf16"):
-        check_pair(loaded)
+        check_levels(loaded)
     picture = draw(found.judged.problem, found.levels, plan)
     assert picture.levels == len(line.levels)
     assert [share.dtype for share in picture.shares] == [*line.beside, HIGH]

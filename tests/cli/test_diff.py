@@ -98,7 +98,7 @@ def test_quiet_answers_with_the_exit_code_alone(run, plans):
 
 
 def test_plan_of_three_levels_is_compared_and_explained_and_not_replayed(run, plans):
-    """What reads plans alone takes any number of levels; ONNX takes a pair."""
+    """What reads plans alone takes any number of levels; ONNX takes one float beside FP32."""
     document = json.loads((plans / "a.json").read_text())
     document["levels"] = ["bf16", "f32", "f16"]
     for node in document["nodes"]:
@@ -114,8 +114,8 @@ def test_plan_of_three_levels_is_compared_and_explained_and_not_replayed(run, pl
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("mm (MatMul) runs in bf16") and "the policy wants it in bf16" in ran.out
     said = (
-        "mezzo: the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16; make a new plan "
-        "with 'mezzo plan'\n"
+        "mezzo: the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8 beside them; "
+        "make a new plan with 'mezzo plan'\n"
     )
     for words in (
         ("convert", "layernorm.onnx", "out.onnx", "--plan", "c.json"),

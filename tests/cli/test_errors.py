@@ -19,15 +19,15 @@ CONVERT = ("convert", "small.onnx", "out.onnx")
 CASES = [
     (
         (*CONVERT, "--to", "fp8"),
-        "--to is 'fp8'; FP8 takes scales .*; choose one of fp16, bf16",
+        "--to is 'fp8'; FP8 takes scales .*; choose one of fp16, bf16, int8",
     ),
     (
         (*CONVERT, "--to", "bf16,fp8"),
-        "--to is 'fp8'; FP8 takes scales .*; choose one of fp16, bf16",
+        "--to is 'fp8'; FP8 takes scales .*; choose one of fp16, bf16, int8",
     ),
     (
         (*CONVERT, "--to", "fp16,"),
-        "--to is ''; choose one of fp16, bf16",
+        "--to is ''; choose one of fp16, bf16, int8",
     ),
     (
         (*CONVERT, "--to", "bf16,bf16"),
@@ -65,7 +65,7 @@ CASES = [
     ),
     (
         (*CONVERT, "--io", "x=int8"),
-        "--io 'x' is 'int8'; integers take scales from data, .*; choose one of fp32, fp16, bf16",
+        "--io 'x' is 'int8'; int8 is what operators are quantized to, with scales from data, .*; choose one of fp32, fp16, bf16",
     ),
     (
         (*CONVERT, "--io", "low", "--io", "x=fp32"),

@@ -113,7 +113,8 @@ def _remedy(text: str | None, word: str | None, taken: Sequence[str]) -> str:
     if word is not None:
         return f"this takes {join_with_or(taken)}"
     if bare == _BITS:
-        return f"two formats have 16 bits; {choose}"
+        halves = [name for name in taken if FORMATS[LEVEL_DTYPES.get(name, HIGH)].size_bytes == 2]
+        return f"two formats have 16 bits; choose one of {', '.join(halves)}"
     if bare in _MIXES:
         return f"every conversion mixes FP32 with a low format; {choose}"
     if bare in _LEFT_OPEN:
