@@ -65,7 +65,7 @@ CASES = [
     ),
     (
         (*CONVERT, "--io", "x=int8"),
-        "--io 'x' is 'int8'; int8 is what operators are quantized to, with scales from data, .*; choose one of fp32, fp16, bf16",
+        "--io 'x' is 'int8'; int8 is what operators are quantized to, .*; choose one of fp32, fp16, bf16",
     ),
     (
         (*CONVERT, "--io", "low", "--io", "x=fp32"),
