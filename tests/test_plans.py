@@ -418,8 +418,8 @@ def test_plan_of_three_levels_is_read_and_not_replayed(tmp_path: Path) -> None:
     assert mezzo.load_plan(save(loaded, tmp_path)) == loaded
     assert loaded.by_name["m1"].precision.compute is DType.BFLOAT16
     said = (
-        "the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8 beside them; make a new "
-        "plan with 'mezzo.plan'"
+        "the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8 beside them; make a "
+        "new plan with 'mezzo.plan'"
     )
     for attempt in (
         lambda: replay(_TEXT, place),
