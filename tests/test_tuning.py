@@ -20,8 +20,11 @@ from mezzo.deciding.options import read_options
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.judging.data import open_model_data
+from mezzo.numerics.frontier import trace
 from mezzo.numerics.splits import cut
 from mezzo.search.bench import Bench, units_of
+from mezzo.search.goals import Goal, Memory
+from mezzo.search.tuner import Limits, Tuner
 
 _MLP = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[N,16] x) => (float[N,4] y) {
@@ -104,6 +107,20 @@ def test_a_plan_is_the_optimum_among_all_that_hold() -> None:
     costs = sorted(point.cost for point in found.measured.frontier)
     below = max((c for c in costs if c < chosen.cost), default=chosen.cost)
     assert all(price >= below for price, _ in cheaper)
+
+
+def test_frontier_has_the_same_plans_whatever_all_low_costs_beside_the_sum() -> None:
+    """What all units cost together corrects predictions; the price at which two corners are equal is in the same unit,
+    so no corner between them is passed over.
+    """
+    model = open_source(mlp(), False, None)
+    goal, data = Goal(max_error=1e-9, margin=1.0), open_model_data(model, batches())
+    tuner = Tuner(model, read_options(Request(policy="aggressive")), goal, data, Limits(), Memory(None, {}))
+    keys = [point.key for point in tuner.choose().points]
+    assert len(keys) > 3
+    for scale in (1e-3, 1.0, 1e3):
+        tuner.scales = dict.fromkeys(tuner.scales, scale)
+        assert [point.key for point in trace(tuner.solve, 48)] == keys
 
 
 def test_overflow_on_data_is_no_surprise() -> None:
