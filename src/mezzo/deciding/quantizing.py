@@ -110,7 +110,7 @@ def choose_units(
         if number in unseen:
             rule, text = _UNKNOWN, f"no data told the range of {unseen[number]!r}, which its kernel takes"
         if number in apart:
-            rule, text = _APART, "stands between no two products that run quantized, so it would only cost conversions"
+            rule, text = _APART, "stands between no two products with weights that run quantized"
         verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
     offsets = {
         unit.offset.use: given[key]
