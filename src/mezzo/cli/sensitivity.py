@@ -41,7 +41,7 @@ def sensitivity(
 
     from mezzo.cli.progress import Patience
     from mezzo.core.keywords import planning_request_of
-    from mezzo.deciding.options import asked_format
+    from mezzo.deciding.options import asked_formats
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_sensitivity
     from mezzo.report.sensitivity import report_sensitivity
@@ -66,7 +66,7 @@ def sensitivity(
             runs=runs,
             accumulate=accumulate,
             tile=tile,
-            to=asked_format(planning_request_of(chosen)),
+            to=asked_formats(planning_request_of(chosen)),
             policy=chosen["policy"],
         )
         print_document(describe_sensitivity(os.fspath(model), found, settings=asked, machine=find_machine()))

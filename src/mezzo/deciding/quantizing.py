@@ -91,13 +91,11 @@ def choose_units(
     may_run = [choice in (Choice.FREE, Choice.LOW) for choice in choices]
     quantizers = Quantizers(UnitView(graph, view.rows), target, may_run, known)
     units = quantizers.units()
-    missing = {unit.nodes: lacks for unit in units if (lacks := _lacks(unit, known)) is not None}
-    kept = tuple(unit for unit in units if unit.nodes not in missing)
-    apart = set[int]()
-    if mode == SMART:
-        apart = {number for unit in kept for number in unit.nodes}
-        kept = between_products(graph, view.rows, kept)
-        apart -= {number for unit in kept for number in unit.nodes}
+    wanted = between_products(graph, view.rows, units) if mode == SMART else units
+    missing = {unit.nodes: lacks for unit in wanted if (lacks := _lacks(unit, known)) is not None}
+    kept = tuple(unit for unit in wanted if unit.nodes not in missing)
+    kept = between_products(graph, view.rows, kept) if mode == SMART and missing else kept
+    apart = {number for unit in units for number in unit.nodes} - {number for unit in kept for number in unit.nodes}
     unseen = {number: graph.values[value].name for nodes, value in missing.items() for number in nodes}
     members = {number for unit in kept for number in unit.nodes}
     for number, choice in enumerate(choices):
@@ -107,10 +105,10 @@ def choose_units(
         if verdicts[number].category is Category.DENY:
             continue
         rule, text = _ALONE, f"{target.name} runs none like it on quantized operands, or not in this place"
+        if number in apart:
+            rule, text = _APART, "stands between no two products with weights that run quantized"
         if number in unseen:
             rule, text = _UNKNOWN, f"no data told the range of {unseen[number]!r}, which its kernel takes"
-        if number in apart:
-            rule, text = _APART, "stands between no two products that run quantized, so it would only cost conversions"
         verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
     offsets = {
         unit.offset.use: given[key]

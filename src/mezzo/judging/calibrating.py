@@ -24,6 +24,8 @@ from mezzo.quant.weights import weight_parameters
 from mezzo.units.quantized import QuantizedUnit, storage_of
 from mezzo.voices import option
 
+_ANY_RANGE = Range(0.0, 1.0)
+
 
 def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Calibrator) -> Options:
     """The options with the parameters of every value that the target's kernels may read or make quantized.
@@ -43,6 +45,24 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
     return replace(options, wishes=replace(options.wishes, quantized=found))
 
 
+def without_data(model: Model, options: Options) -> Options:
+    """The options with scales that stand for those of data, to plan with and nothing else; weights have their own."""
+    reading, judged = judge_model(model, options)
+    assert judged.quantizing is not None, "asked where something is to be quantized"
+    asked = _asked(reading.graph, judged.quantizing.units)
+    found = {name: parameters_for(_ANY_RANGE, _grid(way)) for name, way in _storages(asked).items()}
+    found |= _of_weights(model, reading, asked)
+    _add_offsets(model, reading, judged.quantizing.units, found)
+    note = "no data told any range: the plan shows which kernels are taken, and its scales stand for none"
+    wishes = replace(options.wishes, quantized=found)
+    return replace(options, wishes=wishes, notes=(*options.notes, note))
+
+
+def _storages(asked: "_Asked") -> dict[str, tuple[DType, bool]]:
+    """How values are best held of which nothing is known but who reads them."""
+    return {name: storage_of(operands, False) for name, operands in asked.together().items()}
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What units ask of values, by name: the operands that read each, weights by id with theirs, and who shares."""
@@ -50,6 +70,15 @@ class _Asked:
     operands: dict[str, list[Operand]] = field(default_factory=dict)
     weights: dict[int, Operand] = field(default_factory=dict)
     groups: list[tuple[str, ...]] = field(default_factory=list)
+
+    def together(self) -> dict[str, list[Operand]]:
+        """The operands that read each value, or one that it shares its parameters with."""
+        shared = {name: [*operands] for name, operands in self.operands.items()}
+        for group in self.groups:
+            readers = [operand for name in group for operand in self.operands.get(name, ())]
+            for name in group:
+                shared[name] = [*shared.get(name, ()), *readers]
+        return shared
 
 
 def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
@@ -99,11 +128,7 @@ def _watch(model: Model, options: Options, dataset: Dataset, names: Sequence[str
 
 def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator) -> dict[str, Quantization]:
     """The parameters of values that were watched; those of a group share theirs. What was never seen gets none."""
-    shared = {name: [*operands] for name, operands in asked.operands.items()}
-    for group in asked.groups:
-        together = [operand for name in group for operand in asked.operands.get(name, ())]
-        for name in group:
-            shared[name] = [*shared.get(name, ()), *together]
+    shared = asked.together()
     ranges: dict[str, Range] = {}
     for name, operands in shared.items():
         if name not in collector.names:

@@ -13,7 +13,7 @@ from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, rows_of
 from mezzo.deciding.quantizing import quantized_ports
-from mezzo.dtypes import FORMATS, HIGH, DType
+from mezzo.dtypes import FORMATS, HIGH, QUANTIZED, DType
 from mezzo.errors import MezzoError
 from mezzo.judging.standards import Telling, find_telling
 from mezzo.numerics.errors import ErrorSum
@@ -155,6 +155,8 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
             continue
         root = graph.nodes[linked[node.id]]
         label = owner.get(node.id) or (node.name if root.id == node.id else f"those linked with {root.name!r}")
+        if low in QUANTIZED:  # a kernel goes by its operator, and what it takes in goes with it
+            label = root.name
         members.setdefault(label, []).append(node.id)
     return tuple(Unit(name, tuple(nodes), low) for name, nodes in members.items())
 

@@ -23,7 +23,8 @@ from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.lifting import can_tell, lifts
 from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
 from mezzo.numerics.protection import protections
-from mezzo.search.bench import few_samples
+from mezzo.numerics.splits import split
+from mezzo.search.bench import can_cut, few_samples
 from mezzo.search.goals import Goal, Memory, shares_of
 
 if TYPE_CHECKING:
@@ -60,12 +61,25 @@ def convert_on_data(
     """
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
-    options = with_parameters(model, options, dataset, request.calibrator)
     ranges = measure_ranges(model, dataset)
+    if options.wishes.line.quantized is not None:
+        options, dataset = _calibrated(model, options, dataset, request.calibrator)
     # What was made up speaks against running low, and never for it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)
     attempt = lifted or _protect(model, options, dataset, ranges)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
+
+
+def _calibrated(model: "Model", options: Options, dataset: Dataset, calibrator: str) -> tuple[Options, Dataset]:
+    """The options with scales from a part of the data, and the rest, which judges them; all of it where it is too
+    little to be parted.
+    """
+    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
+    options = with_parameters(model, options, seen, calibrator)
+    if unseen is not None:
+        return replace(options, notes=(*options.notes, f"scales are from {seen.name}, which judged no answer")), unseen
+    note = f"scales are from {seen.name}, all of it, and the answers were judged on the same: other data may be worse"
+    return replace(options, notes=(*options.notes, note)), dataset
 
 
 @dataclass(frozen=True)

@@ -127,9 +127,13 @@ def plan(
     from mezzo.converting.recalling import recall
 
     chosen, trust = read_plan_options(options)
-    check_parameters(chosen)
     model = open_source(src, trust, progress)
-    return convert_model(model, recall(model, chosen), None)[0].plan
+    if chosen.wishes.line.quantized is None:
+        return convert_model(model, recall(model, chosen), None)[0].plan
+    from mezzo.judging.calibrating import without_data
+
+    planned = convert_model(model, without_data(model, chosen), None)[0].plan
+    return replace(planned, quantized=())  # scales that stand for none are none to be replayed
 
 
 def casts_of_plan(

@@ -12,7 +12,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.keywords import planning_request_of
 from mezzo.core.nodes import Kind
-from mezzo.deciding.options import asked_format, chosen_target
+from mezzo.deciding.options import asked_formats, chosen_target
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.places import check_destination
@@ -155,7 +155,7 @@ def find_unit(src: str | os.PathLike[str], node: str, options: PlanOptions) -> F
     Errors are those of `partition`.
     """
     request = planning_request_of(options)
-    chosen = chosen_target(asked_format(request), request.target)
+    chosen = chosen_target(asked_formats(request), request.target)
     split = partition(src, target=chosen, trust_external_paths=request.trust_external_paths)
     return split.unit_of.get(node)
 

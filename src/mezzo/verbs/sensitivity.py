@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.results import Progress, open_source, read_plan_options
 from mezzo.core.keyword_types import PlanOptions
+from mezzo.errors import InputError
 from mezzo.judging.answers import read_accumulation
+from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import Sensitivity
 from mezzo.numerics.telling import DataWatch
 from mezzo.search.bench import MOST_RUNS, Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
+from mezzo.voices import option
 
 if TYPE_CHECKING:
     import onnx
@@ -48,8 +51,15 @@ def sensitivity(
     if options.get("policy") is None:
         options["policy"] = "aggressive"
     chosen, trust = read_plan_options(options)
+    calibrator = dict(chosen.settings)["calibrator"]
     model = open_source(src, trust, progress)
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    if len(chosen.wishes.line.beside) > 1:
+        raise InputError(
+            f"{option('to')} is {dict(chosen.settings)['to']!r}, and what running low costs is told of one format at a "
+            "time; name one of them"
+        )
+    chosen = with_parameters(model, chosen, dataset, calibrator)
     bench = Bench(model, chosen, read_accumulation(accumulate, tile, "emulated"))
     (low,) = bench.lows
     units: Sequence[Unit] = units_of(bench.judged, low)

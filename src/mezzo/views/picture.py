@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from mezzo.core.facts import HEAVY
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node
-from mezzo.core.plans import AddCast, AddCopy, Plan, PlannedNode, Retype
+from mezzo.core.plans import AddCast, AddCopy, Plan, PlannedNode, Quantize, Retype, Rewire
 from mezzo.core.problem import Problem
-from mezzo.dtypes import DType, size_bits
+from mezzo.dtypes import QUANTIZED, DType, size_bits
 
 NOMINAL_DIM = 16
 # Operators whose products can be counted from shapes: which contract the last axis of their first operand, and which
@@ -153,6 +153,14 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
     for edit in plan.edits:
         if isinstance(edit, AddCopy) and edit.value in stored:
             stored[edit.value].add(edit.dtype)
+    quantized = Counter(edit.value for edit in plan.edits if isinstance(edit, Rewire) and edit.dtype in QUANTIZED)
+    for edit in plan.edits:
+        if isinstance(edit, Quantize) and edit.value in stored:
+            stored[edit.value].add(DType.QUANTIZED8)
+            quantized[edit.value] += edit.reader is not None
+    for number, count in quantized.items():
+        if number in stored and count == len(graph.uses[number]):  # nobody is left to read the floats
+            stored[number] = {DType.QUANTIZED8}
     bytes_by_dtype: Counter[DType] = Counter()
     for number, dtypes in stored.items():
         for dtype in dtypes:
