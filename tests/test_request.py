@@ -111,13 +111,10 @@ def test_format_with_scales_is_refused_without_data(to: str | list[str], read: s
     model = onnx.parser.parse_model(MODEL)
     onnx.save(model, tmp_path / "model.onnx")
     remedy = "none is given; give some with data: an .npz file, a folder of them, or 'random' to try it out"
-    for attempt in (
-        lambda: mezzo.plan(model, to=to),
-        lambda: mezzo.convert(model, tmp_path / "out.onnx", to=to),
-    ):
-        with pytest.raises(mezzo.InputError) as caught:
-            attempt()
-        assert str(caught.value) == f"to is {read!r}, which takes scales from data, and {remedy}"
+    assert dict(mezzo.plan(model, to=to).settings)["to"] == read
+    with pytest.raises(mezzo.InputError) as caught:
+        mezzo.convert(model, tmp_path / "out.onnx", to=to)
+    assert str(caught.value) == f"to is {read!r}, which takes scales from data, and {remedy}"
     with pytest.raises(mezzo.InputError) as caught:
         converting.convert_folder(tmp_path, to=to)
     assert str(caught.value) == (
