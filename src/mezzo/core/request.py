@@ -179,7 +179,7 @@ class Request:
         ).as_metadata(),
     )
     calibrator: str = field(
-        default="mse",
+        default="minmax",
         metadata=About(
             "How int8 chooses scales from --data: minmax, percentile, entropy, mse, or your module:function.",
             Form.NAME,
