@@ -8,7 +8,7 @@ formats. A file cannot contain the token, since it is drawn after the file was w
 import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -18,6 +18,7 @@ from mezzo.core.quantization import Quantization
 from mezzo.dtypes import FLOATING, DType, size_bits
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx import wire
+from mezzo.frontends.onnx.factors import Factors
 from mezzo.frontends.onnx.paths import DataFile, Files, quote
 from mezzo.frontends.onnx.quantized_payloads import QuantizedPayload, payload_of, read_payload
 from mezzo.frontends.onnx.rounding import STORAGE, Array, round_few, round_to
@@ -52,14 +53,18 @@ class FileRange:
     offset: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Blob:
-    """One payload: little-endian elements as raw_data holds them. A TensorProto as origin belongs to the caller."""
+    """One payload: little-endian elements as raw_data holds them. A TensorProto as origin belongs to the caller.
+
+    `factors`: what the elements are multiplied by as they are read.
+    """
 
     dtype: DType
     elements: int
     size_bytes: int
     origin: FileRange | onnx.TensorProto
+    factors: Factors | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +158,7 @@ class Blobs:
     def mark(self, tensor: onnx.TensorProto, blob: Blob) -> None:
         """Make a tensor stand for a blob, in place of the payload it has. Equal file ranges share one number."""
         number = None
-        if isinstance(blob.origin, FileRange):
+        if isinstance(blob.origin, FileRange) and blob.factors is None:
             key = (blob.origin.file, blob.origin.offset, blob.dtype, blob.elements)
             number = self._index.setdefault(key, len(self.blobs))
         if number is None or number == len(self.blobs):
@@ -277,6 +282,12 @@ class Blobs:
 
     def read_chunks(self, blob: Blob, buffers: int = 1) -> Iterator[Array]:
         """Yield a blob's elements as stored, in pieces; a piece is valid until `buffers` more were asked for."""
+        if blob.factors is not None:
+            start = 0
+            for chunk in self.read_chunks(replace(blob, factors=None), buffers):
+                yield blob.factors.scale(chunk, start)
+                start += chunk.size
+            return
         storage = STORAGE.get(blob.dtype, np.dtype("u1"))
         if not isinstance(blob.origin, FileRange):
             payload = np.frombuffer(self._payload(blob.origin, blob.size_bytes), storage)

@@ -200,7 +200,7 @@ def _large_payload(tensor: onnx.TensorProto) -> Blob | None:
         or (dtype in PACKED_DTYPES[FLOAT_FIELD] and len(tensor.float_data) > 0)
         or (dtype in PACKED_DTYPES[DOUBLE_FIELD] and len(tensor.double_data) > 0)
     )
-    return Blob(dtype, elements, size_bytes, tensor) if is_packed else None
+    return Blob(dtype=dtype, elements=elements, size_bytes=size_bytes, origin=tensor) if is_packed else None
 
 
 def _read_skeleton(file: DataFile, blobs: Blobs) -> bytes:
@@ -247,7 +247,7 @@ def _strip(source: wire.Bytes, start: int, stop: int, file: DataFile, blobs: Blo
     if is_other_field or tensor.data_location == EXTERNAL or any(getattr(tensor, name) for name in PAYLOAD_FIELDS):
         return None
     dtype, elements = check_payload(tensor, end - content, blobs.where(tensor))
-    blobs.mark(tensor, Blob(dtype, elements, end - content, FileRange(file, content)))
+    blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, content)))
     rope = wire.Rope()
     rope.add_bytes(tensor.SerializeToString())
     return rope
@@ -306,7 +306,7 @@ class _External:
             )
         clear_payload(tensor)
         if size_bytes > INLINE_BYTES:
-            self._blobs.mark(tensor, Blob(dtype, elements, size_bytes, FileRange(file, offset)))
+            self._blobs.mark(tensor, _in_file(dtype, elements, FileRange(file, offset)))
         else:
             tensor.raw_data = wire.FileBytes(self._blobs.files.handle(file), file.size_bytes).read(offset, size_bytes)
         self.size_bytes += size_bytes
@@ -325,6 +325,11 @@ class _External:
             file = self._blobs.files.open_external(self._folder, location, where, trust=self._trust)
             self._by_location[location] = file
         return file
+
+
+def _in_file(dtype: DType, elements: int, where: FileRange) -> Blob:
+    """A payload whose size was checked."""
+    return Blob(dtype=dtype, elements=elements, size_bytes=payload_bytes(dtype, elements), origin=where)
 
 
 def _read_number(text: str, key: str, where: str) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from mezzo.core.quantization import Quantization
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError
+from mezzo.frontends.onnx.factors import spread
 from mezzo.frontends.onnx.rounding import STORAGE, Array
 
 # What QuantizeLinear makes of floats at every opset that knows several scales, and what biases are held in.
@@ -48,11 +49,7 @@ class QuantizedPayload:
 
     def _laid(self, parameters: Array, start: int, count: int) -> Array:
         """The parameter of each of the elements."""
-        if self.run == 1:
-            return parameters[np.arange(start, start + count) % len(parameters)]
-        runs = np.arange(start // self.run, (start + count - 1) // self.run + 1)
-        edges = np.clip(runs * self.run, start, start + count)
-        return np.repeat(parameters[runs % len(parameters)], np.diff(edges, append=start + count))
+        return spread(parameters, self.run, start, count)
 
     def to_text(self) -> str:
         """Spell the parameters for a marker; `read_payload` reads them."""
