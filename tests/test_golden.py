@@ -4,7 +4,9 @@ A case is comment lines that say what rule it guards, options of the conversion 
 under `--- before`, and what is expected: the typed text under `--- after`, or the message under `--- error`. Under
 `--- reasons` stands one line per operator, `node: precision rule`, where the reasons are what the case is about;
 under `--- opset` the result's opset. Under `--- units` stands one line per unit of the target, `pattern: nodes`, then
-the operators alone; such a case converts nothing. A policy of the case's own stands as TOML under `--- policy`.
+the operators alone; such a case converts nothing. Under `--- fused` stands the model that would be quantized in its
+place, where `exclude` names nodes that are folded into no other. A policy of the case's own stands as TOML under
+`--- policy`.
 
     python tests/test_golden.py --write [PATTERN]
 
@@ -22,8 +24,10 @@ import onnx
 import onnx.numpy_helper
 import onnx.parser
 import pytest
+from quantized_cases import open_model
 
 import mezzo
+from mezzo.dtypes import DType
 from mezzo.files.policyfile import read_policy
 from mezzo.frontends.onnx.run import Engine, native_session
 from mezzo.plugins import discovery
@@ -35,7 +39,7 @@ _LISTS = frozenset({"include", "exclude"})
 # ONNX text has no sparse tensors: `sparse: NAME` makes a Constant that holds that weight of the text sparse.
 _OTHERS = frozenset({"assume", "io", "sparse"})
 _KEYS = _TEXTS | _LISTS | _OTHERS
-_EXPECTATIONS = ("after", "reasons", "opset", "units", "error")
+_EXPECTATIONS = ("after", "reasons", "opset", "units", "fused", "error")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class Case:
         """Convert, and give the sections that the case could expect."""
         if "units" in self.expected:
             return {"units": self.units()}
+        if "fused" in self.expected:
+            return {"fused": self.fused()}
         try:
             result = self.convert(self.model())
         except mezzo.MezzoError as error:
@@ -87,6 +93,13 @@ class Case:
             ("folded", split.folded),
         ]
         return "".join(f"{name}: {' '.join(node.name for node in nodes)}\n" for name, nodes in lines if nodes)
+
+    def fused(self) -> str:
+        """Say what the model becomes before it is quantized."""
+        model = open_model(self.model())
+        reading = model.read(DType.FLOAT16)
+        apart = [reading.graph.by_name[name] for name in self.options.get("exclude", "").split()]
+        return model.fused(reading, apart).show()
 
     def text(self, expected: dict[str, str]) -> str:
         """Spell the file with these expectations."""

@@ -159,6 +159,10 @@ class ToyModel:
         self.size_bytes = self.size_of(program)
         self.store = ToyStore()
 
+    @property
+    def given(self) -> "ToyModel":
+        return self
+
     @cached_property
     def lab(self) -> "ToyLab":
         from toy_lab import ToyLab
@@ -191,6 +195,9 @@ class ToyModel:
         held = self.unchanged(reading).weights
         names = [(value, reading.graph.values[value].name) for value in values]
         return ((value, held[name].astype(np.float32)) for value, name in names if name in held)
+
+    def fused(self, reading: AnyReading, apart: Sequence[int]) -> "ToyModel":
+        return self
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> ToyProgram:
         """A new program: the source's is never touched, so what the checker refuses leaves no trace."""

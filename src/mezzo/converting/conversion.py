@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from mezzo.converting.decided import Decided, refuse_out_of_range
+from mezzo.converting.fusing import fused_as
 from mezzo.converting.naming import names_in
 from mezzo.converting.recalling import asks_for_more, spell_record
 from mezzo.converting.replaying import replay
@@ -87,7 +88,11 @@ def _collector_paused() -> Iterator[None]:
 
 
 def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tuple[Decided, Artifact]:
-    """Plan, apply and verify. What the checker refuses is taken back, with its reason."""
+    """Plan, apply and verify. What the checker refuses is taken back, with its reason. A plan is replayed on what
+    it was made of.
+    """
+    if given is not None:
+        model = fused_as(model, given)
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}

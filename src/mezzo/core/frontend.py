@@ -141,13 +141,15 @@ class Model(Protocol):
     `name` is what errors call it. `version` is that of its dialect, None where it states none. `record` is what it
     tells of how it was made. `original` is what came in, large weights perhaps left where they are. `leniency` is what
     to tell the user once a result was held to less than the full check. `store` is None where results are no files,
-    `lab` where nothing can be run.
+    `lab` where nothing can be run. `given` is the model that came in, where this one was fused from it; else itself.
     """
 
     @property
     def frontend(self) -> Frontend: ...
     @property
     def name(self) -> str: ...
+    @property
+    def given(self) -> "Model": ...
     @property
     def progress(self) -> Progress | None: ...
     @property
@@ -189,6 +191,13 @@ class Model(Protocol):
         `values`. What is no constant of floats is left out. Asked of a reading that is not spent.
 
         Raises ModelError: a constant cannot be read.
+        """
+
+    def fused(self, reading: Reading, apart: Sequence[int]) -> "Model":
+        """The model with operators folded into those before them that can say as much, where nobody else reads what is
+        between them; itself where there are none. Nodes of `apart` are folded into no other.
+
+        What is left keeps its names, and its numbers but for rounding. A result of it is a result of this model too.
         """
 
     # -- applying -------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from mezzo.converting.conversion import judge_model
+from mezzo.converting.fusing import fuse
 from mezzo.converting.results import lab_of
 from mezzo.core.calibrator import Calibrator, Grid, Range
 from mezzo.core.frontend import Model
@@ -45,8 +46,11 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
     return replace(options, wishes=replace(options.wishes, quantized=found))
 
 
-def without_data(model: Model, options: Options) -> Options:
-    """The options with scales that stand for those of data, to plan with and nothing else; weights have their own."""
+def without_data(model: Model, options: Options) -> tuple[Model, Options]:
+    """The model to plan, and the options with scales that stand for those of data, for a plan and nothing else; weights
+    have their own.
+    """
+    model, options = fuse(model, options)
     reading, judged = judge_model(model, options)
     assert judged.quantizing is not None, "asked where something is to be quantized"
     asked = _asked(reading.graph, judged.quantizing.units)
@@ -55,7 +59,7 @@ def without_data(model: Model, options: Options) -> Options:
     _add_offsets(model, reading, judged.quantizing.units, found)
     note = "no data told any range: the plan shows which kernels are taken, and its scales stand for none"
     wishes = replace(options.wishes, quantized=found)
-    return replace(options, wishes=wishes, notes=(*options.notes, note))
+    return model, replace(options, wishes=wishes, notes=(*options.notes, note))
 
 
 def _storages(asked: "_Asked") -> dict[str, tuple[DType, bool]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.fusing import fuse
 from mezzo.converting.recalling import recall
 from mezzo.converting.results import Converted, finish
 from mezzo.core.policy import Lifting
@@ -61,6 +62,7 @@ def convert_on_data(
     """
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    model, options = fuse(model, options)
     ranges = measure_ranges(model, dataset)
     if options.wishes.line.quantized is not None:
         options, dataset = _calibrated(model, options, dataset, request.calibrator)
@@ -217,12 +219,14 @@ def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: 
 
 
 def check(model: "Model", result: "Artifact", dataset: "Dataset", goal: Goal | None, low: DType) -> Comparison:
-    """Compare a result with its model in the true precision, within a goal or else the default budget of `low`."""
+    """Compare a result with the model that came in, in the true precision, within a goal or else the default budget of
+    `low`.
+    """
     found = model.materialize(result)
     if goal is None:
-        return compare_on(model, found, dataset, low=low)
+        return compare_on(model.given, found, dataset, low=low)
     drop = None if goal.max_drop is None else goal.max_drop.text
-    return compare_on(model, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low)
+    return compare_on(model.given, found, dataset, max_error=goal.max_error, metric=goal.metric, max_drop=drop, low=low)
 
 
 def _is_wrong(comparison: Comparison) -> bool:

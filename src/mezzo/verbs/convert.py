@@ -132,7 +132,7 @@ def plan(
         return convert_model(model, recall(model, chosen), None)[0].plan
     from mezzo.judging.calibrating import without_data
 
-    planned = convert_model(model, without_data(model, chosen), None)[0].plan
+    planned = convert_model(*without_data(model, chosen), None)[0].plan
     return replace(planned, quantized=())  # scales that stand for none are none to be replayed
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from mezzo.converting.fusing import fused_as
 from mezzo.converting.replaying import read_for
 from mezzo.converting.results import lab_of, open_source
 from mezzo.core.graph import Graph
@@ -45,10 +46,11 @@ def emulate(
     """
     accumulation = read_accumulation(accumulate, tile, "emulated")
     opened = open_source(model, trust_external_paths, None)
-    lab = lab_of(opened)
     if plan is None:
-        return dict(lab.emulated(accumulation)(feeds))
+        return dict(lab_of(opened).emulated(accumulation)(feeds))
     given = plan if isinstance(plan, Plan) else load_plan(plan)
+    opened = fused_as(opened, given)
+    lab = lab_of(opened)
     reading = read_for(opened, given)
     precisions = _bind(reading.graph, given, lab.formats)
     low = {number: precision.compute for number, precision in precisions.items()}

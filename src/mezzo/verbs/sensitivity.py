@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Unpack
 
+from mezzo.converting.fusing import fuse
 from mezzo.converting.results import Progress, open_source, read_plan_options
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.errors import InputError
@@ -59,6 +60,7 @@ def sensitivity(
             f"{option('to')} is {dict(chosen.settings)['to']!r}, and what running low costs is told of one format at a "
             "time; name one of them"
         )
+    model, chosen = fuse(model, chosen)
     chosen = with_parameters(model, chosen, dataset, calibrator)
     bench = Bench(model, chosen, read_accumulation(accumulate, tile, "emulated"))
     (low,) = bench.lows

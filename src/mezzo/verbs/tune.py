@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.fusing import fuse
 from mezzo.converting.results import Converted, Progress, finish, open_source
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of
@@ -122,6 +123,7 @@ def tune(
     seen, unseen = _split(model, data, held_out, labels, batch_size)
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
+    model, chosen = fuse(model, chosen)
     chosen = with_parameters(model, chosen, seen, request.calibrator)
     chosen, ranges = protect(model, chosen, seen)
     problem = judge_model(model, chosen)[1].problem
@@ -190,7 +192,7 @@ class _Finish:
 
     def _time(self, result: "Artifact") -> tuple[Timing, str]:
         """Run the model and the result on the target in turns: what each takes, and the same in words."""
-        models = [self.model.materialize(proto) for proto in (self.model.original, result)]
+        models = [self.model.materialize(proto) for proto in (self.model.given.original, result)]
         target = self.tuner.options.wishes.target.name
         times = profiler_of(self.model).time(models, target, next(iter(self.seen)).feeds)
         before, after = (time_ns / 1e6 for time_ns in times.median_ns)

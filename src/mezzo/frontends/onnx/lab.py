@@ -118,4 +118,4 @@ class OnnxProfiler:
         from mezzo.frontends.onnx.profile.stopwatch import OnnxStopwatch
 
         model = self._model
-        return OnnxStopwatch(model.source.path or model.materialize(model.original), target, feeds, loading)
+        return OnnxStopwatch(model.path or model.materialize(model.original), target, feeds, loading)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,11 @@ class OnnxModel:
     @property
     def name(self) -> str:
         return self.source.blobs.name
+
+    @property
+    def path(self) -> Path | None:
+        """The file that holds the model as it is."""
+        return self.source.path
 
     @property
     def version(self) -> int | None:

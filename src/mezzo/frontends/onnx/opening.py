@@ -13,7 +13,8 @@ from mezzo.core.reading import Reading as AnyReading
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.expansion import check_expansion
 from mezzo.frontends.onnx.extraction import extract_nodes
-from mezzo.frontends.onnx.files import from_proto, load
+from mezzo.frontends.onnx.files import Source, from_proto, load
+from mezzo.frontends.onnx.folding import fold
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.reading import own
 
@@ -24,7 +25,28 @@ if TYPE_CHECKING:
 
 
 class Opened(OnnxModel):
-    """A model whose numbers and parts can be asked for, too."""
+    """A model whose numbers and parts can be asked for, too. `given` is what it was folded from, if it was."""
+
+    def __init__(self, source: Source, progress: Progress | None, given: "Opened | None" = None) -> None:
+        super().__init__(source, progress)
+        self._given = given
+        if given is not None:
+            self.record = given.record
+
+    @property
+    def given(self) -> "Opened":
+        return self._given or self
+
+    @property
+    def path(self) -> Path | None:
+        return super().path if self.given is self else None
+
+    def fused(self, reading: AnyReading, apart: Sequence[int]) -> "Opened":
+        """The model with each BatchNormalization folded that can be."""
+        nodes, values = reading.graph.nodes, reading.graph.values
+        kept = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
+        source = fold(self.source, kept)
+        return self if source is None else Opened(source, self.progress, self.given)
 
     @cached_property
     def lab(self) -> "OnnxLab":
