@@ -8,7 +8,7 @@ from typing import Any, assert_never
 from mezzo.cli import choices
 from mezzo.core.format_words import read_format, spell_formats
 from mezzo.core.option import About, Form, about, spell_option
-from mezzo.dtypes import LOW_DTYPES
+from mezzo.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.spelling import names_meant
 
@@ -53,7 +53,7 @@ def _read_parts(option: str, said: About, parts: tuple[str, ...]) -> object:
         case Form.PATTERNS | Form.PATHS:
             return parts
         case Form.PATH_DTYPES:
-            return _read_dtypes(option, parts)
+            return _read_dtypes(option, parts, LEVEL_DTYPES)
         case Form.PORT_DTYPES:
             return _read_ports(option, parts, said.choices)
         case Form.PORT_ENDS:
@@ -71,15 +71,17 @@ def _read_ports(option: str, words: tuple[str, ...], for_all: tuple[str, ...]) -
         raise InputError(
             f"{option} {plain[0]!r} cannot be combined with another {option}; give names with a dtype each, or one word"
         )
-    return plain[0] if plain else _read_dtypes(option, words, for_all)
+    return plain[0] if plain else _read_dtypes(option, words, LOW_DTYPES, for_all)
 
 
-def _read_dtypes(option: str, words: tuple[str, ...], others: tuple[str, ...] = ()) -> dict[str, str]:
-    """Read NAME=DTYPE words."""
-    dtypes = ("fp32", *LOW_DTYPES)
-    valid = " or ".join((*others, *(f"NAME={choice}" for choice in dtypes)))
+def _read_dtypes(
+    option: str, words: tuple[str, ...], formats: Mapping[str, DType], others: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """Read NAME=DTYPE words: FP32 or one of the formats."""
+    high = FORMATS[HIGH].words[0]
+    valid = " or ".join((*others, *(f"NAME={choice}" for choice in (high, *formats))))
     return _read_named(
-        option, words, "dtypes", valid, lambda name, text: read_format(text, f"{option} {name!r}", dtypes[:1])
+        option, words, "dtypes", valid, lambda name, text: read_format(text, f"{option} {name!r}", (high,), formats)
     )
 
 
