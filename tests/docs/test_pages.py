@@ -24,9 +24,11 @@ _NAMED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "ARCHITECTU
 # What runs nowhere, or only where something is installed, by the reason that stands above it.
 # So nobody leaves one out unseen.
 _UNRUN = {
+    "a search over a model of yours": 1,
     "it installs packages": 4,
     "it is the call of another tool": 2,
     "it is the command of another tool": 3,
+    "it times models": 1,
     "minutes to hours, on the machine that is named": 29,
     "they make environments of their own": 1,
     "needs CUDA": 1,
@@ -34,6 +36,7 @@ _UNRUN = {
     "needs a transformer": 2,
     "needs onnxconverter_common": 1,
     "needs openvino": 2,
+    "needs torch, nncf, amd-quark, openvino, each in an environment of its own, and minutes": 1,
     "needs torch, onnxscript": 4,
     "needs trtexec": 3,
 }
