@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import assert_never
 
 from mezzo.cli.options import Options
+from mezzo.core.format_words import words_of
 from mezzo.core.plans import Plan
-from mezzo.dtypes import LEVEL_DTYPES
 from mezzo.report.headline import Aim, Headline, Move, Step
 from mezzo.report.names import quote
 
@@ -35,8 +35,7 @@ class Given:
 
 def result_of(source: Path, plan: Plan) -> Path:
     """Where what was planned would go, beside its source."""
-    word = "-".join(word for dtype in reversed(plan.lows) for word, held in LEVEL_DTYPES.items() if held is dtype)
-    word = word or "low"
+    word = "-".join(words_of(plan.lows)) or "low"
     return source.with_name(f"{source.stem}.{word}.onnx")
 
 

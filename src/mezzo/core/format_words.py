@@ -2,7 +2,7 @@
 told by their names, so that none of those has to be installed. What a format is called stands in its row of `FORMATS`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from mezzo.dtypes import FORMATS, HIGH, LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
@@ -168,6 +168,12 @@ def spell_formats(to: FormatLike) -> str:
     Raises InputError: they are none, or do not go together.
     """
     return ",".join(read_formats(to))
+
+
+def words_of(dtypes: Collection[DType]) -> tuple[str, ...]:
+    """The words of formats that a model is converted to, as options have them; what is quantized stands first."""
+    words = [word for word, dtype in LEVEL_DTYPES.items() if dtype in dtypes]
+    return tuple(sorted(words, key=lambda word: LEVEL_DTYPES[word] not in QUANTIZED))
 
 
 def words_for(formats: Mapping[str, DType] = LOW_DTYPES) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mezzo.core.format_words import FormatLike, read_format, read_formats, spell_formats
-from mezzo.core.levels import Line, uniform
+from mezzo.core.format_words import FormatLike, read_format, read_formats, spell_formats, words_of
+from mezzo.core.levels import Line, line_of, uniform
 from mezzo.core.plans import Plan
 from mezzo.core.policy import Policy
 from mezzo.core.policy_function import name_function, policy_of
@@ -167,7 +167,7 @@ def _line_of(words: Sequence[str]) -> Line:
     floats = [LOW_DTYPES[word] for word in words if word in LOW_DTYPES]
     others = [LEVEL_DTYPES[word] for word in words if word not in LOW_DTYPES]
     if not others:
-        return Line(tuple(map(uniform, (HIGH, *floats))))
+        return line_of(HIGH, *floats)
     return Line(tuple(map(uniform, (*floats, HIGH, *others))), base=len(floats))
 
 
@@ -200,19 +200,13 @@ def check_parameters(options: Options) -> Options:
 
 def check_levels(plan: Plan) -> None:
     """Raises InputError: a model cannot be given the plan's levels."""
-    words = {dtype: word for word, dtype in LEVEL_DTYPES.items()}
-    floats = [dtype for dtype in plan.lows if dtype in LOW_DTYPES.values()]
-    if len(floats) > 1 or any(dtype not in words for dtype in plan.lows):
+    words = words_of(plan.lows)
+    if sum(word in LOW_DTYPES for word in words) > 1 or len(words) < len(plan.lows):
         raise InputError(
             f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH} and one of "
             f"{', '.join(map(str, LOW_DTYPES.values()))}, and {DType.QUANTIZED8} beside them; make a new plan with "
             f"{verb('plan')}"
         )
-
-
-def formats_of(plan: Plan) -> str:
-    """The formats of a plan's levels beside the base, as options have them."""
-    return spell_formats([word for word, dtype in LEVEL_DTYPES.items() if dtype in plan.lows])
 
 
 def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
@@ -229,7 +223,7 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
             f"{option('policy')} is the function {name_function(policy)!r} beside a plan, which tells what was decided "
             f"and not by which code; leave {option('policy')} out, or plan anew without the plan"
         )
-    to = formats_of(plan)
+    to = ",".join(words_of(plan.lows))
     recorded["to"] = to
     asked = dict(read_options(Request(**{"to": to, **given})).settings)  # type: ignore[arg-type]  # its own fields
     for name in given:

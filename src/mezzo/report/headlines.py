@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mezzo.core.format_words import words_of
 from mezzo.core.plans import Plan
-from mezzo.dtypes import LEVEL_DTYPES, LOW_DTYPES
+from mezzo.dtypes import LOW_DTYPES
 from mezzo.report.comparison import bounds_errors
 from mezzo.report.figures import spell_count, spell_error
 from mezzo.report.groups import choose_example, count_casts, count_precisions, group_high_nodes
@@ -160,7 +161,7 @@ def _format_words(comparison: "Comparison") -> dict[str, str]:
 def _wanted(plan: Plan) -> str:
     """The format and the target that a plan was made for."""
     settings = dict(plan.settings)
-    to = " and ".join(word for dtype in reversed(plan.lows) for word, held in LEVEL_DTYPES.items() if held is dtype)
+    to = " and ".join(words_of(plan.lows))
     target = f" for {clean(settings['target'])}" if settings.get("target") else ""
     return f", to {to or ' and '.join(map(str, plan.lows))}{target}"
 
