@@ -1,6 +1,6 @@
 """What is planned in place of a model that is to be quantized: operators are folded into those before them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from mezzo.core.frontend import Model
@@ -9,7 +9,7 @@ from mezzo.core.levels import float_of
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
-from mezzo.deciding.planner import matcher
+from mezzo.deciding.planner import matched
 from mezzo.deciding.rules import nodes_in
 
 
@@ -25,7 +25,7 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
     reading = model.read(wishes.low)
     graph, quantized = reading.graph, wishes.line.dtypes[wishes.line.quantized]
     regions = [*wishes.keep_regions, *(region for region, dtype in wishes.fixed_regions if dtype is not quantized)]
-    apart = {number for pattern in wishes.exclude for number in _matched(graph, pattern)}
+    apart = {node.id for pattern in wishes.exclude for node in matched(graph, pattern)}
     fused = model.fused(reading, sorted(apart.union(*(nodes_in(graph, region) for region in regions))))
     if fused is model:
         return model, options
@@ -52,9 +52,4 @@ def _tell(before: Graph, after: Graph) -> str:
 
 def _still_asked(patterns: Iterable[str], before: Graph, after: Graph) -> Iterable[str]:
     """Patterns but for those that select only what is gone; a wrong one stays, to be told as one."""
-    return (pattern for pattern in patterns if _matched(after, pattern) or not _matched(before, pattern))
-
-
-def _matched(graph: Graph, pattern: str) -> Sequence[int]:
-    matches = matcher(pattern)
-    return [node.id for node in graph.nodes if node.kind in (Kind.OP, Kind.TIE) and matches(node)]
+    return (pattern for pattern in patterns if matched(after, pattern) or not matched(before, pattern))

@@ -238,12 +238,17 @@ def matcher(pattern: str) -> Callable[[Node], bool]:
     return lambda node: node.name == pattern or fnmatch.fnmatchcase(node.name, pattern)
 
 
+def matched(graph: Graph, pattern: str) -> list[Node]:
+    """The operators and ties that a pattern selects."""
+    matches = matcher(pattern)
+    return [node for node in graph.nodes if node.kind in (Kind.OP, Kind.TIE) and matches(node)]
+
+
 def _apply_patterns(
     graph: Graph, verdicts: list[Verdict], patterns: Sequence[str], category: Category, rule: str
 ) -> None:
     for pattern in patterns:
-        matches = matcher(pattern)
-        found = [n for n in graph.nodes if n.kind in (Kind.OP, Kind.TIE) and matches(n)]
+        found = matched(graph, pattern)
         if not found:
             asked = aside(ask_for(patterns_near(graph, pattern)))
             example = next((n.op for n in graph.nodes if n.kind is Kind.OP), "Softmax")
