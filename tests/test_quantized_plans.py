@@ -63,7 +63,7 @@ def parameters_of(graph: Graph, judged: Judged, options: dict[str, str]) -> dict
                 found[graph.values[read.value].name] = _weights(DType.INT8, count, axis)
         if unit.offset is not None and counts:
             count, axis = counts[0]
-            found[name_offset(graph, unit.offset)] = _weights(DType.INT32, count, None if axis is None else 0)
+            found[name_offset(graph, unit.offset.use)] = _weights(DType.INT32, count, None if axis is None else 0)
     return found
 
 

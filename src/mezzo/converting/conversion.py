@@ -16,24 +16,22 @@ from mezzo.converting.replaying import replay
 from mezzo.converting.version_steps import assign, settle
 from mezzo.core.frontend import Fault, Model
 from mezzo.core.graph import Graph
-from mezzo.core.nodes import Kind, Use
+from mezzo.core.nodes import Kind
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.policy import Category
-from mezzo.core.problem import Choice, Problem, Side
-from mezzo.core.quantization import Quantization
+from mezzo.core.problem import Choice, Side
 from mezzo.core.reading import Artifact, Reading
 from mezzo.core.target import Gain
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, judge
-from mezzo.deciding.quantizing import name_offset
+from mezzo.deciding.quantizing import parameters_of
 from mezzo.deciding.reasons import reasons
 from mezzo.deciding.recalled import Recalled
 from mezzo.deciding.recording import Decisions, category_of, precision_of
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ContractError, MezzoError, ModelError
-from mezzo.units.quantized import Offset
 
 _log = logging.getLogger(__name__)
 
@@ -252,7 +250,7 @@ def _make_plan(
         make_fingerprint=lambda: problem.graph.fingerprint,
         origin=options.notes,
         gain=_gain_of(wishes),
-        quantized=_parameters_of(problem, levels),
+        quantized=parameters_of(problem, levels),
         choice=options.choice,
         make_names=lambda: names_in(problem.graph),
     )
@@ -262,28 +260,6 @@ def _gain_of(wishes: Wishes) -> Gain | None:
     """What the target's table says of the formats' speed: of the narrowest, where there are several."""
     gains = [gain for low in reversed(wishes.line.beside) if (gain := wishes.target.gain(low)) is not None]
     return gains[0] if gains else None
-
-
-def _parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Quantization], ...]:
-    """The parameters of what nodes read and make that run quantized, by the value's name."""
-    line, known = problem.line, problem.quantized
-    if known is None:
-        return ()
-    nodes = (node for node in problem.graph.nodes if levels[node.id] == line.quantized)
-    values = {value for node in nodes for value in (*node.inputs, *node.outputs) if value in known.parameters}
-    held = (value for value in values if value is not None)
-    graph = problem.graph
-    offsets = ((use, how) for use, how in known.offsets.items() if levels[use.node] == line.quantized)
-    return (
-        *((graph.values[value].name, known.parameters[value]) for value in sorted(held)),
-        *((name_offset(graph, Offset(use, value)), how) for use, how in offsets for value in _read_by(graph, use)),
-    )
-
-
-def _read_by(graph: Graph, use: Use) -> Iterator[int]:
-    value = graph.nodes[use.node].inputs[use.operand]
-    if value is not None:
-        yield value
 
 
 def _held_by_schema(judged: Judged, wishes: Wishes, dialect: str, low: DType) -> list[int]:

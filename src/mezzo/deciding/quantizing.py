@@ -16,7 +16,7 @@ from mezzo.core.quantized_kernels import Hands
 from mezzo.core.target import Target
 from mezzo.structure import View
 from mezzo.units.between import between_products
-from mezzo.units.quantized import Offset, QuantizedUnit, Quantizers
+from mezzo.units.quantized import QuantizedUnit, Quantizers
 from mezzo.units.view import View as UnitView
 
 # What is said of a node that no unit takes up, of one whose unit reads what nobody has seen, and of one that stands
@@ -110,18 +110,32 @@ def choose_units(
         if number in unseen:
             rule, text = _UNKNOWN, f"no data told the range of {unseen[number]!r}, which its kernel takes"
         verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
-    offsets = {
-        unit.offset.use: given[key]
-        for unit in kept
-        if unit.offset is not None and (key := name_offset(graph, unit.offset)) in (given or {}) and given is not None
-    }
+    named, uses = given or {}, [unit.offset.use for unit in kept if unit.offset is not None]
+    offsets = {use: named[key] for use in uses if (key := name_offset(graph, use)) in named}
     free = tuple(quantizers.free_quantizes())
     return Quantizing(units=kept, parameters=known or {}, offsets=offsets, free=free)
 
 
-def name_offset(graph: Graph, offset: Offset) -> str:
-    """What the parameters of a constant are known by that it is held in for one node: "bias of conv1"."""
-    return f"{graph.values[offset.value].name} of {graph.nodes[offset.use.node].name}"
+def name_offset(graph: Graph, use: Use) -> str:
+    """What the parameters of a constant are known by that it is held in for one of its uses: "bias of conv1"."""
+    node = graph.nodes[use.node]
+    value = node.inputs[use.operand]
+    assert value is not None, "a use has a value"
+    return f"{graph.values[value].name} of {node.name}"
+
+
+def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Quantization], ...]:
+    """The parameters of what nodes read and make that run quantized, by the names that `choose_units` takes."""
+    graph, line, known = problem.graph, problem.line, problem.quantized
+    if known is None:
+        return ()
+    nodes = [node for node in graph.nodes if levels[node.id] == line.quantized]
+    values = {value for node in nodes for _, value in _known((*node.inputs, *node.outputs), known.parameters)}
+    offsets = [(use, how) for use, how in known.offsets.items() if levels[use.node] == line.quantized]
+    return (
+        *((graph.values[value].name, known.parameters[value]) for value in sorted(values)),
+        *((name_offset(graph, use), how) for use, how in offsets),
+    )
 
 
 def _by_value(graph: Graph, given: Mapping[str, Quantization]) -> dict[int, Quantization]:

@@ -180,7 +180,7 @@ def _add_offsets(
                 held.append((unit, data, weight))
     for unit, data, weight in held:
         assert unit.offset is not None, "one of those with an offset"
-        found[name_offset(graph, unit.offset)] = bias_parameters(found[data], found[weight])
+        found[name_offset(graph, unit.offset.use)] = bias_parameters(found[data], found[weight])
 
 
 def _grid(storage: tuple[DType, bool]) -> Grid:
