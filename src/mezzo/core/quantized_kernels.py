@@ -87,6 +87,11 @@ class Operand:
         return any(dtype is one.dtype and (is_symmetric or not one.is_symmetric) for one in self.storages)
 
 
+def weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:
+    """A constant in S8 with zero at zero, as every runtime here takes weights."""
+    return Operand(position=position, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedKernel:
     """An operator that a target runs on quantized operands.

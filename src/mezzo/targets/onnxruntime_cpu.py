@@ -4,7 +4,7 @@ all: its few BF16 kernels move values.
 
 from dataclasses import replace
 
-from mezzo.core.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage
+from mezzo.core.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage, weight
 from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
 from mezzo.dtypes import DType
 
@@ -36,10 +36,6 @@ def _data(position: int = 0, and_rest: bool = False) -> Operand:
     return Operand(position=position, also=(_S8,), and_rest=and_rest)
 
 
-def _weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:
-    return Operand(position=position, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank)
-
-
 def _kernel(
     op: str, *operands: Operand, hands: Hands = Hands.INTEGERS, because: str = "", **attributes: object
 ) -> QuantizedKernel:
@@ -60,15 +56,15 @@ def _product(op: str, *operands: Operand, hands: Hands = Hands.EITHER, **attribu
 
 
 _QUANTIZED = (
-    _product("Conv", _data(), _weight(1, axis=0), hands=Hands.INTEGERS),
-    _product("Gemm", Operand(position=0), _weight(1, axis=0), transB=1, alpha=_UNSCALED, beta=_UNSCALED),
+    _product("Conv", _data(), weight(1, axis=0), hands=Hands.INTEGERS),
+    _product("Gemm", Operand(position=0), weight(1, axis=0), transB=1, alpha=_UNSCALED, beta=_UNSCALED),
     _product(
-        "Gemm", Operand(position=0), _weight(1, axis=-1), transB=frozenset({None, 0}), alpha=_UNSCALED, beta=_UNSCALED
+        "Gemm", Operand(position=0), weight(1, axis=-1), transB=frozenset({None, 0}), alpha=_UNSCALED, beta=_UNSCALED
     ),
     # S8 before a bias at opset 21: "output_dtype INT8 does not match y_zero_point type UINT8".
-    _product("MatMul", Operand(position=0), _weight(1, axis=-1, rank=2)),
+    _product("MatMul", Operand(position=0), weight(1, axis=-1, rank=2)),
     # A scale for each column of weights of another rank: "b zero point is not valid".
-    _product("MatMul", Operand(position=0), _weight(1)),
+    _product("MatMul", Operand(position=0), weight(1)),
     _product("MatMul", Operand(position=0, is_weight=True), _data(1)),
     _product("MatMul", _data(), _data(1)),
     *(replace(_kernel(op, _data(), _data(1)), followers=_CUT, is_cut=True) for op in ("Add", "Mul")),

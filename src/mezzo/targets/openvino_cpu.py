@@ -2,7 +2,7 @@
 it mind the types in the file. What it runs in neither type nor in FP32 has no row.
 """
 
-from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel, Storage
+from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel, Storage, weight
 from mezzo.core.rows import EVERY_VERSION
 from mezzo.core.target import Gain, Refusal, Target
 from mezzo.dtypes import DType
@@ -50,10 +50,6 @@ def _signed_or_from_zero(position: int = 0) -> Operand:
     return Operand(position=position, dtype=DType.INT8, is_symmetric=True, also=(_ZERO_U8,))
 
 
-def _weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:
-    return Operand(position=position, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank)
-
-
 def _kernel(
     op: str,
     *operands: Operand,
@@ -75,21 +71,21 @@ def _kernel(
 
 
 _PRODUCTS = (
-    _kernel("Conv", _data(), _weight(1, axis=0), followers=_POINTWISE - {"gelu-tanh"}),
+    _kernel("Conv", _data(), weight(1, axis=0), followers=_POINTWISE - {"gelu-tanh"}),
     _kernel(
         "ConvTranspose",
         _signed_or_from_zero(),
-        _weight(1, axis=1),
+        weight(1, axis=1),
         followers=frozenset({"Add", "BatchNormalization", "LeakyRelu", "Relu", "Sigmoid"}),
         because="any other zero point than zero makes it FP32",
         group=_ONE_GROUP,
     ),
-    _kernel("Gemm", _data(), _weight(1, axis=0), followers=_POINTWISE, transB=1),
-    _kernel("Gemm", _data(), _weight(1, axis=-1), followers=_POINTWISE, transB=frozenset({None, 0})),
-    _kernel("MatMul", _data(), _weight(1, axis=-1, rank=2), followers=_POINTWISE),
-    _kernel("MatMul", _data(), _weight(1, axis=-1, rank=3), followers=_POINTWISE),
-    _kernel("MatMul", _data(), _weight(1), followers=_POINTWISE),
-    _kernel("MatMul", _weight(0), _signed(1)),
+    _kernel("Gemm", _data(), weight(1, axis=0), followers=_POINTWISE, transB=1),
+    _kernel("Gemm", _data(), weight(1, axis=-1), followers=_POINTWISE, transB=frozenset({None, 0})),
+    _kernel("MatMul", _data(), weight(1, axis=-1, rank=2), followers=_POINTWISE),
+    _kernel("MatMul", _data(), weight(1, axis=-1, rank=3), followers=_POINTWISE),
+    _kernel("MatMul", _data(), weight(1), followers=_POINTWISE),
+    _kernel("MatMul", weight(0), _signed(1)),
     _kernel(
         "MatMul",
         _signed_or_from_zero(),

@@ -1,6 +1,6 @@
 """TensorRT, strongly typed: the operators that its ONNX parser imports in each type."""
 
-from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel
+from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel, weight
 from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
 from mezzo.dtypes import DType
 
@@ -53,10 +53,6 @@ def _data(position: int = 0, and_rest: bool = False) -> Operand:
     return Operand(position=position, dtype=DType.INT8, is_symmetric=True, and_rest=and_rest)
 
 
-def _weight(axis: int, rank: int | None = None) -> Operand:
-    return Operand(position=1, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=axis, rank=rank)
-
-
 def _kernel(
     op: str,
     *operands: Operand,
@@ -76,11 +72,11 @@ def _kernel(
 
 
 _QUANTIZED = (
-    _kernel("Conv", _data(), _weight(0), followers=_ACTIVATIONS),
-    _kernel("ConvTranspose", _data(), _weight(1), followers=_ACTIVATIONS),
-    _kernel("Gemm", _data(), _weight(0), followers=_ACTIVATIONS, transB=1),
-    _kernel("Gemm", _data(), _weight(-1), followers=_ACTIVATIONS, transB=frozenset({None, 0})),
-    _kernel("MatMul", _data(), _weight(-1, rank=2), followers=_ACTIVATIONS),
+    _kernel("Conv", _data(), weight(1, 0), followers=_ACTIVATIONS),
+    _kernel("ConvTranspose", _data(), weight(1, 1), followers=_ACTIVATIONS),
+    _kernel("Gemm", _data(), weight(1, 0), followers=_ACTIVATIONS, transB=1),
+    _kernel("Gemm", _data(), weight(1, -1), followers=_ACTIVATIONS, transB=frozenset({None, 0})),
+    _kernel("MatMul", _data(), weight(1, -1, rank=2), followers=_ACTIVATIONS),
     _kernel("MatMul", _data(), _data(1), followers=_ACTIVATIONS),
     _kernel("Add", _data(), _data(1), followers=frozenset({"Clip", "Relu"})),
     *(_kernel(op, _data()) for op in ("AveragePool", "GlobalAveragePool")),
