@@ -19,12 +19,11 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.parser
 import pytest
-from quantized_cases import open_model
+from quantized_cases import make_sparse, open_model
 
 import mezzo
 from mezzo.dtypes import DType
@@ -57,7 +56,7 @@ class Case:
         """Read the model anew."""
         model = onnx.parser.parse_model(self.before)
         for name in self.options.get("sparse", "").split():
-            _make_sparse(model.graph, name)
+            make_sparse(model.graph, name)
         return model
 
     def convert(self, model: onnx.ModelProto) -> mezzo.Converted:
@@ -133,18 +132,6 @@ def read_case(path: Path) -> Case:
     texts = {name: "".join(lines) for name, lines in sections.items()}
     name = path.relative_to(_FOLDER).with_suffix("").as_posix()
     return Case(name, tuple(head), texts.pop("before"), options, texts, policy)
-
-
-def _make_sparse(graph: onnx.GraphProto, name: str) -> None:
-    """Turn a weight into a Constant that holds it sparse."""
-    index = next(i for i, tensor in enumerate(graph.initializer) if tensor.name == name)
-    dense = onnx.numpy_helper.to_array(graph.initializer[index])
-    places = np.flatnonzero(dense).astype(np.int64)
-    values = onnx.numpy_helper.from_array(dense.ravel()[places], f"{name}_values")
-    indices = onnx.numpy_helper.from_array(places, f"{name}_indices")
-    sparse = onnx.helper.make_sparse_tensor(values, indices, dense.shape)
-    del graph.initializer[index]
-    graph.node.insert(0, onnx.helper.make_node("Constant", [], [name], name=name, sparse_value=sparse))
 
 
 CASES = [read_case(path) for path in sorted(_FOLDER.glob("*/*.txt"))]
