@@ -203,3 +203,37 @@ def test_lifting_denies_nobody_and_leaves_the_rest_alone(case: Case) -> None:
             assert new.lift is None, (case, node.name)
         if old.category is Category.DENY and new.category is not Category.DENY:
             assert new.lift is not None and new.lift.because == "all of it fits", (case, node.name)
+
+
+def _with_a_dead_channel() -> onnx.ModelProto:
+    """A channel that is never above zero, multiplied by 30,000 before an activation that saturates."""
+    random = np.random.default_rng(0)
+    first, last = (random.standard_normal((16, 16, 1, 1)).astype(np.float32) / 4 for _ in range(2))
+    each = np.ones((16, 1, 1, 1), np.float32)
+    first[0], each[0] = -np.abs(first[0]), 3e4
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,16,4,4] x) => (float[n,16,4,4] y) <float zero = {0}, float six = {6}> {
+        [one]   a = Conv(x, first)
+        [relu]  b = Relu(a)
+        [two]   c = Conv<group = 16>(b, each)
+        [clip]  d = Clip(c, zero, six)
+        [three] y = Conv(d, last)
+    }"""
+    model = model_of(text)
+    named = {"first": first, "each": each, "last": last}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in named.items())
+    return model
+
+
+@pytest.mark.parametrize("to", ["int8", "int8,bf16"])
+def test_what_data_lifts_of_int8_has_scales_too(to: str) -> None:
+    """Suspicion falls on all of it; values that it kept in FP32 have to be watched all the same."""
+    model = _with_a_dead_channel()
+    suspected = mezzo.plan(model, to=to, target="openvino-cpu")
+    assert [node.rule for node in suspected.nodes if node.name == "one"] == ["too-coarse"]
+    data = [{"x": np.abs(batch["x"])} for batch in batches(5, count=8, x=(8, 16, 4, 4))]
+    made = mezzo.convert(model, to=to, target="openvino-cpu", data=data)
+    products = [str(node.precision.compute) for node in made.plan.nodes if node.name in ("one", "two", "three")]
+    assert len(products) == 3 and {*products} <= {*to.split(",")}
+    assert made.measured is not None and made.measured.comparison is not None
+    assert made.measured.comparison.verdict.is_same, made.measured.comparison.verdict.because

@@ -9,6 +9,7 @@ from mezzo.converting.results import lab_of
 from mezzo.core.calibrator import Calibrator, Grid, Range
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
+from mezzo.core.policy import Lifting
 from mezzo.core.quantization import Quantization
 from mezzo.core.quantized_kernels import Hands, Operand
 from mezzo.core.reading import Reading
@@ -22,6 +23,7 @@ from mezzo.quant.collector import Collector
 from mezzo.quant.parameters import bias_parameters, guarded_weights, parameters_for
 from mezzo.quant.reading import calibrator_of
 from mezzo.quant.weights import weight_parameters
+from mezzo.structure import structure_rules
 from mezzo.units.quantized import QuantizedUnit, storage_of
 from mezzo.voices import option
 
@@ -35,7 +37,7 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
         InputError: the data is at fault, or has no sample.
         ContractError: the model does not run.
     """
-    reading, judged = judge_model(model, options)
+    reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     units = judged.quantizing.units
     asked = _asked(reading.graph, units)
@@ -44,6 +46,14 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
     found |= _of_weights(model, reading, asked)
     _add_offsets(model, reading, units, found)
     return replace(options, wishes=replace(options.wishes, quantized=found))
+
+
+def _without_suspicions(options: Options) -> Options:
+    """The options without the structure rules that data may lift: what it lifts needs scales as all else does."""
+    policy = options.wishes.policy
+    firm = frozenset(rule.name for rule in structure_rules() if rule.lifting is Lifting.NEVER)
+    findings = firm if policy.findings is None else firm & policy.findings
+    return replace(options, wishes=replace(options.wishes, policy=replace(policy, findings=findings)))
 
 
 def without_data(model: Model, options: Options) -> tuple[Model, Options]:
