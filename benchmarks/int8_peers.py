@@ -2,7 +2,7 @@
 
     pip install onnx onnxruntime nncf openvino rich
     python benchmarks/int8_peers.py --cache out/int8 --batches 5 20                 # every quantizer installed here
-    python benchmarks/int8_peers.py --cache out/int8 --batches 5 --only quark       # with a Python that has amd-quark
+    python benchmarks/int8_peers.py --cache out/int8 --batches 5 --only 'quark*'    # with a Python that has amd-quark
 
 Reads NAME.onnx and NAME.calibration.npz of a folder (`int8_training.py`, `int8_topologies.py`), writes
 quantized/NAME.QUANTIZER.BATCHES.onnx and a .json beside it: seconds, runs of the model or a part of it, samples run,
@@ -20,6 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
 from importlib import metadata, util
 from io import StringIO
 from pathlib import Path
@@ -333,11 +334,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("out/int8"))
     parser.add_argument("--models", nargs="*", default=[], help="names of models; every one of the folder by default")
-    parser.add_argument("--only", nargs="*", default=[], help="quantizers, by the beginning of their names")
+    parser.add_argument("--only", nargs="*", default=[], help="quantizers by name, or patterns such as 'quark*'")
     parser.add_argument("--batches", type=int, nargs="+", default=[5, 20])
     parser.add_argument("--list", action="store_true", help="show the quantizers and stop")
     given = parser.parse_args()
-    chosen = [one for one in QUANTIZERS if not given.only or one.name.startswith(tuple(given.only))]
+    chosen = [one for one in QUANTIZERS if not given.only or any(fnmatch(one.name, name) for name in given.only)]
     if given.list:
         for one in chosen:
             print(f"{one.name:30} {'' if available(one) else '(not here) '}{one.about}")
