@@ -3,7 +3,7 @@
     python benchmarks/int8_topologies.py --cache out/int8-speed --only resnet-50      # with a Python that has torch
     python benchmarks/calibration.py --model out/int8-speed/resnet-50.onnx --batches 100
 
-Each in a process of its own, one after the other, on the same noise, from the batches to the ranges of every tensor that
+Each in a process of its own, one after the other, on the same noise, from the batches to the ranges of each tensor that
 may be quantized for ONNX Runtime's CPU. "convert" is mezzo's whole conversion, with its planning, weights and check; of
 ONNX Runtime only the calibrator stands here, at its default of 128 bins and at 2,048 bins for 255 integers, which is
 what cuts anything off. Peaks are resident bytes of the process above those before it began.
