@@ -16,6 +16,7 @@ op = ["Conv", "com.microsoft:FusedConv"]
 hands = "integers"
 followers = ["Relu", "gelu-erf"]
 cut = true
+not_before = ["Mul"]
 bias = "i32"
 versions = [11, 22]
 attribute = { group = [1, 2] }
@@ -48,6 +49,7 @@ def test_rows_are_read_with_every_field():
         since="",
         followers=frozenset({"Relu", "gelu-erf"}),
         is_cut=True,
+        not_before=frozenset({"Mul"}),
         bias=Bias.INT32,
         versions=(11, 22),
         attributes={"group": frozenset({1, 2})},
@@ -85,7 +87,10 @@ def test_refusals_and_gains_may_be_about_int8():
         ("[[quantized]]\nop = 'Conv'", "quantized 1 lacks 'operands'; write the operator, what it reads quantized"),
         ("[[quantized]]\noperands = []\nhands = 'read'", "quantized 1 lacks 'op'"),
         (f"{HEAD}", "quantized 1 lacks 'operands'"),
-        (f"{HEAD}operands = []\nx = 1", "'x' is unknown; choose of attribute, bias, cut, followers, hands, needs, op"),
+        (
+            f"{HEAD}operands = []\nx = 1",
+            "'x' is unknown; choose of attribute, bias, cut, followers, hands, needs, not_before",
+        ),
         (f"{HEAD}operands = 3", "'operands' is int"),
         (f"{HEAD}operands = [{{}}]", "operand 1 lacks 'position'; write which input of the operator it is"),
         (f"{HEAD}operands = [{{ position = -1 }}]", "position is -1; write a whole number from 0 to 64"),

@@ -100,8 +100,9 @@ class QuantizedKernel:
     nothing. `followers` are operators, and composites such as "gelu-erf", that it takes in, one behind the other, as
     long as nobody else reads what lies between and what else they read is constant, one number or one per channel:
     Quantize then stands behind the last. `is_cut`: of followers such as Relu nothing is left but Quantize, whose
-    smallest and largest number they have to keep. `attributes` must all match, by value or by one of a frozenset.
-    `needs` are features of a machine, any of which it takes to be faster so.
+    smallest and largest number they have to keep. `not_before` are operators behind the last that make the runtime
+    answer wrong, where they take a constant of several numbers: there, no such kernel. `attributes` must all match, by
+    value or by one of a frozenset. `needs` are features of a machine, any of which it takes to be faster so.
     """
 
     dialect: str = "onnx"
@@ -112,6 +113,7 @@ class QuantizedKernel:
     since: str
     followers: frozenset[str] = frozenset()
     is_cut: bool = False
+    not_before: frozenset[str] = frozenset()
     bias: Bias = Bias.FLOAT
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)

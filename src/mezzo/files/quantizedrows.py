@@ -15,7 +15,19 @@ from mezzo.files.rowfields import read_attributes, read_versions, split_dialect
 from mezzo.files.tomlfile import check_keys, choose, read_entries, read_text, read_texts, read_truth, read_whole
 from mezzo.spelling import aside, did_you_mean
 
-_KEYS = {"op", "operands", "hands", "followers", "cut", "bias", "versions", "attribute", "needs", "source"}
+_KEYS = {
+    "op",
+    "operands",
+    "hands",
+    "followers",
+    "cut",
+    "not_before",
+    "bias",
+    "versions",
+    "attribute",
+    "needs",
+    "source",
+}
 _STORAGE = {"type", "symmetric"}
 _OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest"}
 _TYPES = {str(dtype): dtype for dtype in (DType.UINT8, DType.INT8)}
@@ -63,6 +75,7 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
             since="",
             followers=_read_followers(where, entry),
             is_cut="cut" in entry and read_truth(where, entry, "cut"),
+            not_before=frozenset(read_texts(where, "not_before", entry.get("not_before", ()))),
             bias=Bias(choose(where, "bias", entry.get("bias", Bias.FLOAT.value), [one.value for one in Bias])),
             versions=read_versions(where, entry),
             attributes=read_attributes(where, entry),

@@ -177,7 +177,9 @@ def _spell_operand(operand: Operand) -> str:
 def _spell_followers(kernel: QuantizedKernel) -> str:
     """The operators that a kernel takes in behind its own."""
     names = ", ".join(sorted(kernel.followers, key=lambda name: (name.casefold(), name)))
-    return f"{names}, where Quantize cuts as they do" if kernel.is_cut and names else names
+    names += ", where Quantize cuts as they do" if kernel.is_cut and names else ""
+    spoiling = ", ".join(sorted(kernel.not_before))
+    return f"{names}; never before {spoiling} by a constant of several numbers" if spoiling else names
 
 
 def _spell_listing(listing: Listing) -> str:

@@ -2,6 +2,8 @@
 it mind the types in the file. What it runs in neither type nor in FP32 has no row.
 """
 
+from dataclasses import replace
+
 from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel, Storage, weight
 from mezzo.core.rows import EVERY_VERSION
 from mezzo.core.target import Gain, Refusal, Target
@@ -70,6 +72,9 @@ def _kernel(
     )
 
 
+# Behind a product whose second operand is data.
+_SPOILING = frozenset({"Mul", "Div"})
+_SPOILT = "with a number for each column multiplied behind it, answers are not finite"
 _PRODUCTS = (
     _kernel("Conv", _data(), weight(1, axis=0), followers=_POINTWISE - {"gelu-tanh"}),
     _kernel(
@@ -85,13 +90,16 @@ _PRODUCTS = (
     _kernel("MatMul", _data(), weight(1, axis=-1, rank=2), followers=_POINTWISE),
     _kernel("MatMul", _data(), weight(1, axis=-1, rank=3), followers=_POINTWISE),
     _kernel("MatMul", _data(), weight(1), followers=_POINTWISE),
-    _kernel("MatMul", weight(0), _signed(1)),
-    _kernel(
-        "MatMul",
-        _signed_or_from_zero(),
-        _signed(1),
-        followers=frozenset({"Add", "Relu"}),
-        because="any zero point but zero in either operand, and U8 in the second, make it FP32",
+    replace(_kernel("MatMul", weight(0), _signed(1), because=_SPOILT), not_before=_SPOILING),
+    replace(
+        _kernel(
+            "MatMul",
+            _signed_or_from_zero(),
+            _signed(1),
+            followers=frozenset({"Add", "Relu"}),
+            because="any zero point but zero in either operand, and U8 in the second, make it FP32; " + _SPOILT,
+        ),
+        not_before=_SPOILING,
     ),
 )
 _ELEMENTWISE = (

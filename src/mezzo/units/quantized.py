@@ -69,9 +69,10 @@ class Quantizers:
                 continue
             for kernel in self._kernels(node):
                 reads = self._reads(node, kernel) if kernel.operands else None
-                if reads is not None:
-                    found.append(self._unit(node, kernel, reads))
-                    taken.update(found[-1].nodes)
+                unit = None if reads is None else self._unit(node, kernel, reads)
+                if unit is not None and not self._is_spoilt(unit):
+                    found.append(unit)
+                    taken.update(unit.nodes)
                     break
         return tuple(found)
 
@@ -129,6 +130,18 @@ class Quantizers:
         return QuantizedUnit(
             kernel=kernel, nodes=tuple(nodes), reads=reads, result=result, inside=inside, offset=offset
         )
+
+    def _is_spoilt(self, unit: QuantizedUnit) -> bool:
+        """Whether an operator behind a unit makes the runtime answer wrong."""
+        graph, shapes = self._view.graph, self._view.graph.shapes
+        for use in graph.uses[unit.result]:
+            reader = graph.nodes[use.node]
+            others = [one for at, one in enumerate(reader.inputs) if at != use.operand and one is not None]
+            numbers = [shapes.get(one) for one in others if self._view.is_constant(one)]
+            is_varied = any(shape is None or any(size != 1 for size in shape) for shape in numbers)
+            if is_varied and self._view.op(reader) in unit.kernel.not_before:
+                return True
+        return False
 
     # -- what is taken in ---------------------------------------------------------------------------------------------
 
