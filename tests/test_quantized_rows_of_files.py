@@ -17,6 +17,7 @@ hands = "integers"
 followers = ["Relu", "gelu-erf"]
 cut = true
 not_before = ["Mul"]
+bare_alone = true
 bias = "i32"
 versions = [11, 22]
 attribute = { group = [1, 2] }
@@ -49,6 +50,7 @@ def test_rows_are_read_with_every_field():
         since="",
         followers=frozenset({"Relu", "gelu-erf"}),
         is_cut=True,
+        is_bare_alone=True,
         not_before=frozenset({"Mul"}),
         bias=Bias.INT32,
         versions=(11, 22),
@@ -89,7 +91,7 @@ def test_refusals_and_gains_may_be_about_int8():
         (f"{HEAD}", "quantized 1 lacks 'operands'"),
         (
             f"{HEAD}operands = []\nx = 1",
-            "'x' is unknown; choose of attribute, bias, cut, followers, hands, needs, not_before",
+            "'x' is unknown; choose of attribute, bare_alone, bias, cut, followers, hands, needs",
         ),
         (f"{HEAD}operands = 3", "'operands' is int"),
         (f"{HEAD}operands = [{{}}]", "operand 1 lacks 'position'; write which input of the operator it is"),

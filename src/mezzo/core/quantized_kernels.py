@@ -101,8 +101,9 @@ class QuantizedKernel:
     long as nobody else reads what lies between and what else they read is constant, one number or one per channel:
     Quantize then stands behind the last. `is_cut`: of followers such as Relu nothing is left but Quantize, whose
     smallest and largest number they have to keep. `not_before` are operators behind the last that make the runtime
-    answer wrong, where they take a constant of several numbers: there, no such kernel. `attributes` must all match, by
-    value or by one of a frozenset. `needs` are features of a machine, any of which it takes to be faster so.
+    answer wrong, where they take a constant of several numbers: there, no such kernel. `is_bare_alone`: so it does
+    where several read what a product without a bias makes, moved and scaled or as it is. `attributes` must all match,
+    by value or by one of a frozenset. `needs` are features of a machine, any of which it takes to be faster so.
     """
 
     dialect: str = "onnx"
@@ -114,6 +115,7 @@ class QuantizedKernel:
     followers: frozenset[str] = frozenset()
     is_cut: bool = False
     not_before: frozenset[str] = frozenset()
+    is_bare_alone: bool = False
     bias: Bias = Bias.FLOAT
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)

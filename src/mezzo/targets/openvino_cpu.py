@@ -75,15 +75,22 @@ def _kernel(
 # Behind a product whose second operand is data.
 _SPOILING = frozenset({"Mul", "Div"})
 _SPOILT = "with a number for each column multiplied behind it, answers are not finite"
+_BARE = "without a bias and with several readers, all but the first get numbers without their scale"
 _PRODUCTS = (
-    _kernel("Conv", _data(), weight(1, axis=0), followers=_POINTWISE - {"gelu-tanh"}),
-    _kernel(
-        "ConvTranspose",
-        _signed_or_from_zero(),
-        weight(1, axis=1),
-        followers=frozenset({"Add", "BatchNormalization", "LeakyRelu", "Relu", "Sigmoid"}),
-        because="any other zero point than zero makes it FP32",
-        group=_ONE_GROUP,
+    replace(
+        _kernel("Conv", _data(), weight(1, axis=0), followers=_POINTWISE - {"gelu-tanh"}, because=_BARE),
+        is_bare_alone=True,
+    ),
+    replace(
+        _kernel(
+            "ConvTranspose",
+            _signed_or_from_zero(),
+            weight(1, axis=1),
+            followers=frozenset({"Add", "BatchNormalization", "LeakyRelu", "Relu", "Sigmoid"}),
+            because="any other zero point than zero makes it FP32; " + _BARE,
+            group=_ONE_GROUP,
+        ),
+        is_bare_alone=True,
     ),
     _kernel("Gemm", _data(), weight(1, axis=0), followers=_POINTWISE, transB=1),
     _kernel("Gemm", _data(), weight(1, axis=-1), followers=_POINTWISE, transB=frozenset({None, 0})),

@@ -18,6 +18,7 @@ from mezzo.units.view import View
 
 # Of a product, the operand that is added to it, where it has one.
 _BIAS = 2
+_SCALINGS = frozenset({"Mul", "Div"})
 
 
 class Read(NamedTuple):
@@ -132,8 +133,10 @@ class Quantizers:
         )
 
     def _is_spoilt(self, unit: QuantizedUnit) -> bool:
-        """Whether an operator behind a unit makes the runtime answer wrong."""
+        """Whether who reads what a unit makes has the runtime answer wrong."""
         graph, shapes = self._view.graph, self._view.graph.shapes
+        if unit.kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result):
+            return True
         for use in graph.uses[unit.result]:
             reader = graph.nodes[use.node]
             others = [one for at, one in enumerate(reader.inputs) if at != use.operand and one is not None]
@@ -142,6 +145,27 @@ class Quantizers:
             if is_varied and self._view.op(reader) in unit.kernel.not_before:
                 return True
         return False
+
+    def _is_bare(self, unit: QuantizedUnit) -> bool:
+        """Whether a unit is a product without a bias, and nothing but scalings of it."""
+        product, *rest = (self._view.graph.nodes[number] for number in unit.nodes)
+        has_bias = len(product.inputs) > _BIAS and product.inputs[_BIAS] is not None
+        return not has_bias and all(self._view.op(node) in _SCALINGS for node in rest)
+
+    def _has_several_readers(self, value: int) -> bool:
+        """Whether several read a value, as it is or moved and scaled on the way."""
+        graph = self._view.graph
+        while len(graph.uses[value]) == 1:
+            reader = graph.nodes[graph.uses[value][0].node]
+            made = [one for one in reader.outputs if one is not None]
+            kernels = self._kernels(reader) if reader.kind is Kind.OP else ()
+            is_moved = any(kernel.hands in (Hands.READ, Hands.PASSED) for kernel in kernels)
+            if not (is_moved or self._view.op(reader) in _SCALINGS) or not made:
+                return False
+            if len(made) > 1:
+                return True
+            value = made[0]
+        return True
 
     # -- what is taken in ---------------------------------------------------------------------------------------------
 
