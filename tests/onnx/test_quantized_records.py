@@ -42,6 +42,8 @@ LEFT_OUT: dict[str, dict[str, str]] = {
         "Erf(": "floats inside, and with S8 it reads floats",
         "Exp(": "the same",
         "Pad(": "what it pads with is no attribute, and may be anything",
+        "MatMul(2 x 4 x 12 x 32": "two activations: right as it stands, and wrong by what stands around it",
+        "MatMul(12 x 32 i8 symmetric weight": "a weight before an activation: the same",
         "Concat ": "the row tells what goes wrong beside U8 with zero at zero and one range",
     },
 }

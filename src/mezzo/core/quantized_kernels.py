@@ -100,9 +100,9 @@ class QuantizedKernel:
     nothing. `followers` are operators, and composites such as "gelu-erf", that it takes in, one behind the other, as
     long as nobody else reads what lies between and what else they read is constant, one number or one per channel:
     Quantize then stands behind the last. `is_cut`: of followers such as Relu nothing is left but Quantize, whose
-    smallest and largest number they have to keep. `not_before` are operators behind the last that make the runtime
-    answer wrong, where they take a constant of several numbers: there, no such kernel. `is_bare_alone`: so it does
-    where several read what a product without a bias makes, moved and scaled or as it is. `attributes` must all match,
+    smallest and largest number they have to keep. `not_before` are operators that make the runtime
+    answer wrong where they read what the kernel makes: there, no such kernel. `is_bare_alone`: so it does where several
+    read what a product without a bias makes, moved and scaled or as it is. `attributes` must all match,
     by value or by one of a frozenset. `needs` are features of a machine, any of which it takes to be faster so.
     """
 

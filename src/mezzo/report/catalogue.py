@@ -179,7 +179,7 @@ def _spell_followers(kernel: QuantizedKernel) -> str:
     names = ", ".join(sorted(kernel.followers, key=lambda name: (name.casefold(), name)))
     names += ", where Quantize cuts as they do" if kernel.is_cut and names else ""
     spoiling = ", ".join(sorted(kernel.not_before))
-    limits = [f"never before {spoiling} by a constant of several numbers"] if spoiling else []
+    limits = [f"never before {spoiling}"] if spoiling else []
     limits += ["without a bias for one reader only"] if kernel.is_bare_alone else []
     return "; ".join([*([names] if names else []), *limits])
 

@@ -72,10 +72,20 @@ def _kernel(
     )
 
 
-# Behind a product whose second operand is data.
-_SPOILING = frozenset({"Mul", "Div"})
-_SPOILT = "with a number for each column multiplied behind it, answers are not finite"
+# What is known of columns is carried past these as if it were of other axes.
+_SPOILING = frozenset({"AveragePool", "MaxPool", "Resize", "Upsample"})
+_SPOILT = "a pool right behind it answers wrong, a Resize does not compile"
 _BARE = "without a bias and with several readers, all but the first get numbers without their scale"
+
+
+def _matmul(operand: Operand) -> QuantizedKernel:
+    """A product with a weight. None of two activations: it wants S8, which a Concat that reads it too hands on
+    wrongly, and numbers for each column multiplied behind it make infinities.
+    """
+    row = _kernel("MatMul", _data(), operand, followers=_POINTWISE, because=_SPOILT)
+    return replace(row, not_before=_SPOILING)
+
+
 _PRODUCTS = (
     replace(
         _kernel("Conv", _data(), weight(1, axis=0), followers=_POINTWISE - {"gelu-tanh"}, because=_BARE),
@@ -94,20 +104,9 @@ _PRODUCTS = (
     ),
     _kernel("Gemm", _data(), weight(1, axis=0), followers=_POINTWISE, transB=1),
     _kernel("Gemm", _data(), weight(1, axis=-1), followers=_POINTWISE, transB=frozenset({None, 0})),
-    _kernel("MatMul", _data(), weight(1, axis=-1, rank=2), followers=_POINTWISE),
-    _kernel("MatMul", _data(), weight(1, axis=-1, rank=3), followers=_POINTWISE),
-    _kernel("MatMul", _data(), weight(1), followers=_POINTWISE),
-    replace(_kernel("MatMul", weight(0), _signed(1), because=_SPOILT), not_before=_SPOILING),
-    replace(
-        _kernel(
-            "MatMul",
-            _signed_or_from_zero(),
-            _signed(1),
-            followers=frozenset({"Add", "Relu"}),
-            because="any zero point but zero in either operand, and U8 in the second, make it FP32; " + _SPOILT,
-        ),
-        not_before=_SPOILING,
-    ),
+    _matmul(weight(1, axis=-1, rank=2)),
+    _matmul(weight(1, axis=-1, rank=3)),
+    _matmul(weight(1)),
 )
 _ELEMENTWISE = (
     _kernel(

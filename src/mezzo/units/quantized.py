@@ -134,17 +134,11 @@ class Quantizers:
 
     def _is_spoilt(self, unit: QuantizedUnit) -> bool:
         """Whether who reads what a unit makes has the runtime answer wrong."""
-        graph, shapes = self._view.graph, self._view.graph.shapes
-        if unit.kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result):
+        graph, kernel = self._view.graph, unit.kernel
+        readers = (graph.nodes[use.node] for use in graph.uses[unit.result])
+        if any(self._view.op(reader) in kernel.not_before for reader in readers):
             return True
-        for use in graph.uses[unit.result]:
-            reader = graph.nodes[use.node]
-            others = [one for at, one in enumerate(reader.inputs) if at != use.operand and one is not None]
-            numbers = [shapes.get(one) for one in others if self._view.is_constant(one)]
-            is_varied = any(shape is None or any(size != 1 for size in shape) for shape in numbers)
-            if is_varied and self._view.op(reader) in unit.kernel.not_before:
-                return True
-        return False
+        return kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
 
     def _is_bare(self, unit: QuantizedUnit) -> bool:
         """Whether a unit is a product without a bias, and nothing but scalings of it."""
