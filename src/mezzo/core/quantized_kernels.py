@@ -65,7 +65,7 @@ class Operand:
     `is_weight`: it has to be a constant. `axis`: the axis with a scale of its own for each slice, counted from the back
     where below 0; None where the whole tensor has one. `rank`: the axes that it has to have, if a number of them.
     `and_rest`: every operand behind it is read like it, with the same parameters where the kernel hands on what it
-    reads.
+    reads. `not_from`: operators of whose results, moved or as they are, the kernel takes the first way to store alone.
     """
 
     position: int
@@ -76,6 +76,7 @@ class Operand:
     also: tuple[Storage, ...] = ()
     rank: int | None = None
     and_rest: bool = False
+    not_from: frozenset[str] = frozenset()
 
     @property
     def storages(self) -> tuple[Storage, ...]:

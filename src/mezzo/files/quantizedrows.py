@@ -30,7 +30,7 @@ _KEYS = {
     "source",
 }
 _STORAGE = {"type", "symmetric"}
-_OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest"}
+_OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest", "not_from"}
 _TYPES = {str(dtype): dtype for dtype in (DType.UINT8, DType.INT8)}
 _LARGEST = 64  # operands and axes; ONNX has no operator that names more
 
@@ -118,6 +118,7 @@ def _read_operand(where: str, entry: Mapping[str, object]) -> Operand:
         also=tuple(others),
         rank=_within(where, entry, "rank", 1) if "rank" in entry else None,
         and_rest="rest" in entry and read_truth(where, entry, "rest"),
+        not_from=frozenset(read_texts(where, "not_from", entry.get("not_from", ()))),
     )
 
 

@@ -167,6 +167,7 @@ def _spell_reads(kernel: QuantizedKernel) -> str:
 
 def _spell_operand(operand: Operand) -> str:
     stored = " or ".join(f"{one.dtype}{' around zero' if one.is_symmetric else ''}" for one in operand.storages)
+    stored += f", the first alone from {', '.join(sorted(operand.not_from))}" if operand.not_from else ""
     words = [f"{operand.position}{' and all behind' if operand.and_rest else ''}: {stored}"]
     words += ["weight"] if operand.is_weight else []
     words += [] if operand.axis is None else [f"by axis {operand.axis}"]

@@ -4,7 +4,7 @@ Pure functions over a graph and a target's rows.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -112,7 +112,29 @@ class Quantizers:
             facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
             return facts is not None and maker.kind is Kind.SOURCE and not (facts.has_infinity or facts.has_nan)
         how = None if self._known is None else self._known.get(value)
-        return how is None or operand.takes(how.dtype, how.is_symmetric)
+        if how is None:
+            return True
+        is_first = how.dtype is operand.dtype
+        return operand.takes(how.dtype, how.is_symmetric) and (
+            is_first or not self._comes_from(value, operand.not_from)
+        )
+
+    def _comes_from(self, value: int, operators: Set[str]) -> bool:
+        """Whether a value, moved or as it is, is what one of some operators makes."""
+        graph = self._view.graph
+        while operators:
+            maker = graph.nodes[graph.values[value].producer]
+            if maker.kind is not Kind.OP or self._view.op(maker) in operators:
+                return maker.kind is Kind.OP
+            source = maker.inputs[0] if maker.inputs else None
+            if source is None or not self._moves(maker):
+                return False
+            value = source
+        return False
+
+    def _moves(self, node: Node) -> bool:
+        """Whether a node only moves or chooses among numbers."""
+        return any(kernel.hands in (Hands.READ, Hands.PASSED) for kernel in self._kernels(node))
 
     def _unit(self, node: Node, kernel: QuantizedKernel, reads: tuple[Read, ...]) -> QuantizedUnit:
         nodes, last, offset = [node.id], node, self._offset(node, kernel)
@@ -152,9 +174,8 @@ class Quantizers:
         while len(graph.uses[value]) == 1:
             reader = graph.nodes[graph.uses[value][0].node]
             made = [one for one in reader.outputs if one is not None]
-            kernels = self._kernels(reader) if reader.kind is Kind.OP else ()
-            is_moved = any(kernel.hands in (Hands.READ, Hands.PASSED) for kernel in kernels)
-            if not (is_moved or self._view.op(reader) in _SCALINGS) or not made:
+            is_moved = reader.kind is Kind.OP and (self._moves(reader) or self._view.op(reader) in _SCALINGS)
+            if not is_moved or not made:
                 return False
             if len(made) > 1:
                 return True
@@ -264,6 +285,7 @@ def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
                 axis=operand.axis,
                 also=operand.also,
                 rank=operand.rank,
+                not_from=operand.not_from,
             )
 
 
