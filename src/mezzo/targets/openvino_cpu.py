@@ -73,8 +73,8 @@ def _kernel(
 
 
 # What is known of columns is carried past these as if it were of other axes.
-_SPOILING = frozenset({"AveragePool", "MaxPool", "Resize", "Upsample"})
-_SPOILT = "a pool right behind it answers wrong, a Resize does not compile"
+_SPOILING = frozenset({"AveragePool", "Concat", "MaxPool", "Resize", "Upsample"})
+_SPOILT = "a pool right behind it answers wrong, a Concat or Resize does not compile"
 _BARE = "without a bias and with several readers, all but the first get numbers without their scale"
 
 
