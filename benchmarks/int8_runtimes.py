@@ -44,6 +44,7 @@ class Loaded(Protocol):
     """A model ready to run."""
 
     def answer(self, feeds: Feeds) -> np.ndarray: ...
+    def answers(self, feeds: Feeds) -> list[np.ndarray]: ...
     def kernels(self, feeds: Feeds) -> Kernels: ...
 
 
@@ -65,8 +66,12 @@ class OpenVinoModel:
 
     def answer(self, feeds: Feeds) -> np.ndarray:
         """The first output."""
+        return self.answers(feeds)[0]
+
+    def answers(self, feeds: Feeds) -> list[np.ndarray]:
+        """Every output."""
         self._request.infer(dict(feeds))
-        return np.array(self._request.get_output_tensor(0).data)
+        return [np.array(tensor.data) for tensor in self._request.output_tensors]
 
     def kernels(self, feeds: Feeds) -> Kernels:
         """Layers of the runtime graph by precision, and their shares of the time of the last of five calls.
@@ -123,8 +128,12 @@ class OnnxRuntimeModel:
 
     def answer(self, feeds: Feeds) -> np.ndarray:
         """The first output."""
-        first: np.ndarray = self._session.run(None, dict(feeds))[0]
-        return first
+        return self.answers(feeds)[0]
+
+    def answers(self, feeds: Feeds) -> list[np.ndarray]:
+        """Every output."""
+        found: list[np.ndarray] = self._session.run(None, dict(feeds))
+        return found
 
     def kernels(self, feeds: Feeds) -> Kernels:
         """Nodes of the optimized graph that compute in integers. It tells no times."""
