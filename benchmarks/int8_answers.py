@@ -7,7 +7,7 @@
 Convolutions, products, activations, residual sums, pools, concatenations and numbers per channel or column are put
 behind each other by chance, in FP32 [n, 8, 6, 6]. Each network is converted for the runtime, and run there on data that
 no scale saw. It is wrong where the error is above three times the emulated one and a hundredth: a kernel that lost a
-scale is far off, rounding ties are not. Networks that the runtime cannot load or answers wrongly in FP32 are told apart.
+scale is far off, rounding ties are not. Networks that the runtime cannot load, or answers wrongly in FP32, are told so.
 Exit code 1 where one is wrong or refused.
 """
 
@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import int8_runtimes as runtimes
 import numpy as np
@@ -56,7 +57,7 @@ class Network:
     def positive(self, *shape: int) -> str:
         return self.constant(self.numbers.uniform(0.5, 1.5, shape))
 
-    def add(self, op: str, *inputs: str, **attributes: object) -> str:
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
         name = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [name], name=f"{op}_{len(self.nodes)}", **attributes))
         return name
@@ -71,7 +72,7 @@ class Network:
         for _ in range(self.pick.randint(4, 12)):
             self.values.append(self.pick.choice(steps)(self, self.any()))
         results = dict.fromkeys([self.values[-1], *(self.values[-2:-1] if self.pick.random() < 0.3 else [])])
-        shape = ["n", _CHANNELS, _SIDE, _SIDE]
+        shape: list[str | int | None] = ["n", _CHANNELS, _SIDE, _SIDE]
         ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", *results)]
         graph = helper.make_graph(self.nodes, "network", ports[:1], ports[1:], self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
