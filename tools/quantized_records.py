@@ -9,10 +9,9 @@ runtime's reason. The tests hold the targets' rows against these files.
 import sys
 from pathlib import Path
 
-from mezzo.frontends.onnx.probe.ask_quantized import ways
+from mezzo.frontends.onnx.probe.ask_quantized import ways, write
 from mezzo.frontends.onnx.probe.children import Child
 from mezzo.frontends.onnx.probe.quantized_cases import quantized_forms
-from mezzo.frontends.onnx.probe.quantized_forms import build
 from mezzo.frontends.onnx.probe.runtimes import RUNTIMES, Runtime
 from mezzo.machine import find_machine
 
@@ -27,7 +26,7 @@ def write_record(runtime: Runtime) -> None:
     with Child(runtime.attempt_integers) as child:
         for form in quantized_forms():
             for way in ways(form):
-                built = build(form, way)
+                built = write(form, way)
                 reason = child.ask(built.model.SerializeToString(), built.feeds)
                 lines.append(f"{form}\t{way.value}\t{reason or 'runs'}")
     FOLDER.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,7 @@ from mezzo.core.target import Gain
 from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, judge
-from mezzo.deciding.quantizing import parameters_of
+from mezzo.deciding.quantizing import dynamic_names, parameters_of
 from mezzo.deciding.reasons import reasons
 from mezzo.deciding.recalled import Recalled
 from mezzo.deciding.recording import Decisions, category_of, precision_of
@@ -251,6 +251,7 @@ def _make_plan(
         origin=options.notes,
         gain=_gain_of(wishes),
         quantized=parameters_of(problem, levels),
+        dynamic=dynamic_names(problem, levels),
         choice=options.choice,
         make_names=lambda: names_in(problem.graph),
     )

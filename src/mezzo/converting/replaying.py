@@ -37,7 +37,13 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
         )
     wishes = replace(options.wishes, line=given.line)
     if given.line.quantized is not None:  # what the plan's policy granted is granted again
-        wishes = replace(wishes, quantized=dict(given.quantized), quantize_mode="full", include=("*",))
+        wishes = replace(
+            wishes,
+            quantized=dict(given.quantized),
+            dynamic=frozenset(given.dynamic),
+            quantize_mode="full",
+            include=("*",),
+        )
     judged = judge(graph, wishes)
     problem = judged.problem
     strange = given.by_name.keys() - graph.by_name.keys()

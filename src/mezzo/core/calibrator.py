@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from mezzo.core.columns import Ints
 
 
+# What is asked for in place of a calibrator where ranges are to be found as the model runs.
+NO_CALIBRATOR = "none"
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """The numbers from `low` to `high`, both with it."""

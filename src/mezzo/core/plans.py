@@ -9,6 +9,7 @@ from mezzo.core.levels import Line, Precision
 from mezzo.core.nodes import Use
 from mezzo.core.policy import Category
 from mezzo.core.quantization import Quantization
+from mezzo.core.quantized import DynamicProduct
 from mezzo.core.shown import Shown
 from mezzo.core.target import Gain
 from mezzo.dtypes import DType
@@ -84,7 +85,14 @@ class Quantize(NamedTuple):
     reader: Use | None = None
 
 
-Edit = Retype | AddCast | AddCopy | Quantize | Rewire
+class RunDynamic(NamedTuple):
+    """A product runs on integers, and finds the range of its data as it runs: what it reads and makes are floats."""
+
+    node: int
+    product: DynamicProduct
+
+
+Edit = Retype | AddCast | AddCopy | Quantize | Rewire | RunDynamic
 
 
 class PlannedNode(NamedTuple):
@@ -121,10 +129,11 @@ class Plan(Shown):
     `dialect` is that of the model, and `version` the one of it that the edits need; None where no step is taken.
     `settings` are the options that made the plan, by name, for the reader. `limits` are the constants stored within
     bounds: the name of their source, the bound. `quantized` are the parameters of values, by name, that nodes read or
-    make quantized. `origin` is what the model tells of how it was made, as far as it bears
-    on the plan; `gain` what the target's table says of its speed; `choice` why this format is taken, where nobody has
-    asked for one. `names` are empty where the plan stands apart from its model, as a saved one does. The nodes, the
-    fingerprint and the names are worked out when first asked for: most conversions never do.
+    make quantized; `dynamic` are the nodes, by name, that find the range of their data as they run. `origin` is what
+    the model tells of how it was made, as far as it bears on the plan; `gain` what the target's table says of its
+    speed; `choice` why this format is taken, where nobody has asked for one. `names` are empty where the plan stands
+    apart from its model, as a saved one does. The nodes, the fingerprint and the names are worked out when first asked
+    for: most conversions never do.
     """
 
     line: Line
@@ -138,6 +147,7 @@ class Plan(Shown):
     make_fingerprint: Callable[[], str] = field(repr=False, compare=False)
     origin: tuple[str, ...] = ()
     quantized: tuple[tuple[str, Quantization], ...] = ()
+    dynamic: tuple[str, ...] = ()
     gain: Gain | None = field(default=None, repr=False, compare=False)
     choice: str | None = field(default=None, repr=False, compare=False)
     make_names: Callable[[], Names] = field(default=lambda: _NO_NAMES, repr=False, compare=False)

@@ -2,10 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 from mezzo.core.nodes import Use
 from mezzo.core.quantization import Quantization
+
+
+class DynamicProduct(NamedTuple):
+    """A product that finds the range of its data as it runs: which operand is data and which the weight, and how that
+    is held.
+    """
+
+    data: int
+    weight: int
+    how: Quantization
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +27,8 @@ class Quantized:
     `stay_inside`: values that a kernel makes and reads itself, or hands on as floats alone: nothing is quantized there
     for it. `hand_on_either`: values whose kernel hands on floats as well as integers: they are quantized only where
     somebody reads them so. `handed_on`: values whose kernel only moves what it reads: who reads them quantized finds
-    the quantized form before it.
+    the quantized form before it. `dynamic`: products, by node id, that find ranges as they run; they read floats, but
+    for their weights.
     """
 
     parameters: Mapping[int, Quantization] = field(default_factory=dict)
@@ -24,13 +36,15 @@ class Quantized:
     stay_inside: frozenset[int] = frozenset()
     hand_on_either: frozenset[int] = frozenset()
     handed_on: frozenset[int] = frozenset()
+    dynamic: Mapping[int, DynamicProduct] = field(default_factory=dict)
 
 
 class QuantizedPorts(NamedTuple):
-    """What a node that runs quantized reads and makes so: by use, and by value id."""
+    """What a node that runs quantized reads and makes so: by use, and by value id. `dynamic`: by node id."""
 
     reads: Mapping[Use, Quantization]
     makes: Mapping[int, Quantization]
+    dynamic: Mapping[int, DynamicProduct] = MappingProxyType({})
 
 
 NO_PORTS = QuantizedPorts({}, {})

@@ -105,6 +105,9 @@ class QuantizedKernel:
     answer wrong where they read what the kernel makes: there, no such kernel. `is_bare_alone`: so it does where several
     read what a product without a bias makes, moved and scaled or as it is. `attributes` must all match,
     by value or by one of a frozenset. `needs` are features of a machine, any of which it takes to be faster so.
+
+    `is_dynamic`: it finds the range of the data that it reads as it runs, and needs the parameters of its weight alone.
+    It reads floats and hands on floats; in a file it is DynamicQuantizeLinear and a product of integers.
     """
 
     dialect: str = "onnx"
@@ -121,6 +124,10 @@ class QuantizedKernel:
     versions: tuple[int, int] = EVERY_VERSION
     attributes: Mapping[str, object] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
+    is_dynamic: bool = False
+
+    def __post_init__(self) -> None:
+        assert not self.is_dynamic or self.hands is Hands.FLOATS, "what finds ranges as it runs hands on floats"
 
     def fits(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
         """Whether the row is about an operator, as far as its attributes tell."""

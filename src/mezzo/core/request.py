@@ -181,7 +181,8 @@ class Request:
     calibrator: str = field(
         default="minmax",
         metadata=About(
-            "How int8 chooses scales from --data: minmax, percentile, entropy, mse, or your module:function.",
+            "How int8 chooses scales from --data: minmax, percentile, entropy, mse, your module:function; none: at run "
+            "time.",
             Form.NAME,
             Scope.EVERY_NODE,
             Panel.WHAT,

@@ -192,6 +192,11 @@ class Target:
         """Whether some row is about an operator on quantized operands, at whatever version and with what attributes."""
         return (dialect, op) in self._quantized_of
 
+    @property
+    def finds_ranges(self) -> bool:
+        """Whether some kernel finds the range of its data as it runs."""
+        return any(row.is_dynamic for row in self.quantized)
+
     def _runs_quantized(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
         """Whether an operator runs on quantized operands, or in the kernel of one before it."""
         if (op if dialect == "onnx" else f"{dialect}:{op}") in self._taken_in:

@@ -1,13 +1,14 @@
 """Say whether an assignment and its edits are legal. The only place that does; it trusts neither strategy nor lower."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mezzo.core.columns import ANY, Ints
+from mezzo.core.columns import ANY, Bools, Ints
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Use
-from mezzo.core.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire
+from mezzo.core.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire, RunDynamic
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType
 
@@ -61,9 +62,11 @@ def _check_edits(problem: Problem, levels: Sequence[int], edits: Sequence[Edit])
     made = [edit for edit in edits if type(edit) is AddCast or type(edit) is AddCopy]
     rewires = [edit for edit in edits if type(edit) is Rewire]
     quantized = [edit for edit in edits if type(edit) is Quantize]
+    dynamic = [edit for edit in edits if type(edit) is RunDynamic]
     native = _Native(problem, levels, retypes, quantized)
     return [
         *_check_quantized(problem, quantized),
+        *_check_dynamic(problem, levels, dynamic),
         *_check_makers(problem, levels, native),
         *_check_forms(problem, native, made),
         *_check_readers(problem, levels, native, [*made, *quantized], [*rewires, *_read_alone(quantized)]),
@@ -169,6 +172,23 @@ def _check_quantized(problem: Problem, edits: Sequence[Quantize]) -> list[str]:
     return found
 
 
+def _check_dynamic(problem: Problem, levels: Sequence[int], edits: Sequence[RunDynamic]) -> list[str]:
+    """What finds ranges as it runs is told so once, at the quantized level and nowhere else."""
+    found = []
+    given = {} if problem.quantized is None else problem.quantized.dynamic
+    known = {number: product for number, product in given.items() if levels[number] == problem.line.quantized}
+    told = Counter(edit.node for edit in edits)
+    for edit in edits:
+        where = _where(problem.graph.nodes[edit.node])
+        if known.get(edit.node) != edit.product:
+            found.append(f"{where} is to find its ranges as it runs, which it cannot at its level, or not so")
+    for number in known:
+        if told[number] != 1:
+            where = _where(problem.graph.nodes[number])
+            found.append(f"{where} has to find its ranges as it runs, and is told so {told[number]} times")
+    return found
+
+
 def _check_readers(
     problem: Problem,
     levels: Sequence[int],
@@ -216,7 +236,7 @@ def _check_operands(
     is_cast = columns.is_kind(Kind.CAST)[columns.use_node]
     wants = problem.wanted_at(levels)
     is_had = (got == wants) | (native.is_both[columns.use_value] & (got == line.quantized) & (wants == line.base))
-    wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & ~is_had
+    wrong = planned[columns.use_value] & (columns.use_role != ANY) & ~is_cast & ~is_had & ~_as_integers(problem, levels)
     found = []
     for at in np.flatnonzero(wrong).tolist():
         node = graph.nodes[columns.use_node[at]]
@@ -224,6 +244,16 @@ def _check_operands(
         found.append(
             f"node {node.name!r} ({node.op}) reads operand {columns.use_operand[at]} in {held} where it needs {want}"
         )
+    return found
+
+
+def _as_integers(problem: Problem, levels: Sequence[int]) -> Bools:
+    """Uses that read a weight's integers, whatever its floats are stored in."""
+    columns, known = problem.graph.columns, {} if problem.quantized is None else problem.quantized.dynamic
+    found = np.zeros(len(columns.use_node), bool)
+    for number, product in known.items():
+        if levels[number] == problem.line.quantized:
+            found |= (columns.use_node == number) & (columns.use_operand == product.weight)
     return found
 
 

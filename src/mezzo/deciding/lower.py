@@ -9,7 +9,7 @@ import numpy as np
 from mezzo.core.columns import ANY
 from mezzo.core.levels import between
 from mezzo.core.nodes import Kind, Node, Role, Use
-from mezzo.core.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire
+from mezzo.core.plans import AddCast, AddCopy, Edit, Quantize, Retype, Rewire, RunDynamic
 from mezzo.core.problem import Problem
 from mezzo.dtypes import DType
 
@@ -29,7 +29,7 @@ _new_retype: Callable[[tuple[int, DType, float | None]], Retype] = partial(tuple
 
 
 def lower(problem: Problem, levels: Sequence[int], limits: Mapping[int, float] | None = None) -> tuple[Edit, ...]:
-    """List the edits that give every node its level, values in graph order.
+    """List the edits that give every node its level, values in graph order, then products whose ranges are found late.
 
     A value has one native form: its producer's dtype, or for a source the dtype it has today while any use wants that.
     Every other dtype that some use wants is one further form, made once and shared by all uses in all scopes; what is
@@ -47,6 +47,8 @@ class _Lowering:
         self.levels, self.limits = levels, limits
         self.quantized = None if self.line.quantized is None else self.line.dtypes[self.line.quantized]
         self.absorbed: dict[int, list[_Wish]] = {}  # by value: wishes of uses that read it through a needless Cast
+        known = {} if problem.quantized is None else problem.quantized.dynamic
+        self.dynamic = {number: one for number, one in known.items() if levels[number] == self.line.quantized}
 
     def edits(self) -> list[Edit]:
         found: list[Edit] = []
@@ -59,7 +61,7 @@ class _Lowering:
                 assert dtype is not None, "only values with a dtype are lowered"
                 found += reversed(self._lower_value(number, dtype))
         found.reverse()
-        return found
+        return [*found, *(RunDynamic(number, product) for number, product in self.dynamic.items())]
 
     def _changing(self) -> Iterator[tuple[int, DType | None]]:
         """Values to lower, last first, with the dtype of those that only change and that every use agrees with. Most
@@ -180,6 +182,8 @@ class _Lowering:
             node = graph.nodes[use.node]
             if node.kind is Kind.CAST:
                 continue  # it is its own cast, or needless and its users come through `absorbed`
+            if node.id in self.dynamic and use.operand == self.dynamic[node.id].weight:
+                continue  # it is read as integers, which are made with the product
             role = node.signature.inputs[use.operand]
             must_rewire = use in graph.aliased
             if role is Role.ANY and maker.kind is not Kind.SOURCE:

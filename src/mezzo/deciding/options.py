@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from mezzo.core.calibrator import NO_CALIBRATOR
 from mezzo.core.format_words import FormatLike, read_format, read_formats, spell_formats, words_of
 from mezzo.core.levels import Line, line_of, uniform
 from mezzo.core.plans import Plan
@@ -119,6 +120,7 @@ def read_options(request: Request) -> Options:
     check_choices(request)
     target = chosen_target(to, request.target)
     check_quantizes(words, target)
+    is_dynamic = _finds_ranges(request, words, target)
     policy = _read_policy(request.policy)
     io: dict[str, DType] = {}
     default: DType | None = HIGH
@@ -146,6 +148,7 @@ def read_options(request: Request) -> Options:
         ),
         assumed=assumed,
         quantize_mode=request.quantize_mode,
+        is_dynamic=is_dynamic,
     )
     is_file = isinstance(request.policy, str) and request.policy.endswith(".toml")
     policy_name = str(request.policy) if is_file else policy.name
@@ -187,13 +190,30 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
         )
 
 
+def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> bool:
+    """Whether ranges are to be found at run time. Raises InputError: they are, and no kernel of the target does so."""
+    if request.calibrator != NO_CALIBRATOR or not any(LEVEL_DTYPES[word] in QUANTIZED for word in words):
+        return False
+    if not target.finds_ranges:
+        able = [name for name, held in find_targets().items() if held.finds_ranges]
+        raise InputError(
+            f"{setting('calibrator', NO_CALIBRATOR)} lets ranges be found at run time, and the table of target "
+            f"{target.name!r} names no kernel that does so; choose {join_with_or(able)} with {option('target')}, or "
+            f"give {option('data')} and another {option('calibrator')}"
+        )
+    return True
+
+
 def check_parameters(options: Options) -> Options:
     """The options. Raises InputError: what they convert to takes scales, and there is no data to give them."""
-    if options.wishes.line.quantized is not None and options.wishes.quantized is None:
+    wishes = options.wishes
+    if wishes.line.quantized is not None and wishes.quantized is None and not wishes.is_dynamic:
         to = dict(options.settings)["to"]
+        late = f"; or let ranges be found at run time, with {setting('calibrator', NO_CALIBRATOR)}"
         raise InputError(
             f"{option('to')} is {to!r}, which takes scales from data, and none is given; give some with "
             f"{option('data')}: an .npz file, a folder of them, or 'random' to try it out"
+            f"{late if wishes.target.finds_ranges else ''}"
         )
     return options
 

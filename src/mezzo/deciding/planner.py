@@ -167,7 +167,7 @@ def _judge_side(
     if low in QUANTIZED:
         from mezzo.deciding.quantizing import choose_units
 
-        quantizing = choose_units(view, wishes.target, wishes.quantized, wishes.quantize_mode, verdicts, choices)
+        quantizing = choose_units(view, wishes, verdicts, choices)
     if wishes.policy.promotes_untroubled and low not in QUANTIZED:
         for number in untroubled(graph, rows, verdicts, choices, low):
             verdicts[number] = replace(UNTROUBLED, lift=verdicts[number].lift)

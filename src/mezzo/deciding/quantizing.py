@@ -2,27 +2,32 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from mezzo.core.graph import Graph
 from mezzo.core.kernels import Kernels
-from mezzo.core.nodes import Role, Use
+from mezzo.core.nodes import Node, Role, Use
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice, Problem
 from mezzo.core.quantization import Quantization
-from mezzo.core.quantized import NO_PORTS, Quantized, QuantizedPorts
-from mezzo.core.quantized_kernels import Hands
-from mezzo.core.target import Target
+from mezzo.core.quantized import NO_PORTS, DynamicProduct, Quantized, QuantizedPorts
+from mezzo.core.quantized_kernels import Hands, QuantizedKernel
+from mezzo.deciding.wishes import Wishes
+from mezzo.dtypes import DType
 from mezzo.structure import View
 from mezzo.units.between import between_products
-from mezzo.units.quantized import QuantizedUnit, Quantizers
+from mezzo.units.quantized import QuantizedUnit, Quantizers, lacks
 from mezzo.units.view import View as UnitView
 
 # What is said of a node that no unit takes up, of one whose unit reads what nobody has seen, and of one that stands
 # apart from products.
 _ALONE, _UNKNOWN, _APART = "no-kernel", "no-range", "apart"
 SMART, FULL = "smart", "full"
+_LATE = "the range of what it reads is found as it runs"
+# How a weight is held before anybody has asked for its scales.
+_NOT_ASKED = Quantization(dtype=DType.INT8, scales=(1.0,), zero_points=(0,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,13 +43,14 @@ class Quantizing:
 
     def add_to(self, problem: Problem) -> Problem:
         """The problem with what quantized kernels ask: their nodes agree, what lies inside them and what they read as
-        floats stays before the base's threshold, and floats come for nothing where they hand on either.
+        floats stays before the base's threshold, and floats come for nothing where they hand on either. Around what
+        finds ranges as it runs nothing is converted.
         """
         graph, line = problem.graph, problem.line
         caps, links = dict(problem.caps), list(problem.links)
         inside, either, handed_on = set[int](), set[int](), set[int]()
         for unit in self.units:
-            read = {one.use for one in unit.reads}
+            read = set() if unit.kernel.is_dynamic else {one.use for one in unit.reads}
             if unit.offset is not None and unit.offset.use in self.offsets:
                 read.add(unit.offset.use)
             for number in unit.nodes:
@@ -68,33 +74,39 @@ class Quantizing:
             stay_inside=frozenset(inside),
             hand_on_either=frozenset(either),
             handed_on=frozenset(handed_on),
+            dynamic=dict(_dynamic(unit, self.parameters) for unit in self.units if unit.kernel.is_dynamic),
         )
         kernels = _with_free(problem, [*either, *self.free])
         return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
 
 
-def choose_units(
-    view: View,
-    target: Target,
-    given: Mapping[str, Quantization] | None,
-    mode: str,
-    verdicts: list[Verdict],
-    choices: list[Choice],
-) -> Quantizing:
+def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tuple[int, DynamicProduct]:
+    """The product of a unit that finds ranges as it runs, by its node's id. Its weight may not have been asked yet."""
+    (data,) = (read for read in unit.reads if not read.operand.is_weight)
+    (weight,) = (read for read in unit.reads if read.operand.is_weight)
+    how = parameters.get(weight.value, _NOT_ASKED)
+    return unit.nodes[0], DynamicProduct(data.use.operand, weight.use.operand, how)
+
+
+def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: list[Choice]) -> Quantizing:
     """The units that may run quantized; all other nodes may not, and their verdicts say why.
 
-    `given`, by the value's name, are what data and weights told; None where that is still to be asked. `mode`: "smart"
-    leaves out what stands between no products, "full" takes all that the target runs.
+    `wishes.quantized`, by the value's name, are what data and weights told; None where that is still to be asked. Mode
+    "smart" leaves out what stands between no products, "full" takes all that the target runs.
     """
-    graph = view.graph
+    graph, target, given, mode = view.graph, wishes.target, wishes.quantized, wishes.quantize_mode
     known = None if given is None else _by_value(graph, given)
     may_run = [choice in (Choice.FREE, Choice.LOW) for choice in choices]
-    quantizers = Quantizers(UnitView(graph, view.rows), target, may_run, known)
+    quantizers = Quantizers(UnitView(graph, view.rows), target, may_run, known, partial(_may_take, wishes))
     units = quantizers.units()
     wanted = between_products(graph, view.rows, units) if mode == SMART else units
-    missing = {unit.nodes: lacks for unit in wanted if (lacks := _lacks(unit, known)) is not None}
+    missing = {unit.nodes: value for unit in wanted if (value := lacks(unit, known)) is not None}
     kept = tuple(unit for unit in wanted if unit.nodes not in missing)
     kept = between_products(graph, view.rows, kept) if mode == SMART and missing else kept
+    for unit in kept:
+        if unit.kernel.is_dynamic:
+            said = verdicts[unit.nodes[0]]
+            verdicts[unit.nodes[0]] = replace(said, because=f"{said.because}; {_LATE}")
     apart = {number for unit in units for number in unit.nodes} - {number for unit in kept for number in unit.nodes}
     unseen = {number: graph.values[value].name for nodes, value in missing.items() for number in nodes}
     members = {number for unit in kept for number in unit.nodes}
@@ -116,6 +128,13 @@ def choose_units(
     return Quantizing(units=kept, parameters=known or {}, offsets=offsets, free=free)
 
 
+def _may_take(wishes: Wishes, node: Node, kernel: QuantizedKernel) -> bool:
+    """Whether a kernel may be taken for a node: a plan that is replayed says whose ranges are found at run time."""
+    if wishes.dynamic is not None:
+        return kernel.is_dynamic == (node.name in wishes.dynamic)
+    return kernel.is_dynamic or not wishes.is_dynamic
+
+
 def name_offset(graph: Graph, use: Use) -> str:
     """What the parameters of a constant are known by that it is held in for one of its uses: "bias of conv1"."""
     node = graph.nodes[use.node]
@@ -130,12 +149,26 @@ def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Q
     if known is None:
         return ()
     nodes = [node for node in graph.nodes if levels[node.id] == line.quantized]
-    values = {value for node in nodes for _, value in _known((*node.inputs, *node.outputs), known.parameters)}
+    values = {value for node in nodes for value in _held(node, known)}
     offsets = [(use, how) for use, how in known.offsets.items() if levels[use.node] == line.quantized]
     return (
         *((graph.values[value].name, known.parameters[value]) for value in sorted(values)),
         *((name_offset(graph, use), how) for use, how in offsets),
     )
+
+
+def _held(node: Node, known: Quantized) -> Iterable[int]:
+    """The values whose parameters a node takes that runs quantized."""
+    product = known.dynamic.get(node.id)
+    ports = (*node.inputs, *node.outputs) if product is None else (node.inputs[product.weight],)
+    return (value for _, value in _known(ports, known.parameters))
+
+
+def dynamic_names(problem: Problem, levels: Sequence[int]) -> tuple[str, ...]:
+    """The nodes that find the range of their data as they run."""
+    graph, line = problem.graph, problem.line
+    dynamic = {} if problem.quantized is None else problem.quantized.dynamic
+    return tuple(graph.nodes[number].name for number in dynamic if levels[number] == line.quantized)
 
 
 def _by_value(graph: Graph, given: Mapping[str, Quantization]) -> dict[int, Quantization]:
@@ -145,14 +178,6 @@ def _by_value(graph: Graph, given: Mapping[str, Quantization]) -> dict[int, Quan
         for number, value in enumerate(graph.values)
         if value.scope == 0 and value.name in given
     }
-
-
-def _lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int | None:
-    """A value whose parameters a unit takes and nobody knows, where they have been asked for."""
-    needed = [read.value for read in unit.reads]
-    if unit.kernel.hands in (Hands.INTEGERS, Hands.READ):
-        needed.append(unit.result)
-    return None if known is None else next((value for value in needed if value not in known), None)
 
 
 def _with_free(problem: Problem, values: Sequence[int]) -> Kernels:
@@ -184,6 +209,8 @@ def quantized_ports(problem: Problem) -> QuantizedPorts:
     makes: dict[int, Quantization] = {}
     for number in np.flatnonzero(problem.allowed[line.quantized]).tolist():
         node = problem.graph.nodes[number]
+        if number in known.dynamic:
+            continue
         for operand, value in _known(node.inputs, known.parameters):
             use = Use(number, operand)
             is_read = node.signature.inputs[operand] is Role.GROUP
@@ -193,7 +220,7 @@ def quantized_ports(problem: Problem) -> QuantizedPorts:
         reads |= here
         made = (value for _, value in _known(node.outputs, known.parameters) if value not in spared)
         makes |= {value: known.parameters[value] for value in made}
-    return QuantizedPorts(reads, makes)
+    return QuantizedPorts(reads, makes, known.dynamic)
 
 
 def _known(values: Sequence[int | None], parameters: Mapping[int, Quantization]) -> Iterable[tuple[int, int]]:

@@ -38,6 +38,8 @@ def to_json(plan: Plan) -> str:
     }
     if plan.quantized:
         head["quantized"] = {name: _spell_parameters(how) for name, how in plan.quantized}
+    if plan.dynamic:
+        head["dynamic"] = list(plan.dynamic)
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
     body = ",\n    ".join(lines)
     text = json.dumps(head, indent=2, ensure_ascii=False)
@@ -112,6 +114,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             limits=tuple((str(name), float(limit)) for name, limit in document["limits"].items()),
             notes=tuple(str(note) for note in document["notes"]),
             quantized=tuple((str(name), _read_parameters(name, held)) for name, held in _quantized(document)),
+            dynamic=_dynamic(document, frozenset(names)),
             make_nodes=lambda: nodes,
             make_fingerprint=lambda: fingerprint,
         )
@@ -131,6 +134,17 @@ def _quantized(document: dict[str, object]) -> list[tuple[str, object]]:
     if not isinstance(held, dict):
         raise ValueError(f"quantized is {held!r}, wanted parameters by the names of values")
     return [*held.items()]
+
+
+def _dynamic(document: dict[str, object], names: frozenset[str]) -> tuple[str, ...]:
+    """The nodes that find ranges as they run. Raises ValueError: some are none of the plan's."""
+    held = document.get("dynamic", [])
+    if not isinstance(held, list) or not all(isinstance(name, str) for name in held):
+        raise ValueError(f"dynamic is {held!r}, wanted a list of the names of nodes")
+    strange = sorted({*held} - names)
+    if strange:
+        raise ValueError(f"dynamic names {strange[0]!r}, and no node is called so")
+    return tuple(held)
 
 
 def _read_parameters(name: str, held: object) -> Quantization:

@@ -56,11 +56,21 @@ def _without_suspicions(options: Options) -> Options:
     return replace(options, wishes=replace(options.wishes, policy=replace(policy, findings=findings)))
 
 
+def at_run_time(model: Model, options: Options) -> Options:
+    """The options with the parameters of weights, which are all that is needed where ranges are found at run time."""
+    reading, judged = judge_model(model, _without_suspicions(options))
+    assert judged.quantizing is not None, "asked where something is to be quantized"
+    found = _of_weights(model, reading, _asked(reading.graph, judged.quantizing.units))
+    return replace(options, wishes=replace(options.wishes, quantized=found))
+
+
 def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     """The model to plan, and the options with scales that stand for those of data, for a plan and nothing else; weights
-    have their own.
+    have their own. Where ranges are found at run time none is needed, and the plan is what a conversion makes.
     """
     model, options = fuse(model, options)
+    if options.wishes.is_dynamic:
+        return model, at_run_time(model, options)
     reading, judged = judge_model(model, options)
     assert judged.quantizing is not None, "asked where something is to be quantized"
     asked = _asked(reading.graph, judged.quantizing.units)
@@ -108,9 +118,11 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
             if read.operand.is_weight:
                 held = asked.weights.get(read.value, read.operand)
                 asked.weights[read.value] = held if held.axis == read.operand.axis else replace(held, axis=None)
-            else:
+            elif not unit.kernel.is_dynamic:
                 watch(read.value, read.operand)
         made = [value for value in graph.nodes[unit.nodes[0]].outputs if value is not None]
+        if unit.kernel.is_dynamic:
+            continue
         if unit.kernel.hands in (Hands.READ, Hands.PASSED):
             for value in made:
                 watch(value)
@@ -198,10 +210,13 @@ def _grid(storage: tuple[DType, bool]) -> Grid:
 
 
 def with_parameters(model: Model, options: Options, dataset: Dataset, calibrator: str) -> Options:
-    """The options with the parameters that data gives, where something is to be quantized; else as they are.
+    """The options with the parameters that data gives, where something is to be quantized; else as they are. Where
+    ranges are found at run time only weights have parameters.
 
     Raises InputError: there is no such calibrator.
     """
     if options.wishes.line.quantized is None:
         return options
+    if options.wishes.is_dynamic:
+        return at_run_time(model, options)
     return calibrate(model, options, dataset, calibrator_of(calibrator))

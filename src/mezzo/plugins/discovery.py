@@ -10,12 +10,12 @@ import logging
 import os
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from types import MappingProxyType, ModuleType
 from typing import Generic, TypeVar
 
-from mezzo.core.calibrator import Calibrator
+from mezzo.core.calibrator import NO_CALIBRATOR, Calibrator
 from mezzo.core.facts import OpFacts
 from mezzo.core.frontend import Frontend
 from mezzo.core.policy import Policy
@@ -86,16 +86,20 @@ class _Folder(Mapping[str, _T]):
 
 @dataclass(frozen=True, slots=True)
 class _Kind(Generic[_T]):
-    """How plug-ins of one kind are had: mezzo's own, and one of another package. `beside`: what else a name may be."""
+    """How plug-ins of one kind are had: mezzo's own, and one of another package. `beside`: what else a name may be;
+    `words`: names that may be asked for, and stand for no plug-in.
+    """
 
     name: str
     built_in: Mapping[str, _T]
     load: Callable[[Entry, _Find[_T]], _T]
     beside: str = ""
+    _: KW_ONLY
+    words: tuple[str, ...] = ()
 
     def names(self) -> tuple[str, ...]:
         """What can be asked for; nothing is imported."""
-        return tuple(sorted({*self.built_in, *(entry.name for entry in entries(self.name))}))
+        return tuple(sorted({*self.words, *self.built_in, *(entry.name for entry in entries(self.name))}))
 
     def find(self, name: str, trail: tuple[str, ...] = ()) -> _T:
         """Raises InputError: there is none of that name, there are two, or it is broken. `trail`: what stands on it."""
@@ -246,7 +250,12 @@ def _check_texts(entry: Entry, loaded: _T, name: str, *others: str) -> _T:
 _POLICIES = _Kind("policy", _Folder("mezzo.policies", _policy_of), _load_policy, "a .toml file")
 _TARGETS = _Kind("target", _Folder("mezzo.targets", _target_of), _load_target, "a .toml file")
 _STRATEGIES = _Kind("strategy", _Folder("mezzo.strategies", _strategy_of), _load_strategy)
-_CALIBRATORS = _Kind("calibrator", _Folder("mezzo.quant.calibrators", _calibrator_of), _load_calibrator)
+_CALIBRATORS = _Kind(
+    "calibrator",
+    _Folder("mezzo.quant.calibrators", _calibrator_of),
+    _load_calibrator,
+    words=(NO_CALIBRATOR,),
+)
 _FRONTENDS = _Kind("front end", _Folder("mezzo.frontends", _frontend_of), _load_frontend)
 _KINDS: Mapping[str, "_Kind[Policy] | _Kind[Target] | _Kind[Strategy] | _Kind[Calibrator]"] = MappingProxyType(
     {kind.name: kind for kind in (_POLICIES, _TARGETS, _STRATEGIES, _CALIBRATORS)}

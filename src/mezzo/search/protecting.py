@@ -64,7 +64,9 @@ def convert_on_data(
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     model, options = fuse(model, options)
     ranges = measure_ranges(model, dataset)
-    if options.wishes.line.quantized is not None:
+    if options.wishes.is_dynamic:
+        options = with_parameters(model, options, dataset, request.calibrator)
+    elif options.wishes.line.quantized is not None:
         options, dataset = _calibrated(model, options, dataset, request.calibrator)
     # What was made up speaks against running low, and never for it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)

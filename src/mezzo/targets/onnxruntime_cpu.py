@@ -30,6 +30,8 @@ _MOVING = (
     "Squeeze", "Tile", "Transpose", "Unsqueeze",
 )  # fmt: skip
 _UNSCALED = frozenset({None, 1.0})
+_OFF = frozenset({None, 0})
+_FUSED = "it fuses them as DynamicQuantizeMatMul, or MatMulIntegerToFloat where several read the same data"
 
 
 def _data(position: int = 0, and_rest: bool = False) -> Operand:
@@ -55,6 +57,11 @@ def _product(op: str, *operands: Operand, hands: Hands = Hands.EITHER, **attribu
     return replace(row, followers=_CUT, is_cut=True, bias=Bias.INT32, attributes=attributes)
 
 
+def _dynamic(op: str, *operands: Operand, **attributes: object) -> QuantizedKernel:
+    row = _kernel(op, Operand(position=0), *operands, hands=Hands.FLOATS, because=_FUSED, **attributes)
+    return replace(row, followers=frozenset({"Add"}), is_dynamic=True)
+
+
 _QUANTIZED = (
     _product("Conv", _data(), weight(1, axis=0), hands=Hands.INTEGERS),
     _product("Gemm", Operand(position=0), weight(1, axis=0), transB=1, alpha=_UNSCALED, beta=_UNSCALED),
@@ -73,6 +80,12 @@ _QUANTIZED = (
     _kernel("Concat", _data(and_rest=True)),
     *(_kernel(op, _data(), hands=Hands.READ) for op in _MOVING),
     _kernel("Resize", _data(), hands=Hands.READ, mode=frozenset({None, "nearest"})),
+    # A convolution would be ConvInteger: a quarter of FP32's pace (ResNet-50, AMX). With the weight first it does not
+    # load: MatMulIntegerToFloat has no kernel for S8 and U8.
+    _dynamic("Gemm", weight(1, axis=0), transA=_OFF, transB=1, alpha=_UNSCALED, beta=_UNSCALED),
+    _dynamic("Gemm", weight(1, axis=-1), transA=_OFF, transB=_OFF, alpha=_UNSCALED, beta=_UNSCALED),
+    *(_dynamic("MatMul", weight(1, axis=-1, rank=rank)) for rank in (2, 3)),
+    _dynamic("MatMul", weight(1)),
 )
 
 TARGET = Target(

@@ -4,7 +4,7 @@ Pure functions over a graph and a target's rows.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,16 +51,34 @@ class QuantizedUnit:
     offset: Offset | None = None
 
 
+Takes = Callable[[Node, QuantizedKernel], bool]  # whether a kernel may be taken for a node
+
+
+def lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int | None:
+    """A value whose parameters a unit takes and nobody knows, where they have been asked for."""
+    kernel = unit.kernel
+    needed = [read.value for read in unit.reads if read.operand.is_weight or not kernel.is_dynamic]
+    if kernel.hands in (Hands.INTEGERS, Hands.READ):
+        needed.append(unit.result)
+    return None if known is None else next((value for value in needed if value not in known), None)
+
+
 class Quantizers:
     """The quantized kernels of a target over one graph."""
 
     def __init__(
-        self, view: View, target: Target, may_run: Sequence[bool], known: Mapping[int, Quantization] | None
+        self,
+        view: View,
+        target: Target,
+        may_run: Sequence[bool],
+        known: Mapping[int, Quantization] | None,
+        takes: "Takes",
     ) -> None:
         """`may_run`: by node, whether it may run quantized at all. `known`: the parameters of values, by id; None where
-        nobody has asked yet, and all is taken to fit.
+        nobody has asked yet, and all is taken to fit. `takes`: whether a kernel may be taken for a node.
         """
         self._view, self._target, self._may_run, self._known = view, target, may_run, known
+        self._takes = takes
 
     def units(self) -> tuple[QuantizedUnit, ...]:
         """The units of the graph, each node in one at most."""
@@ -68,14 +86,30 @@ class Quantizers:
         for node in self._view.graph.nodes:
             if node.kind is not Kind.OP or not self._may_run[node.id] or node.id in taken:
                 continue
-            for kernel in self._kernels(node):
-                reads = self._reads(node, kernel) if kernel.operands else None
-                unit = None if reads is None else self._unit(node, kernel, reads)
-                if unit is not None and not self._is_spoilt(unit):
-                    found.append(unit)
-                    taken.update(unit.nodes)
-                    break
+            unit = self._unit_of(node)
+            if unit is not None:
+                found.append(unit)
+                taken.update(unit.nodes)
         return tuple(found)
+
+    def _unit_of(self, node: Node) -> QuantizedUnit | None:
+        """The unit that begins with a node: by the first row that is about it. Where that takes parameters that nobody
+        knows, by one that finds ranges as it runs, if there is any.
+        """
+        lacking: QuantizedUnit | None = None
+        for kernel in self._kernels(node):
+            if not kernel.operands or not self._takes(node, kernel) or (lacking and not kernel.is_dynamic):
+                continue
+            reads = self._reads(node, kernel)
+            if reads is None:
+                continue
+            unit = self._unit(node, kernel, reads)
+            if self._is_spoilt(unit):
+                continue
+            if lacks(unit, self._known) is None:
+                return unit
+            lacking = lacking or unit
+        return lacking
 
     def free_quantizes(self) -> Iterator[int]:
         """Values of which a Quantize costs nothing, though their maker runs in floats."""
@@ -96,12 +130,12 @@ class Quantizers:
             value = node.inputs[operand.position] if operand.position < len(node.inputs) else None
             if value is None or node.signature.inputs[operand.position] is not Role.GROUP:
                 return None
-            if operand.is_weight != self._view.is_constant(value) or not self._suits(value, operand):
+            if operand.is_weight != self._view.is_constant(value) or not self._suits(value, operand, kernel):
                 return None
             found.append(Read(Use(node.id, operand.position), value, operand))
         return tuple(found)
 
-    def _suits(self, value: int, operand: Operand) -> bool:
+    def _suits(self, value: int, operand: Operand, kernel: QuantizedKernel) -> bool:
         """Whether a value can be held as a kernel reads it."""
         graph = self._view.graph
         if operand.rank is not None:
@@ -110,9 +144,10 @@ class Quantizers:
                 return False
         if operand.is_weight:
             facts, maker = graph.constants.get(value), graph.nodes[graph.values[value].producer]
-            return facts is not None and maker.kind is Kind.SOURCE and not (facts.has_infinity or facts.has_nan)
+            is_whole = facts is not None and maker.kind is Kind.SOURCE and not (facts.has_infinity or facts.has_nan)
+            return is_whole and self._is_held_so(value, operand)
         how = None if self._known is None else self._known.get(value)
-        if how is None:
+        if how is None or kernel.is_dynamic:
             return True
         is_first = how.dtype is operand.dtype
         return operand.takes(how.dtype, how.is_symmetric) and (
@@ -135,6 +170,14 @@ class Quantizers:
     def _moves(self, node: Node) -> bool:
         """Whether a node only moves or chooses among numbers."""
         return any(kernel.hands in (Hands.READ, Hands.PASSED) for kernel in self._kernels(node))
+
+    def _is_held_so(self, value: int, operand: Operand) -> bool:
+        """Whether a weight's scales, where they are known, lie as a kernel reads them: one for all does anywhere."""
+        how = None if self._known is None else self._known.get(value)
+        if how is None or how.axis is None:
+            return True
+        shape = self._view.graph.shapes.get(value)
+        return operand.axis is not None and shape is not None and how.axis == operand.axis % len(shape)
 
     def _unit(self, node: Node, kernel: QuantizedKernel, reads: tuple[Read, ...]) -> QuantizedUnit:
         nodes, last, offset = [node.id], node, self._offset(node, kernel)

@@ -101,7 +101,17 @@ def convert_opened(
     model: "Model", dst: str | os.PathLike[str] | None, request: Request, *, overwrite: bool = False
 ) -> Converted:
     """Convert a model that is open. Options and errors are those of `convert`."""
-    return _convert(model, dst, check_parameters(read_options(request)), None, overwrite=overwrite)
+    options = check_parameters(read_options(request))
+    if options.wishes.line.quantized is not None:
+        model, options = _with_weights(model, options)
+    return _convert(model, dst, options, None, overwrite=overwrite)
+
+
+def _with_weights(model: "Model", options: Options) -> "tuple[Model, Options]":
+    """The model to plan and its options, with the scales of weights, where no data gives those of data."""
+    from mezzo.judging.calibrating import without_data
+
+    return without_data(model, options)
 
 
 def _convert(
@@ -130,10 +140,9 @@ def plan(
     model = open_source(src, trust, progress)
     if chosen.wishes.line.quantized is None:
         return convert_model(model, recall(model, chosen), None)[0].plan
-    from mezzo.judging.calibrating import without_data
-
-    planned = convert_model(*without_data(model, chosen), None)[0].plan
-    return replace(planned, quantized=())  # scales that stand for none are none to be replayed
+    planned = convert_model(*_with_weights(model, chosen), None)[0].plan
+    # Scales that stand for none are none to be replayed.
+    return planned if chosen.wishes.is_dynamic else replace(planned, quantized=())
 
 
 def casts_of_plan(

@@ -8,11 +8,12 @@ import onnx.helper
 
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Use
-from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire, RunDynamic
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.attributes import constant_tensor, find, set_int
 from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.dynamic import Dynamic
 from mezzo.frontends.onnx.forms import Form, Forms
 from mezzo.frontends.onnx.functions import replace_functions
 from mezzo.frontends.onnx.handles import Handles, OperandPlace, ResultPlace
@@ -47,6 +48,7 @@ class _Applier:
         self.added: dict[int, list[Form]] = {}  # casts that were put in, by scope
         self.placement = Placement(graph, handles)
         self.quantizing = Quantizing(graph, handles, self.forms, self.placement, blobs)
+        self.dynamic = Dynamic(graph, handles, self.forms, self.placement, self.quantizing)
 
     # -- edits ----------------------------------------------------------------------------------------------------
 
@@ -55,9 +57,10 @@ class _Applier:
         graph = self.graph
         # What is stored is read before it is rounded, and what takes over stands before what is made of it.
         first, last = self.quantizing.in_turns(edits)
+        self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
         self.quantizing.quantize(first)
         stated = self.handles.declared.keys() | self.handles.tensors.keys()
-        for edit in edits:
+        for edit in (edit for edit in edits if not isinstance(edit, RunDynamic)):
             kind = type(edit)
             if kind is Retype:
                 producer = graph.nodes[graph.values[edit.value].producer]
@@ -203,6 +206,7 @@ class _Applier:
         self.quantizing.rename_makers()
         dropped = self._drop_casts()
         dropped |= self.quantizing.drop_floats(dropped)
+        self.dynamic.put_in_place()
         self._write_explicit_dtypes()
         self._retype_infos()
         self.placement.place(dropped)

@@ -7,7 +7,7 @@ import onnx
 
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Use
-from mezzo.core.plans import Edit, Quantize, Retype, Rewire
+from mezzo.core.plans import Edit, Quantize, Retype, Rewire, RunDynamic
 from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace
 from mezzo.frontends.onnx.names import Names
@@ -79,6 +79,10 @@ class Forms:
         self.wanted = {(edit.value, HIGH) for edit in quantized}
         self.rewired |= {edit.reader: (edit.value, DType.QUANTIZED8) for edit in quantized if edit.reader is not None}
         for edit in edits:
+            if type(edit) is RunDynamic:
+                value = self.graph.nodes[edit.node].inputs[edit.product.weight]
+                assert value is not None, "a product has a weight"
+                self.rewired[Use(edit.node, edit.product.weight)] = value, DType.QUANTIZED8
             if type(edit) is Rewire:
                 form = self._settled((edit.value, edit.dtype))
                 self.wanted.add(form)

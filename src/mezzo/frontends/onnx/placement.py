@@ -10,7 +10,20 @@ from mezzo.frontends.onnx.handles import Handles
 from mezzo.frontends.onnx.order import sort_nodes
 
 # Operators that are nodes of a plan: Casts and constants are none.
-_TOLD = frozenset({"Identity", "QuantizeLinear", "DequantizeLinear"})
+_TOLD = frozenset(
+    {
+        "Add",
+        "DequantizeLinear",
+        "DynamicQuantizeLinear",
+        "Identity",
+        "MatMulInteger",
+        "Mul",
+        "QuantizeLinear",
+        "Transpose",
+    }
+)
+# Behind what is put behind the operator before.
+_BEFORE = 0.25
 
 
 class Placement:
@@ -20,10 +33,17 @@ class Placement:
         self._graph = graph
         self._handles = handles
         self._added: dict[int, list[tuple[int | None, onnx.NodeProto]]] = {}
+        self._leading: dict[int, list[tuple[int, onnx.NodeProto]]] = {}
 
     def add(self, scope: int, after: int | None, node: onnx.NodeProto) -> None:
         """Note a node for a scope, after a planner's node; None: before all others."""
         self._added.setdefault(scope, []).append((after, node))
+        if node.op_type in _TOLD:
+            self._handles.made.append((scope, node))
+
+    def add_before(self, scope: int, reader: int, node: onnx.NodeProto) -> None:
+        """Note a node for a scope, right before an operator of the planner's; several stand as they are noted."""
+        self._leading.setdefault(scope, []).append((reader, node))
         if node.op_type in _TOLD:
             self._handles.made.append((scope, node))
 
@@ -36,7 +56,9 @@ class Placement:
 
     def place(self, dropped: set[int]) -> None:
         """Put new nodes after what they read and take dropped ones out. In place: handles to the others stay good."""
-        scopes = set(self._added) | {scope for scope, proto in self._handles.casts if id(proto) in dropped}
+        scopes = {*self._added, *self._leading} | {
+            scope for scope, proto in self._handles.casts if id(proto) in dropped
+        }
         for scope in sorted(scopes, reverse=True):  # bodies before the nodes that hold them
             nodes = self._handles.owners[scope].node
             held = list(nodes)
@@ -47,6 +69,11 @@ class Placement:
                 added.CopyFrom(node)
                 held.append(added)  # keeps its id from being used again
                 rank[id(added)] = -1.0 if anchor is None else rank[anchor] + 0.5
+            for reader, node in self._leading.get(scope, ()):
+                added = nodes.add()
+                added.CopyFrom(node)
+                held.append(added)
+                rank[id(added)] = rank[id(self._handles.protos[reader])] - _BEFORE
             here = [number for number in rank if number in dropped]
             for number in here:
                 rank[number] = float("inf")

@@ -40,6 +40,7 @@ class Quantizing:
         self.graph, self.handles, self.forms = graph, handles, forms
         self.placement, self.blobs = placement, blobs
         self.stored: list[int] = []  # sources that have become integers
+        self._held: dict[tuple[int, Quantization], tuple[str, str]] = {}
         self._alike: dict[int, list[tuple[str, str, DType]]] = {}  # by scope: results of the same shape as an operand
         self._shaped: dict[int, list[tuple[str, Sequence[int]]]] = {}  # by scope: what weights are dequantized to
 
@@ -91,12 +92,7 @@ class Quantizing:
         """Hold a constant as integers, and dequantize them."""
         number, how = edit.value, edit.how
         value = self.graph.values[number]
-        tensor = onnx.TensorProto()
-        tensor.CopyFrom(self.handles.tensors[number])
-        tensor.name = value.name
-        self.blobs.quantize(tensor, how)
-        quantized = self._hold(number, "quantized", tensor)
-        operands = [quantized, *self._parameters(number, how)]
+        operands = [self._integers(number, how), *self._parameters(number, how)]
         if edit.reader is None:
             result = self.forms.name_of((number, DType.QUANTIZED8))
         else:
@@ -105,16 +101,32 @@ class Quantizing:
             assert proto is not None, "who adds up a constant is an operator"
             proto.input[edit.reader.operand] = result
         self._add(number, "DequantizeLinear", operands, result, how.axis)
-        self._shaped.setdefault(value.scope, []).append((result, tuple(tensor.dims)))
+        self._shaped.setdefault(value.scope, []).append((result, tuple(self.handles.tensors[number].dims)))
         self.stored.append(number)
+
+    def hold_integers(self, number: int, how: Quantization) -> tuple[str, str]:
+        """Hold a constant as integers for who reads them as they are. Returns their name, and that of their scales."""
+        if (number, how) not in self._held:
+            (scales,) = self._parameters(number, how, has_zeros=False)
+            self._held[number, how] = self._integers(number, how), scales
+            self.stored.append(number)
+        return self._held[number, how]
 
     # -- nodes and tensors ----------------------------------------------------------------------------------------
 
-    def _parameters(self, number: int, how: Quantization) -> list[str]:
+    def _integers(self, number: int, how: Quantization) -> str:
+        """Name of a constant's integers."""
+        tensor = onnx.TensorProto()
+        tensor.CopyFrom(self.handles.tensors[number])
+        tensor.name = self.graph.values[number].name
+        self.blobs.quantize(tensor, how)
+        return self._hold(number, "quantized", tensor)
+
+    def _parameters(self, number: int, how: Quantization, has_zeros: bool = True) -> list[str]:
         """Names of the scales and the zero points; INT32 is dequantized without any."""
         zeros = np.array(how.zero_points, STORAGE[how.dtype])
         held = [("scale", np.array(how.scales, np.float32))]
-        if how.dtype is not DType.INT32:
+        if has_zeros and how.dtype is not DType.INT32:
             held.append(("zero_point", zeros))
         shape = () if how.axis is None else (-1,)
         return [self._hold(number, word, numpy_helper.from_array(array.reshape(shape))) for word, array in held]

@@ -7,6 +7,8 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.core.quantization import Quantization
+from mezzo.core.quantized import DynamicProduct
+from mezzo.frontends.onnx.dynamic_products import Integers, product_nodes
 from mezzo.frontends.onnx.quantized_payloads import payload_of
 from mezzo.frontends.onnx.rounding import STORAGE
 
@@ -19,6 +21,7 @@ class Quantizer:
         self._parameters: dict[Quantization, tuple[str, str]] = {}
         self._kept: list[onnx.TensorProto] = []  # so that their identities last
         self._weights: dict[tuple[int, Quantization], str] = {}
+        self._integers: dict[tuple[int, Quantization], tuple[str, str]] = {}  # with their scales
         self.tensors: dict[str, onnx.TensorProto] = {}
 
     def nodes(self, source: str, result: str, how: Quantization) -> list[onnx.NodeProto]:
@@ -37,6 +40,30 @@ class Quantizer:
         for node in made if how.axis is not None else ():
             node.attribute.append(onnx.helper.make_attribute("axis", how.axis))
         return made
+
+    def product(
+        self, node: onnx.NodeProto, product: DynamicProduct, weight: onnx.TensorProto, is_turned: bool
+    ) -> list[onnx.NodeProto]:
+        """Make the nodes of a product that finds the range of its data as it runs."""
+        how = product.how
+        key = id(weight), how
+        if key not in self._integers:
+            self._kept.append(weight)
+            numbers = numpy_helper.to_array(weight)
+            stored = payload_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
+            scales = np.array(how.scales, np.float32).reshape(() if how.axis is None else (-1,))
+            self._integers[key] = self._hold(stored), self._hold(scales)
+        data, scale, zero_point = self._fresh(), self._fresh(), self._fresh()
+        integers = Integers(
+            data=data,
+            data_scale=scale,
+            zero_point=zero_point,
+            weight=self._integers[key][0],
+            weight_scales=self._integers[key][1],
+            is_turned=is_turned,
+        )
+        first = onnx.helper.make_node("DynamicQuantizeLinear", [node.input[product.data]], [data, scale, zero_point])
+        return [first, *product_nodes(node, integers, node.output[0], lambda word: self._fresh())]
 
     def weight(self, weight: onnx.TensorProto, how: Quantization) -> str:
         """Name of what a weight's integers stand for, as FP32."""

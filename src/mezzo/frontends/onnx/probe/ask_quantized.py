@@ -11,8 +11,9 @@ from mezzo.core.target import Refusal, Target
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.probe.ask import Answer, Findings, Progress
 from mezzo.frontends.onnx.probe.children import Child
+from mezzo.frontends.onnx.probe.dynamic_forms import build_dynamic, is_dynamic
 from mezzo.frontends.onnx.probe.quantized_cases import quantized_forms
-from mezzo.frontends.onnx.probe.quantized_forms import Form, Port, Way, build
+from mezzo.frontends.onnx.probe.quantized_forms import Built, Form, Port, Way, build
 from mezzo.frontends.onnx.probe.runtimes import Runtime
 
 # How the result of a kernel may go on, by what it hands on.
@@ -31,16 +32,27 @@ def ways(form: Form) -> tuple[Way, ...]:
     """How the result of a form may go on at all: numbers that are moved have the parameters that they came with."""
     if all(port.storage is None for port in form.ports):
         return (Way.QUANTIZED,)
+    if is_dynamic(form):
+        return Way.FLOAT, Way.QUANTIZED, Way.DYNAMIC
     if form.followers or any(port.is_weight for port in form.ports):
         return Way.FLOAT, Way.QUANTIZED
-    return tuple(Way)
+    return Way.FLOAT, Way.QUANTIZED, Way.SAME, Way.THROUGH
+
+
+def write(form: Form, way: Way) -> Built:
+    """The model of a form whose result goes on in a way."""
+    return build_dynamic(form) if way is Way.DYNAMIC else build(form, way)
 
 
 def claiming(target: Target, form: Form, way: Way) -> QuantizedKernel | None:
     """The row that says that a form runs on integers when its result goes on so; None where no row does."""
     version = onnx.defs.get_schema(form.op, form.opset, "").since_version
     rows = target.quantized_kernels("onnx", form.op, version, form.attributes)
-    return next((row for row in rows if way in _WAYS[row.hands] and _is_of(row, form, way)), None)
+    return next((row for row in rows if way in _goes_on(row) and _is_of(row, form, way)), None)
+
+
+def _goes_on(row: QuantizedKernel) -> tuple[Way, ...]:
+    return (Way.DYNAMIC,) if row.is_dynamic else _WAYS[row.hands]
 
 
 def _is_of(row: QuantizedKernel, form: Form, way: Way) -> bool:
@@ -98,7 +110,7 @@ def ask_quantized(
         for way in claimed or (
             () if target.has_quantized("onnx", form.op) else [way for way in ways(form) if way in _TELLING]
         ):
-            built = build(form, way)
+            built = write(form, way)
             reason = child.ask(built.model.SerializeToString(), built.feeds)
             yield _answer(target, form, way, claimed.get(way), reason)
 

@@ -23,7 +23,7 @@ _MOST_STEPS = 2.5
 _LONGEST_LIST = 4
 
 # Kernels of ONNX Runtime that read integers, by how their names begin.
-_INTEGER_KERNELS = ("ConvInteger", "MatMulInteger", "QGemm", "QLinear")
+_INTEGER_KERNELS = ("ConvInteger", "DynamicQuantize", "MatMulInteger", "QGemm", "QLinear")
 _BORDERS = frozenset({"DequantizeLinear", "QuantizeLinear"})
 # Those that hand on the type that they read.
 _MOVING = frozenset(
@@ -133,7 +133,7 @@ def refuse_float_layers(layers: Sequence[Layer], model: onnx.ModelProto) -> None
     inside = [layer for layer in layers if _belongs(layer, chain) and not _prepares(layer, operator.op_type)]
     if not inside:
         raise RuntimeError("no kernel of its own")
-    reads_integers = any(
+    reads_integers = operator.op_type == "MatMulInteger" or any(
         node.op_type == "DequantizeLinear" and node.output[0] in operator.input for node in model.graph.node
     )
     first = inside[0]

@@ -30,13 +30,15 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 class Way(enum.Enum):
     """How the result goes on. FLOAT: as floats, to the end. QUANTIZED: by a Quantize of its own. SAME: by one with the
-    parameters of the first operand. THROUGH: as it is, to a reader that runs on integers.
+    parameters of the first operand. THROUGH: as it is, to a reader that runs on integers. DYNAMIC: as floats, from a
+    product that finds the range of its data as it runs.
     """
 
     FLOAT = "float"
     QUANTIZED = "quantized"
     SAME = "same"
     THROUGH = "through"
+    DYNAMIC = "dynamic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
