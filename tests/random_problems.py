@@ -14,7 +14,7 @@ from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Use, Value
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side
 from mezzo.core.quantization import Quantization
-from mezzo.core.quantized import Quantized
+from mezzo.core.quantized import DynamicProduct, Quantized
 from mezzo.core.target import Costs
 from mezzo.dtypes import HIGH, DType
 
@@ -194,13 +194,31 @@ def quantized_problem(seed: int, count: int, size: int = 9) -> Problem:
     ]
     kinds = {value: rng.randrange(4) for value in made}
     how = Quantization(dtype=DType.UINT8, scales=(0.5,), zero_points=(0,))
+    late = _find_ranges(random.Random(seed), graph)
+    kinds |= {value: 1 for number in late for value in nodes[number].outputs if value in kinds}
+    caps = {Use(number, at): (0, line.base) for number in late for at in range(len(nodes[number].inputs))}
     quantized = Quantized(
         parameters=dict.fromkeys(range(len(graph.values)), how),
         stay_inside=frozenset(value for value, kind in kinds.items() if kind == 1),
         hand_on_either=frozenset(value for value, kind in kinds.items() if kind == 2),
         handed_on=frozenset(value for value, kind in kinds.items() if kind == 3),
+        dynamic={number: DynamicProduct(0, 1, how) for number in late},
     )
-    return replace(problem, graph=graph, line=line, sides=tuple(sides), quantized=quantized)
+    return replace(
+        problem, graph=graph, line=line, sides=tuple(sides), quantized=quantized, caps={**problem.caps, **caps}
+    )
+
+
+def _find_ranges(rng: random.Random, graph: Graph) -> list[int]:
+    """Operators that find the range of what they read first as they run, half of all; some have no weight."""
+    return [
+        node.id
+        for node in graph.nodes
+        if node.kind is Kind.OP
+        and len({*node.inputs}) == len(node.inputs)
+        and all(role is Role.GROUP for role in (*node.signature.inputs, *node.signature.outputs))
+        and rng.random() < 1 / 2
+    ]
 
 
 def _holders(graph: Graph, value: Value) -> set[int]:

@@ -7,7 +7,7 @@ import pytest
 from random_problems import can_be_kept, describe, legal_assignments, quantized_problem
 
 from mezzo.core.nodes import Kind, Use
-from mezzo.core.plans import Edit, Quantize, Rewire
+from mezzo.core.plans import Edit, Quantize, Rewire, RunDynamic
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import Strategy, cost
 from mezzo.deciding.check import check
@@ -104,6 +104,38 @@ def test_kernel_that_hands_on_either_is_not_quantized_for_who_reads_floats() -> 
                 assert value not in edits
                 spared += 1
     assert spared > 5
+
+
+@COUNTS
+def test_what_finds_ranges_as_it_runs_reads_and_makes_floats(count: int) -> None:
+    """It is told so once, wherever it runs quantized and nowhere else, and nothing is quantized for it."""
+    seen = 0
+    for seed, problem in problems(count, 8, 60):
+        assert problem.quantized is not None
+        levels = MINCUT.assign(problem)
+        edits = lower(problem, levels)
+        late = {number for number in problem.quantized.dynamic if levels[number] == problem.line.quantized}
+        assert sorted(edit.node for edit in edits if isinstance(edit, RunDynamic)) == sorted(late), seed
+        assert not [edit for edit in edits if isinstance(edit, Rewire) and edit.node in late and edit.dtype is Q8], seed
+        made = {value for number in late for value in problem.graph.nodes[number].outputs}
+        assert not [edit for edit in edits if isinstance(edit, Quantize) and edit.takes_over and edit.value in made]
+        seen += len(late)
+    assert seen > 5
+
+
+def test_wrong_edits_about_ranges_found_late_are_found() -> None:
+    seen = 0
+    for _, problem in problems(3, 8, 60):
+        levels = MINCUT.assign(problem)
+        edits = lower(problem, levels)
+        for at, edit in enumerate(edits):
+            if isinstance(edit, RunDynamic):
+                other = edit._replace(product=edit.product._replace(weight=0))
+                elsewhere = edit._replace(node=next(n for n, level in enumerate(levels) if n != edit.node))
+                for broken in ((), (edit, edit), (other,), (edit, elsewhere)):
+                    assert check(problem, levels, (*edits[:at], *broken, *edits[at + 1 :])), (edit, broken)
+                    seen += 1
+    assert seen > 20
 
 
 def test_edits_that_are_wrong_are_found() -> None:

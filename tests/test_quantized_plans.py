@@ -3,7 +3,8 @@
 A case is comment lines that say what rule it guards, options as `key: value` (`to`, `target`, `policy`, `exclude`,
 `include`), the model as ONNX text under `--- before`, the result as typed text under `--- after`, and one line per
 operator, `node: level`, under `--- levels`. Every value is held in U8 with a scale of a half and zero at 0; those that
-`negative: NAMES` names with zero at 128, those of `signed: NAMES` in S8. Weights are held as their reader asks.
+`negative: NAMES` names with zero at 128, those of `signed: NAMES` in S8; of those of `unseen: NAMES` nothing is known.
+Weights are held as their reader asks.
 
     python tests/test_quantized_plans.py --write [PATTERN]
 
@@ -31,7 +32,8 @@ from mezzo.deciding.quantizing import name_offset
 from mezzo.dtypes import DType
 
 _FOLDER = Path(__file__).parent / "quantized_plans"
-_LISTS = frozenset({"exclude", "include", "negative", "signed"})
+_LISTS = frozenset({"exclude", "include", "negative", "signed", "unseen"})
+_OF_VALUES = frozenset({"negative", "signed", "unseen"})
 
 
 def read_case(path: Path) -> tuple[str, dict[str, str], str, dict[str, str]]:
@@ -64,7 +66,7 @@ def parameters_of(graph: Graph, judged: Judged, options: dict[str, str]) -> dict
         if unit.offset is not None and counts:
             count, axis = counts[0]
             found[name_offset(graph, unit.offset.use)] = _weights(DType.INT32, count, None if axis is None else 0)
-    return found
+    return {name: how for name, how in found.items() if name not in options.get("unseen", "").split()}
 
 
 def _weights(dtype: DType, count: int, axis: int | None) -> Quantization:
@@ -74,7 +76,7 @@ def _weights(dtype: DType, count: int, axis: int | None) -> Quantization:
 def plan_case(options: dict[str, str], before: str) -> dict[str, str]:
     """The typed text of the result, and the level of every operator."""
     words = {key: value.split() if key in _LISTS else value for key, value in options.items()}
-    words = {key: value for key, value in words.items() if key not in ("negative", "signed")}
+    words = {key: value for key, value in words.items() if key not in _OF_VALUES}
     chosen: Options = read_options(Request(**words))  # type: ignore[arg-type]  # words of its fields
     model = open_model(onnx.parser.parse_model(before))
     reading, judged = judge_model(model, chosen)

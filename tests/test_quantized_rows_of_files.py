@@ -67,6 +67,14 @@ def test_rows_take_the_place_of_the_base_s_about_the_same_operator():
     assert read("base = 'openvino-cpu'").quantized == base.quantized
 
 
+def test_row_may_find_ranges_as_it_runs():
+    weight = "{ position = 1, type = 'i8', symmetric = true, weight = true, axis = -1 }"
+    text = f"[[quantized]]\nop = 'MatMul'\nhands = 'floats'\ndynamic = true\noperands = [{{ position = 0 }}, {weight}]"
+    found = read(text)
+    assert found.finds_ranges and [row.is_dynamic for row in found.quantized] == [True]
+    assert not read("base = 'openvino-cpu'").finds_ranges
+
+
 def test_file_without_rows_runs_nothing_on_quantized_operands():
     found = read("")
     assert not found.speaks_of(DType.QUANTIZED8)
@@ -91,7 +99,7 @@ def test_refusals_and_gains_may_be_about_int8():
         (f"{HEAD}", "quantized 1 lacks 'operands'"),
         (
             f"{HEAD}operands = []\nx = 1",
-            "'x' is unknown; choose of attribute, bare_alone, bias, cut, followers, hands, needs",
+            "'x' is unknown; choose of attribute, bare_alone, bias, cut, dynamic, followers, hands",
         ),
         (f"{HEAD}operands = 3", "'operands' is int"),
         (f"{HEAD}operands = [{{}}]", "operand 1 lacks 'position'; write which input of the operator it is"),
@@ -119,6 +127,11 @@ def test_refusals_and_gains_may_be_about_int8():
             "versions is [9, 2]; write the first and the last",
         ),
         ("[[quantized]]\nop = 'Conv'\nhands = 'bytes'\noperands = []", "hands is 'bytes'; choose one of either"),
+        (
+            f"{HEAD}operands = [{{ position = 0 }}]\ndynamic = true",
+            "finds ranges as it runs, which takes data, a weight behind it and hands = 'floats'",
+        ),
+        (f"{HEAD}operands = [{{ position = 0 }}]\ndynamic = 1", "dynamic is 1; write true or false"),
         (
             "[[quantized]]\nop = 'Conv'\nhands = 'read'\noperands = []",
             "hands is 'read' without operands; write 'either'",

@@ -70,7 +70,7 @@ def test_word_stands_for_a_calibrator(word: str, held: Range) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("mims", r"^calibrator 'mims' is unknown.*; choose one of entropy, minmax, mse, percentile"),
+        ("mims", r"^calibrator 'mims' is unknown.*; choose one of entropy, minmax, mse, none, percentile"),
         ("minmax=3", r"^calibrator 'minmax' takes no setting, and '3' was given; write minmax$"),
         ("percentile=", r"^calibrator 'percentile': '' is no share to cover; write a percentage from 50 to 100"),
         (

@@ -333,4 +333,10 @@ def _notes(judged: Judged, wishes: Wishes, levels: Sequence[int]) -> tuple[str, 
         notes += dict.fromkeys(note for low in line.beside for note in wishes.target.notes_for(low))
     else:
         notes.append(f"every node stays in {line.base_dtype}: the model computes as it did")
+    late = len(dynamic_names(judged.problem, levels))
+    if late:
+        notes.append(
+            f"{late} products find the range of what they read as the model runs: of the whole tensor, so that samples "
+            "of a batch share one"
+        )
     return tuple(notes)

@@ -14,7 +14,7 @@ from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.reading import Reading
 from mezzo.core.target import Gain
-from mezzo.deciding.check import check
+from mezzo.deciding.check import check, check_nodes
 from mezzo.deciding.gaining import told_gain
 from mezzo.deciding.lower import lower
 from mezzo.deciding.options import Options, check_levels
@@ -54,8 +54,9 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
         refuse_out_of_range(graph, wishes, {n for n, level in enumerate(levels) if level != problem.line.base})
     made_by = {node.name: node.outputs[0] for node in graph.nodes if node.outputs}
     limits = {value: limit for name, limit in given.limits if (value := made_by.get(name)) is not None}
-    edits = lower(problem, levels, limits)
-    faults = check(problem, levels, edits)
+    faults = check_nodes(problem, levels)
+    edits = () if faults else lower(problem, levels, limits)
+    faults = faults or check(problem, levels, edits)
     if faults:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
     is_told = options.is_recorded and given.line.quantized is None

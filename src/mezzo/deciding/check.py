@@ -15,10 +15,11 @@ from mezzo.dtypes import DType
 
 def check(problem: Problem, levels: Sequence[int], edits: Sequence[Edit]) -> list[str]:
     """List what is wrong, one line each; empty if all is well."""
-    return [*_check_nodes(problem, levels), *_check_edits(problem, levels, edits)]
+    return [*check_nodes(problem, levels), *_check_edits(problem, levels, edits)]
 
 
-def _check_nodes(problem: Problem, levels: Sequence[int]) -> list[str]:
+def check_nodes(problem: Problem, levels: Sequence[int]) -> list[str]:
+    """List which nodes may not have their levels: then there are no edits to be had."""
     found = []
     nodes, line, at = problem.graph.nodes, problem.line, np.array(levels, np.int64)
     counts = ~problem.is_absent

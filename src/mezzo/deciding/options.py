@@ -24,6 +24,7 @@ from mezzo.files.targetfile import load_target
 from mezzo.machine import find_machine
 from mezzo.ops import known_operators
 from mezzo.plugins.discovery import policy as find_policy
+from mezzo.plugins.discovery import settle_name
 from mezzo.plugins.discovery import strategy as find_strategy
 from mezzo.plugins.discovery import target as find_target
 from mezzo.plugins.discovery import targets as find_targets
@@ -191,9 +192,16 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
 
 
 def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> bool:
-    """Whether ranges are to be found at run time. Raises InputError: they are, and no kernel of the target does so."""
-    if request.calibrator != NO_CALIBRATOR or not any(LEVEL_DTYPES[word] in QUANTIZED for word in words):
+    """Whether ranges are to be found at run time.
+
+    Raises InputError: they are, and no kernel of the target does so; or there is no such calibrator.
+    """
+    name, equals, text = request.calibrator.partition("=")
+    is_asked = any(LEVEL_DTYPES[word] in QUANTIZED for word in words)
+    if not is_asked or ":" in name or settle_name("calibrator", name, option("calibrator")) != NO_CALIBRATOR:
         return False
+    if equals:
+        raise InputError(f"{option('calibrator')} {name!r} takes no setting, and {text!r} was given; write {name}")
     if not target.finds_ranges:
         able = [name for name, held in find_targets().items() if held.finds_ranges]
         raise InputError(

@@ -80,6 +80,14 @@ class Quantizing:
         return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
 
 
+def _tell_missing(graph: Graph, value: int) -> str:
+    """Why nothing is known of a value that a kernel takes."""
+    name = graph.values[value].name
+    if value in graph.constants:
+        return f"the weight {name!r}, which its kernel takes, stands in a body, and scales are those of the main graph"
+    return f"no data told the range of {name!r}, which its kernel takes"
+
+
 def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tuple[int, DynamicProduct]:
     """The product of a unit that finds ranges as it runs, by its node's id. Its weight may not have been asked yet."""
     (data,) = (read for read in unit.reads if not read.operand.is_weight)
@@ -108,7 +116,7 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
             said = verdicts[unit.nodes[0]]
             verdicts[unit.nodes[0]] = replace(said, because=f"{said.because}; {_LATE}")
     apart = {number for unit in units for number in unit.nodes} - {number for unit in kept for number in unit.nodes}
-    unseen = {number: graph.values[value].name for nodes, value in missing.items() for number in nodes}
+    unseen = {number: _tell_missing(graph, value) for nodes, value in missing.items() for number in nodes}
     members = {number for unit in kept for number in unit.nodes}
     for number, choice in enumerate(choices):
         if choice is not Choice.FREE or number in members:
@@ -120,7 +128,7 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
         if number in apart:
             rule, text = _APART, "stands between no two products with weights that run quantized"
         if number in unseen:
-            rule, text = _UNKNOWN, f"no data told the range of {unseen[number]!r}, which its kernel takes"
+            rule, text = _UNKNOWN, unseen[number]
         verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
     named, uses = given or {}, [unit.offset.use for unit in kept if unit.offset is not None]
     offsets = {use: named[key] for use in uses if (key := name_offset(graph, use)) in named}

@@ -28,6 +28,7 @@ _KEYS = {
     "attribute",
     "needs",
     "source",
+    "dynamic",
 }
 _STORAGE = {"type", "symmetric"}
 _OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest", "not_from"}
@@ -66,6 +67,12 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
         raise InputError(
             f"{where}: hands is {hands.value!r} without operands; write 'either', or what it reads quantized"
         )
+    is_dynamic = "dynamic" in entry and read_truth(where, entry, "dynamic")
+    if is_dynamic and (hands is not Hands.FLOATS or [operand.is_weight for operand in operands] != [False, True]):
+        raise InputError(
+            f"{where} finds ranges as it runs, which takes data, a weight behind it and hands = 'floats'; write these, "
+            "or leave out dynamic"
+        )
     return [
         QuantizedKernel(
             dialect=dialect,
@@ -82,6 +89,7 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
             versions=read_versions(where, entry),
             attributes=read_attributes(where, entry),
             needs=read_texts(where, "needs", entry.get("needs", ())),
+            is_dynamic=is_dynamic,
         )
         for dialect, op in map(split_dialect, read_texts(where, "op", entry["op"]))
     ]

@@ -115,6 +115,8 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
 
     for unit in units:
         for read in unit.reads:
+            if read.operand.is_weight and graph.values[read.value].scope > 0:
+                continue  # parameters go by names of the main graph
             if read.operand.is_weight:
                 held = asked.weights.get(read.value, read.operand)
                 asked.weights[read.value] = held if held.axis == read.operand.axis else replace(held, axis=None)

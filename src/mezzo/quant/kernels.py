@@ -112,6 +112,16 @@ def requantize(sums: Array, factors: npt.ArrayLike, dtype: DType, zero: int, sty
             return moved
 
 
+def dynamic_product(x: Floats, w: Array, w_scales: npt.ArrayLike, style: Style) -> Floats:
+    """What a product makes of floats by their own range, and of integers around zero: INT32 sums times both scales.
+
+    `w_scales` is one number, or one for each number of a row of the result.
+    """
+    integers, scale, zero = dynamic_quantize(x, style)
+    factors = np.asarray(scale * np.asarray(w_scales, np.float32), np.float32)
+    return np.asarray(matmul_sums(integers, w, zero).astype(np.float32) * factors, np.float32)
+
+
 def dynamic_quantize(x: Floats, style: Style) -> tuple[Array, np.float32, int]:
     """U8 integers of finite numbers by their own range, which takes in zero; with the scale and the zero point."""
     top, bottom = np.float32(max(0.0, x.max(initial=0.0))), np.float32(min(0.0, x.min(initial=0.0)))

@@ -160,6 +160,7 @@ def quantized_rows(target: Target) -> list[tuple[str, str, str, str, str]]:
 def _spell_reads(kernel: QuantizedKernel) -> str:
     """What a kernel reads quantized, and of which of its operators that is true."""
     parts = [_spell_operand(operand) for operand in kernel.operands] or ["floats"]
+    parts += ["ranges found at run time"] if kernel.is_dynamic else []
     parts += ["bias i32"] if kernel.bias is Bias.INT32 else []
     place = _spell_where(kernel.versions, kernel.attributes, ())
     return "; ".join([*parts, *([f"where {place}"] if place else [])])

@@ -57,8 +57,8 @@ class _Applier:
         graph = self.graph
         # What is stored is read before it is rounded, and what takes over stands before what is made of it.
         first, last = self.quantizing.in_turns(edits)
-        self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
         self.quantizing.quantize(first)
+        self.dynamic.store(edit for edit in edits if isinstance(edit, RunDynamic))
         stated = self.handles.declared.keys() | self.handles.tensors.keys()
         for edit in (edit for edit in edits if not isinstance(edit, RunDynamic)):
             kind = type(edit)

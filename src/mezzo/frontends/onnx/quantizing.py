@@ -93,6 +93,7 @@ class Quantizing:
         number, how = edit.value, edit.how
         value = self.graph.values[number]
         operands = [self._integers(number, how), *self._parameters(number, how)]
+        self._held[number, how] = operands[0], operands[1]
         if edit.reader is None:
             result = self.forms.name_of((number, DType.QUANTIZED8))
         else:
@@ -106,11 +107,20 @@ class Quantizing:
 
     def hold_integers(self, number: int, how: Quantization) -> tuple[str, str]:
         """Hold a constant as integers for who reads them as they are. Returns their name, and that of their scales."""
-        if (number, how) not in self._held:
+        if (number, how) in self._held:
+            return self._held[number, how]
+        if self.is_stored(number):
             (scales,) = self._parameters(number, how, has_zeros=False)
-            self._held[number, how] = self._integers(number, how), scales
+            integers = self._integers(number, how)
             self.stored.append(number)
-        return self._held[number, how]
+        else:
+            scales, zeros = self._parameters(number, how)
+            integers = self._fresh(number, "quantized")
+            self._add(
+                number, "QuantizeLinear", [self.forms.made_name((number, HIGH)), scales, zeros], integers, how.axis
+            )
+        self._held[number, how] = integers, scales
+        return integers, scales
 
     # -- nodes and tensors ----------------------------------------------------------------------------------------
 

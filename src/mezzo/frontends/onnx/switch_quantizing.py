@@ -42,10 +42,31 @@ class Quantizer:
         return made
 
     def product(
-        self, node: onnx.NodeProto, product: DynamicProduct, weight: onnx.TensorProto, is_turned: bool
+        self, node: onnx.NodeProto, product: DynamicProduct, weight: onnx.TensorProto | None, is_turned: bool
     ) -> list[onnx.NodeProto]:
-        """Make the nodes of a product that finds the range of its data as it runs."""
-        how = product.how
+        """Make the nodes of a product that finds the range of its data as it runs. `weight`: None where it is made."""
+        how, made = product.how, list[onnx.NodeProto]()
+        if weight is None:
+            made = self.nodes(node.input[product.weight], self._fresh(), how)[:1]
+            held, weight_scales = made[0].output[0], made[0].input[1]
+        else:
+            held, weight_scales = self._held_integers(weight, how)
+        data, scale, zero_point = self._fresh(), self._fresh(), self._fresh()
+        integers = Integers(
+            data=data,
+            data_scale=scale,
+            zero_point=zero_point,
+            weight=held,
+            weight_scales=weight_scales,
+            is_turned=is_turned,
+        )
+        made.append(
+            onnx.helper.make_node("DynamicQuantizeLinear", [node.input[product.data]], [data, scale, zero_point])
+        )
+        return [*made, *product_nodes(node, integers, node.output[0], lambda word: self._fresh())]
+
+    def _held_integers(self, weight: onnx.TensorProto, how: Quantization) -> tuple[str, str]:
+        """Names of a weight's integers and of their scales."""
         key = id(weight), how
         if key not in self._integers:
             self._kept.append(weight)
@@ -53,17 +74,7 @@ class Quantizer:
             stored = payload_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
             scales = np.array(how.scales, np.float32).reshape(() if how.axis is None else (-1,))
             self._integers[key] = self._hold(stored), self._hold(scales)
-        data, scale, zero_point = self._fresh(), self._fresh(), self._fresh()
-        integers = Integers(
-            data=data,
-            data_scale=scale,
-            zero_point=zero_point,
-            weight=self._integers[key][0],
-            weight_scales=self._integers[key][1],
-            is_turned=is_turned,
-        )
-        first = onnx.helper.make_node("DynamicQuantizeLinear", [node.input[product.data]], [data, scale, zero_point])
-        return [first, *product_nodes(node, integers, node.output[0], lambda word: self._fresh())]
+        return self._integers[key]
 
     def weight(self, weight: onnx.TensorProto, how: Quantization) -> str:
         """Name of what a weight's integers stand for, as FP32."""

@@ -306,11 +306,10 @@ class _Switcher:
         """The node as it reads and makes what is quantized, each number a step of its scale."""
         copy, nodes, ports = self._copy(node), list[onnx.NodeProto](), self._wishes.quantized
         product = ports.dynamic.get(number)
-        weight = None if product is None else seen.constants.get(node.input[product.weight])
-        if product is not None and weight is not None:
+        if product is not None:
             is_turned = bool(self._planned.nodes[number].attributes.get("transB"))
-            result = copy.output[0]
-            return self._quantizer.product(copy, product, weight, is_turned), [result]
+            weight = seen.constants.get(node.input[product.weight])
+            return self._quantizer.product(copy, product, weight, is_turned), list(copy.output)
         for index, name in enumerate(copy.input):
             how = ports.reads.get(Use(number, index))
             if how is not None:

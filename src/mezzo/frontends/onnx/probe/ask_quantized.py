@@ -46,6 +46,8 @@ def write(form: Form, way: Way) -> Built:
 
 def claiming(target: Target, form: Form, way: Way) -> QuantizedKernel | None:
     """The row that says that a form runs on integers when its result goes on so; None where no row does."""
+    if way not in ways(form):
+        return None
     version = onnx.defs.get_schema(form.op, form.opset, "").since_version
     rows = target.quantized_kernels("onnx", form.op, version, form.attributes)
     return next((row for row in rows if way in _goes_on(row) and _is_of(row, form, way)), None)
