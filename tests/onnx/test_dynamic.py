@@ -184,7 +184,7 @@ def test_data_only_judges(tmp_path: Path) -> None:
         deterministic=True
     )
     assert not [note for note in result.plan.notes if note.startswith("scales are from")]
-    late = "1 products find the range of what they read as the model runs"
+    late = "products that find the range of what they read as the model runs: 1; a range is that of the whole tensor"
     assert [note for note in result.plan.notes if note.startswith(late)]
     assert "the range of what it reads is found as it runs" in result.plan.by_name["a"].because
 

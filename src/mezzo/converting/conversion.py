@@ -336,7 +336,7 @@ def _notes(judged: Judged, wishes: Wishes, levels: Sequence[int]) -> tuple[str, 
     late = len(dynamic_names(judged.problem, levels))
     if late:
         notes.append(
-            f"{late} products find the range of what they read as the model runs: of the whole tensor, so that samples "
-            "of a batch share one"
+            f"products that find the range of what they read as the model runs: {late}; a range is that of the whole "
+            "tensor, so samples of a batch share it"
         )
     return tuple(notes)

@@ -80,6 +80,14 @@ class Quantizing:
         return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
 
 
+def _tell_alone(node: Node, wishes: Wishes) -> tuple[str, str]:
+    """Why no unit takes a node up: a rule and its words."""
+    name, rows = wishes.target.name, wishes.target.quantized_kernels(*node.signature.operator, node.attributes)
+    if wishes.is_dynamic and any(row.operands for row in rows) and not any(row.is_dynamic for row in rows):
+        return _UNKNOWN, f"{name} has no kernel of it that finds ranges as it runs, and no data tells them"
+    return _ALONE, f"{name} runs none like it on quantized operands, or not in this place"
+
+
 def _tell_missing(graph: Graph, value: int) -> str:
     """Why nothing is known of a value that a kernel takes."""
     name = graph.values[value].name
@@ -124,7 +132,7 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
         choices[number] = Choice.HIGH
         if verdicts[number].category is Category.DENY:
             continue
-        rule, text = _ALONE, f"{target.name} runs none like it on quantized operands, or not in this place"
+        rule, text = _tell_alone(graph.nodes[number], wishes)
         if number in apart:
             rule, text = _APART, "stands between no two products with weights that run quantized"
         if number in unseen:

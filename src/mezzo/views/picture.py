@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mezzo.core.facts import HEAVY
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node
-from mezzo.core.plans import AddCast, AddCopy, Plan, PlannedNode, Quantize, Retype, Rewire
+from mezzo.core.plans import AddCast, AddCopy, Plan, PlannedNode, Quantize, Retype, Rewire, RunDynamic
 from mezzo.core.problem import Problem
 from mezzo.dtypes import QUANTIZED, DType, size_bits
 
@@ -158,6 +158,11 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
         if isinstance(edit, Quantize) and edit.value in stored:
             stored[edit.value].add(DType.QUANTIZED8)
             quantized[edit.value] += edit.reader is not None
+        elif isinstance(edit, RunDynamic):
+            weight = graph.nodes[edit.node].inputs[edit.product.weight]
+            assert weight is not None, "a product has a weight"
+            stored[weight].add(DType.QUANTIZED8)
+            quantized[weight] += 1
     for number, count in quantized.items():
         if number in stored and count == len(graph.uses[number]):  # nobody is left to read the floats
             stored[number] = {DType.QUANTIZED8}
