@@ -13,12 +13,13 @@ from onnx.reference import ReferenceEvaluator
 from quantized_cases import make_sparse, open_model
 
 import mezzo
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.conversion import convert_model, judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options
 from mezzo.deciding.quantizing import quantized_ports
 from mezzo.dtypes import DType
+from mezzo.frontends.onnx.profile.variants import label_of
 from mezzo.judging.calibrating import without_data
 from mezzo.quant.arithmetic import quantize
 from mezzo.quant.kernels import Style, dynamic_product
@@ -253,3 +254,66 @@ def test_word_that_asks_for_no_such_thing_is_named(word: str, message: str) -> N
 def test_float_formats_have_no_use_for_it() -> None:
     case = case_of("plain", 1)
     assert not mezzo.convert(case.model, to="fp16", calibrator="none").plan.dynamic
+
+
+_BRANCHES = """<ir_version: 10, opset_import: ["" : 17]>
+    g (float[3,5] x, bool c) => (float[3,4] y, float[3,4] z) {
+    [told] z = MatMul(x, w)
+    [choice] y = If (c) <
+        then_branch = yes () => (float[3,4] a) { [inside] h = MatMul(x, w) [turn] a = Neg(h) },
+        else_branch = no () => (float[3,4] n) { [other] n = MatMul(x, w) }> }"""
+
+
+def test_with_data_what_none_told_finds_its_range_beside_what_is_told(tmp_path: Path) -> None:
+    """Values of bodies are not watched; one weight is stored once for both kinds of readers."""
+    rng = np.random.default_rng(4)
+    model = onnx.parser.parse_model(_BRANCHES.replace("h = MatMul(x, w)", "s = Sin(x) [late] h = MatMul(s, w)"))
+    w = rng.standard_normal((5, 4)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    x = rng.standard_normal((3, 5)).astype(np.float32)
+    feeds = {"x": x, "c": np.array(True)}
+    result = mezzo.convert(model, to="int8", target=TARGET, data=[feeds], include=["told", "choice/*"])
+    assert "choice/then/late" in result.plan.dynamic and "told" not in result.plan.dynamic
+    assert result.plan.by_name["told"].precision.compute is DType.QUANTIZED8
+    stored = [tensor.name for tensor in result.model.graph.initializer if tensor.data_type == onnx.TensorProto.INT8]
+    assert [name for name in stored if name.startswith("w_quantized")] == ["w_quantized"]
+    session = onnxruntime.InferenceSession(result.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    y, z = session.run(["y", "z"], feeds)
+    for got, right in ((y, -np.sin(x) @ w), (z, x @ w)):
+        # Eight bits of both operands: their steps add up over five products to a few hundredths of the largest.
+        assert np.abs(got - right).max() <= 0.05 * np.abs(right).max()
+    mezzo.save_plan(result.plan, tmp_path / "plan.json")
+    again = mezzo.convert(model, plan=tmp_path / "plan.json")
+    assert again.model.SerializeToString(deterministic=True) == result.model.SerializeToString(deterministic=True)
+
+
+def test_products_in_a_loop_find_ranges_in_each_turn() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 17]>
+        g (float[2,4] x, int64 n, bool c) => (float[2,4] y) {
+        [turns] y = Loop (n, c, x) <body = turn (int64 i, bool go, float[2,4] s) => (bool on, float[2,4] t)
+            { on = Identity(go) [inside] t = MatMul(s, w) }> }""")
+    rng = np.random.default_rng(8)
+    w = rng.standard_normal((4, 4)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    inside = "turns/body/inside"
+    result = mezzo.convert(model, to="int8", target=TARGET, calibrator="none", include=[inside])
+    assert result.plan.dynamic == (inside,)
+    x = rng.standard_normal((2, 4)).astype(np.float32)
+    session = onnxruntime.InferenceSession(result.model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {"x": x, "n": np.array(3), "c": np.array(True)})
+    how = dict(result.plan.quantized)["w"]
+    right = x
+    for _ in range(3):
+        right = dynamic_product(right, quantize(w, how), how.scales, STYLE)
+    np.testing.assert_allclose(got, right, rtol=0, atol=3 * _FUSED * np.abs(right).max())
+
+
+def test_what_a_product_is_written_in_is_timed_as_the_product() -> None:
+    case = case_of("Gemm turned", 1)
+    opened, options = without_data(open_model(case.model), read_options(Request(to="int8", calibrator="none")))
+    edits = convert_model(opened, options, None)[0].plan.edits
+    profiler = lab_of(opened).profiler
+    assert profiler is not None
+    reading = opened.read(DType.QUANTIZED8)
+    labels = {label_of(node) for node in profiler.variant(reading, edits).graph.node}
+    assert labels == {str(reading.graph.by_name["a"])}

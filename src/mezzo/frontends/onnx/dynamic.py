@@ -10,7 +10,7 @@ from mezzo.core.plans import RunDynamic
 from mezzo.frontends.onnx.dynamic_products import Integers, product_nodes
 from mezzo.frontends.onnx.forms import Forms
 from mezzo.frontends.onnx.handles import Handles
-from mezzo.frontends.onnx.origins import copy_origin, name_node
+from mezzo.frontends.onnx.origins import name_node
 from mezzo.frontends.onnx.placement import Placement
 from mezzo.frontends.onnx.quantizing import Quantizing
 
@@ -85,5 +85,5 @@ class Dynamic:
         node.name = self._forms.names.fresh_node(
             self._handles.containers[scope], f"{node.output[0]}_{node.op_type.lower()}"
         )
-        copy_origin(node, [proto])
+        node.metadata_props.extend(proto.metadata_props)  # they are the operator, written out
         self._placement.add_before(scope, reader, node)
