@@ -84,6 +84,16 @@ def test_kernels_of_onnx_runtime_have_their_time_per_run_and_the_type_that_they_
     )
 
 
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [(("float", "int8"), DType.INT8), (("float", "float"), DType.UINT8), (("float",), DType.UINT8)],
+)
+def test_kernel_that_rounds_its_data_counts_as_eight_bits(given: tuple[str, ...], dtype: DType, tmp_path: Path) -> None:
+    """A weight that is packed when the model is loaded is no operand that the profile tells of."""
+    trace = [event("model_run", 0, 90), event("fc_kernel_time", 1, 80, "DynamicQuantizeMatMul", given)]
+    assert read_trace(save(tmp_path, trace)).layers == (layer("fc", "DynamicQuantizeMatMul", dtype, 80),)
+
+
 def test_single_run_is_not_left_out(tmp_path: Path) -> None:
     profile = read_trace(save(tmp_path, TRACE[:2]))
     assert (profile.runs, profile.layers) == (1, (layer("conv", "QLinearConv", DType.UINT8, 80),))

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from mezzo.core.timings import Layer
+from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.file_kinds import tell_kind
 from mezzo.files.layer_types import is_conversion, type_called
@@ -23,6 +24,7 @@ _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _SUFFIX = "_kernel_time"
 # Integer kernels whose first operand is a float: they round it themselves.
 _ROUND_FIRST = "DynamicQuantize"
+_EIGHT_BITS = frozenset({DType.INT8, DType.UINT8})
 _LONGEST = 1e18  # of whatever unit
 
 
@@ -116,10 +118,11 @@ def _onnxruntime_layer(key: tuple[str, str], times: Sequence[float], arguments: 
     types = [
         _first_key(each) for field in ("input_type_shape", "output_type_shape") for each in _list(arguments, field)
     ]
-    said = types[1:] if op.startswith(_ROUND_FIRST) and len(types) > 1 else types
     # The median and not the mean: a run that was disturbed says nothing of the kernel.
     time_ns = median(times) * calls
-    dtype = type_called(said[0]) if said else None
+    dtype = type_called(types[0]) if types else None
+    if op.startswith(_ROUND_FIRST):  # of a packed weight nothing is told, and what they round to is U8
+        dtype = next((told for told in map(type_called, types[1:]) if told in _EIGHT_BITS), DType.UINT8)
     return Layer(
         name=key[0] or f"{op} {key[1]}".rstrip(), op=op, dtype=dtype, is_conversion=is_conversion(op), time_ns=time_ns,
         calls=calls,
