@@ -317,3 +317,16 @@ def test_what_a_product_is_written_in_is_timed_as_the_product() -> None:
     reading = opened.read(DType.QUANTIZED8)
     labels = {label_of(node) for node in profiler.variant(reading, edits).graph.node}
     assert labels == {str(reading.graph.by_name["a"])}
+
+
+def test_weight_that_others_read_in_fp16_is_stored_so_and_as_integers() -> None:
+    """Nobody reads its FP32 numbers, so it keeps its name in FP16."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 17]>
+        g (float[64,64] x) => (float[64,64] y, float[64,64] z)
+        { [a] y = MatMul(x, w) [b] s = Sin(x) [c] t = Mul(s, w) [d] z = Sin(t) }""")
+    w = np.random.default_rng(8).standard_normal((64, 64)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    result = mezzo.convert(model, to="int8,fp16", target=TARGET, calibrator="none", include=["b", "c", "d"])
+    held = {tensor.name: tensor.data_type for tensor in result.model.graph.initializer}
+    kinds = onnx.TensorProto
+    assert held == {"w": kinds.FLOAT16, "w_quantized": kinds.INT8, "w_scale": kinds.FLOAT}
