@@ -15,13 +15,13 @@ from mezzo.core.request import Request
 from mezzo.deciding.options import read_options
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.sensitivity import Probing, probe_units
-from mezzo.search.bench import Bench, few_samples, places_of, units_of
+from mezzo.search.rig import Rig, few_samples, places_of, units_of
 
 BLOCKS = 10
 
 
-def bench_of(model: onnx.ModelProto) -> Bench:
-    return Bench(open_source(model, False, None), read_options(Request(policy="aggressive")))
+def rig_of(model: onnx.ModelProto) -> Rig:
+    return Rig(open_source(model, False, None), read_options(Request(policy="aggressive")))
 
 
 def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -34,9 +34,9 @@ def renamed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("change", [lambda model: model, renamed], ids=["named", "nameless"])
 def test_alike_blocks_have_one_place_for_each_of_their_operators(change) -> None:
-    bench = bench_of(change(block_model(BLOCKS)))
-    units = units_of(bench.judged, *bench.lows)
-    count = Counter(places_of(bench.graph, units))
+    rig = rig_of(change(block_model(BLOCKS)))
+    units = units_of(rig.judged, *rig.lows)
+    count = Counter(places_of(rig.graph, units))
     # 25 operators of a block compute; at both ends some have other neighbours than their like inside.
     repeated = [size for size in count.values() if size > 1]
     assert len(repeated) == 25 and min(repeated) >= BLOCKS - 2 and max(repeated) <= BLOCKS
@@ -44,12 +44,12 @@ def test_alike_blocks_have_one_place_for_each_of_their_operators(change) -> None
 
 
 def test_a_query_is_no_value_and_the_first_norm_no_second() -> None:
-    bench = bench_of(renamed(block_model(BLOCKS)))
-    units = units_of(bench.judged, *bench.lows)
+    rig = rig_of(renamed(block_model(BLOCKS)))
+    units = units_of(rig.judged, *rig.lows)
     plain = [node.name for node in block_model(BLOCKS).graph.node]
     renamed_to = [node.name for node in renamed(block_model(BLOCKS)).graph.node]
     own = dict(zip(renamed_to, plain, strict=True))
-    place = {own[unit.name]: at for unit, at in zip(units, places_of(bench.graph, units), strict=True)}
+    place = {own[unit.name]: at for unit, at in zip(units, places_of(rig.graph, units), strict=True)}
     inner = [f"/encoder/layer.4/{part}" for part in ("query/MatMul", "key/MatMul", "value/MatMul", "first/Norm",
                                                      "second/Norm", "output/Residual", "down/Residual")]  # fmt: skip
     assert len({place[name] for name in inner}) == len(inner)
@@ -59,11 +59,10 @@ def test_a_query_is_no_value_and_the_first_norm_no_second() -> None:
 def test_shares_of_alike_blocks_hold_within_what_is_told() -> None:
     model, feeds = block_model(BLOCKS), block_feeds(16)
     found = mezzo.sensitivity(model, feeds)
-    bench = bench_of(model)
-    batch = few_samples(bench, next(iter(open_model_data(bench.model, feeds))))
+    rig = rig_of(model)
+    batch = few_samples(rig, next(iter(open_model_data(rig.model, feeds))))
     alone = {
-        unit.name: bench.error(dict.fromkeys(unit.nodes, unit.dtype), [batch])
-        for unit in units_of(bench.judged, *bench.lows)
+        unit.name: rig.error(dict.fromkeys(unit.nodes, unit.dtype), [batch]) for unit in units_of(rig.judged, *rig.lows)
     }
     assert found.runs <= 48 and any(unit.is_measured for unit in found.units)
     for unit in found.units:

@@ -22,8 +22,8 @@ from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.frontier import trace
 from mezzo.numerics.splits import cut
-from mezzo.search.bench import Bench, units_of
 from mezzo.search.goals import Goal, Memory
+from mezzo.search.rig import Rig, units_of
 from mezzo.search.tuner import Limits, Tuner
 
 _MLP = """<ir_version: 10, opset_import: ["" : 21]>
@@ -88,11 +88,11 @@ def test_a_plan_is_the_optimum_among_all_that_hold() -> None:
     """Five nodes: brute force over the 32 assignments finds nothing cheaper within the same margin."""
 
     found = mezzo.tune(mlp(), data=batches(), max_error=6e-4)
-    bench = Bench(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
-    problem = bench.judged.problem
-    nodes = [unit.nodes[0] for unit in units_of(bench.judged, *bench.lows)]
+    rig = Rig(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
+    problem = rig.judged.problem
+    nodes = [unit.nodes[0] for unit in units_of(rig.judged, *rig.lows)]
 
-    data = open_model_data(bench.model, batches())
+    data = open_model_data(rig.model, batches())
     chosen = next(point for point in found.measured.frontier if point.is_chosen)
     cheaper = []
     for bits in itertools.product([False, True], repeat=len(nodes)):
@@ -100,7 +100,7 @@ def test_a_plan_is_the_optimum_among_all_that_hold() -> None:
         for node, bit in zip(nodes, bits, strict=True):
             low[node] = bit
         price = cost(problem, low)
-        if price < chosen.cost and bench.error({n: bench.lows[0] for n in nodes if low[n]}, data) * 1.25 <= 6e-4:
+        if price < chosen.cost and rig.error({n: rig.lows[0] for n in nodes if low[n]}, data) * 1.25 <= 6e-4:
             cheaper.append((price, bits))
     # Optima for prices of error are corners of the convex hull: a plan between two corners may be cheaper, by less than
     # the step from one corner to the next.
@@ -205,12 +205,12 @@ def test_data_cannot_change_a_plan() -> None:
 def test_sensitivity_agrees_with_running_each_node_alone() -> None:
 
     found = mezzo.sensitivity(mlp(), batches(1))
-    bench = Bench(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
-    (batch,) = open_model_data(bench.model, batches(1))
+    rig = Rig(open_source(mlp(), False, None), read_options(Request(policy="aggressive")))
+    (batch,) = open_model_data(rig.model, batches(1))
 
     alone = {
-        unit.name: bench.error(dict.fromkeys(unit.nodes, unit.dtype), [cut(batch, 0, 16)])
-        for unit in units_of(bench.judged, *bench.lows)
+        unit.name: rig.error(dict.fromkeys(unit.nodes, unit.dtype), [cut(batch, 0, 16)])
+        for unit in units_of(rig.judged, *rig.lows)
     }
     assert {unit.name: unit.error for unit in found.units if unit.is_measured} == alone
     assert [unit.error for unit in found.units] == sorted((unit.error for unit in found.units), reverse=True)

@@ -1,1 +1,1 @@
-"""What tuning, sensitivity and repair share: a bench, goals, measured costs, a search inside a budget."""
+"""What tuning, sensitivity and repair share: a rig, goals, measured costs, a search inside a budget."""

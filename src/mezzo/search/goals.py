@@ -19,7 +19,7 @@ from mezzo.places import read_file, write_file
 
 if TYPE_CHECKING:
     from mezzo.numerics.datasets import Batch
-    from mezzo.search.bench import Bench
+    from mezzo.search.rig import Rig
 
 _STATE = "mezzo-tuning-state/1"
 _LARGEST_STATE_BYTES = 1 << 26
@@ -73,12 +73,12 @@ class Score:
     reference: float | None = None
 
 
-def score(bench: "Bench", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]") -> Score:
+def score(rig: "Rig", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]") -> Score:
     """Run an assignment over data and measure what the goal bounds. Raises InputError: the metric fails."""
     total = ErrorSum(goal.shares)
     tally = None if goal.metric is None else MetricTally(goal.metric)
     for batch in data:
-        reference, got = bench.reference(batch), bench.run(batch, low)
+        reference, got = rig.reference(batch), rig.run(batch, low)
         total.add(reference, got)
         if total.is_broken:
             return Score(math.inf)

@@ -25,8 +25,8 @@ from mezzo.numerics.lifting import can_tell, lifts
 from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
 from mezzo.numerics.protection import protections
 from mezzo.numerics.splits import split
-from mezzo.search.bench import can_cut, few_samples
 from mezzo.search.goals import Goal, Memory, shares_of
+from mezzo.search.rig import can_cut, few_samples
 
 if TYPE_CHECKING:
     from mezzo.converting.decided import Decided
@@ -154,7 +154,7 @@ def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: _Att
     verdict = lifted.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
     tuner = _tuner(model, options, dataset, goal, _EVALUATIONS_ON_FEW)
-    few = few_samples(tuner.bench, next(iter(dataset)))
+    few = few_samples(tuner.rig, next(iter(dataset)))
     tuner.data = Dataset(few.origin, lambda: iter([few]), dataset.seed)
     slack = 1.0
     for _ in range(_RETURNS):

@@ -16,8 +16,8 @@ from mezzo.numerics.pricing import UnitSquares, solve
 from mezzo.numerics.search import Outcome, search
 from mezzo.numerics.sensitivity import Probing
 from mezzo.numerics.telling import NO_SAMPLE
-from mezzo.search.bench import Bench, Unit, describe_probing, few_samples, places_of, probe, sort_units, units_of
 from mezzo.search.goals import Goal, Memory, Score, score
+from mezzo.search.rig import Rig, Unit, describe_probing, few_samples, places_of, probe, sort_units, units_of
 
 if TYPE_CHECKING:
     from mezzo.converting.results import Progress
@@ -73,12 +73,12 @@ class Tuner:
         self.evaluations = self.probes = 0
         self.hidden: frozenset[int] = frozenset()  # units that reach no output of which anything shows
         self.scores: dict[str, Score] = {}
-        self.bench = Bench(model, options, goal.accumulation)
+        self.rig = Rig(model, options, goal.accumulation)
         # Every unit in every format that it may run in.
-        self.units: Sequence[Unit] = [unit for dtype in self.bench.lows for unit in units_of(self.bench.judged, dtype)]
+        self.units: Sequence[Unit] = [unit for dtype in self.rig.lows for unit in units_of(self.rig.judged, dtype)]
         self.squares: Sequence[float] = [0.0] * len(self.units)  # squared error per unit
         # What their sum is taken times: neighbours share roundings, so all of them together cost less than their sum.
-        self.scales = dict.fromkeys(self.bench.lows, 1.0)
+        self.scales = dict.fromkeys(self.rig.lows, 1.0)
         self.together: Mapping[int, int] = {}
         self.telling = self._look()
         self.sensitivity: Sensitivity | None = None
@@ -86,11 +86,11 @@ class Tuner:
 
     def _look(self) -> Telling:
         """See what the data can show: the rest is left out of the goal, and what reaches nothing else stays high."""
-        telling = self.bench.tell(self.data)
+        telling = self.rig.tell(self.data)
         if telling.blind:
             shares = {**self.goal.shares, **dict.fromkeys(telling.blind, 0.0)}
             self.goal = replace(self.goal, shares=shares)
-            reaching = self.bench.reaching(self.bench.outputs - telling.blind)
+            reaching = self.rig.reaching(self.rig.outputs - telling.blind)
             self.hidden = frozenset(at for at, unit in enumerate(self.units) if reaching.isdisjoint(unit.nodes))
             self.squares = [math.inf if at in self.hidden else 0.0 for at in range(len(self.units))]
         return telling
@@ -98,7 +98,7 @@ class Tuner:
     def choose(self, slack: float = 1.0) -> Choosing:
         """Find the cheapest plan whose score holds the goal with its margin, and `slack` on top."""
         slack *= self.goal.margin
-        if self.bench.outputs <= self.telling.blind or self.telling.faults == NO_SAMPLE:
+        if self.rig.outputs <= self.telling.blind or self.telling.faults == NO_SAMPLE:
             return self.give_up("the data cannot tell what any plan costs in error")
         cheapest = self.solve(0.0)
         if not self._is_known(cheapest) and not self.may_go_on():
@@ -173,22 +173,22 @@ class Tuner:
             self.evaluations += 1
             if self.progress is not None:
                 self.progress("evaluation", self.evaluations, self.limits.evaluations)
-            line = self.bench.judged.problem.line
+            line = self.rig.judged.problem.line
             low = {node: line.dtypes[level] for node, level in enumerate(candidate.levels) if level != line.base}
             self.scores[candidate.key] = self.memory.score(
-                "all", self._names(low), lambda: score(self.bench, self.goal, low, self.data)
+                "all", self._names(low), lambda: score(self.rig, self.goal, low, self.data)
             )
         return self.scores[candidate.key]
 
     def _names(self, low: Mapping[int, DType]) -> list[str]:
         """What names an assignment: that of its nodes beside the base, with their formats where there are several."""
-        nodes, is_one = self.bench.graph.nodes, len(self.bench.lows) == 1
+        nodes, is_one = self.rig.graph.nodes, len(self.rig.lows) == 1
         return [nodes[node].name if is_one else f"{nodes[node].name} in {dtype}" for node, dtype in low.items()]
 
     def _probe(self) -> None:
-        batch = few_samples(self.bench, next(batch for batch in self.data if batch.samples))
+        batch = few_samples(self.rig, next(batch for batch in self.data if batch.samples))
         source = DataSource(batch.origin, 1, batch.samples, self.data.seed)
-        found = [self._probe_in(dtype, batch, source) for dtype in self.bench.lows]
+        found = [self._probe_in(dtype, batch, source) for dtype in self.rig.lows]
         whole = replace(
             found[0],
             units=tuple(unit for each in found for unit in each.units),
@@ -203,7 +203,7 @@ class Tuner:
 
         def measure(chosen: Sequence[int]) -> float:
             low, single = dict.fromkeys(chosen, dtype), [batch]
-            known = self.memory.score(batch.origin, self._names(low), lambda: score(self.bench, plain, low, single))
+            known = self.memory.score(batch.origin, self._names(low), lambda: score(self.rig, plain, low, single))
             return known.error
 
         report: Callable[[int], None] | None = None
@@ -217,11 +217,11 @@ class Tuner:
         units = [self.units[at] for at in seen]
         probing = probe(
             units, measure, self.limits.probes, lambda: time.monotonic() < self.limits.deadline_s, report,
-            places_of(self.bench.graph, units),
+            places_of(self.rig.graph, units),
         )  # fmt: skip
         self.probes += probing.runs
         self._learn(dtype, seen, probing)
-        return describe_probing(self.bench, units, probing, source, self.telling.unknown)
+        return describe_probing(self.rig, units, probing, source, self.telling.unknown)
 
     def _learn(self, dtype: DType, units: Sequence[int], probing: Probing) -> None:
         squares = list(self.squares)
@@ -239,12 +239,12 @@ class Tuner:
 
     def solve(self, weight: float) -> Candidate:
         """The exact optimum of cost + weight * squared error."""
-        found = solve(self.bench.judged.problem, self._squares_by_unit(), weight, self.options.wishes.strategy)
+        found = solve(self.rig.judged.problem, self._squares_by_unit(), weight, self.options.wishes.strategy)
         return replace(found, cost=self.floor + found.cost)
 
     def _squares_by_unit(self) -> list[UnitSquares]:
         """What is known of each unit in its format."""
-        levels = {dtype: level for level, dtype in enumerate(self.bench.judged.problem.line.dtypes)}
+        levels = {dtype: level for level, dtype in enumerate(self.rig.judged.problem.line.dtypes)}
         return [
             UnitSquares(unit.nodes, {levels[unit.dtype]: self.scales[unit.dtype] * square})
             for unit, square in zip(self.units, self.squares, strict=True)
@@ -257,9 +257,9 @@ class Tuner:
                 for unit, square in zip(self.units, self.squares, strict=True)
                 if unit.dtype is dtype and math.isfinite(square)
             )
-            for dtype in self.bench.lows
+            for dtype in self.rig.lows
         }
-        line, nodes = self.bench.judged.problem.line, self.bench.graph.nodes
+        line, nodes = self.rig.judged.problem.line, self.rig.graph.nodes
         by_dtype: dict[DType, dict[str, ErrorPrice]] = {line.dtypes[level]: {} for level in line.others}
         for at, unit in enumerate(self._squares_by_unit()):
             for level in unit.by_level:

@@ -14,7 +14,7 @@ from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import Sensitivity
 from mezzo.numerics.telling import DataWatch
-from mezzo.search.bench import MOST_RUNS, Bench, Unit, describe_probing, few_samples, places_of, probe, units_of
+from mezzo.search.rig import MOST_RUNS, Rig, Unit, describe_probing, few_samples, places_of, probe, units_of
 from mezzo.voices import option
 
 if TYPE_CHECKING:
@@ -62,27 +62,27 @@ def sensitivity(
         )
     model, chosen = fuse(model, chosen)
     chosen = with_parameters(model, chosen, dataset, calibrator)
-    bench = Bench(model, chosen, read_accumulation(accumulate, tile, "emulated"))
-    (low,) = bench.lows
-    units: Sequence[Unit] = units_of(bench.judged, low)
+    rig = Rig(model, chosen, read_accumulation(accumulate, tile, "emulated"))
+    (low,) = rig.lows
+    units: Sequence[Unit] = units_of(rig.judged, low)
     first = next((batch for batch in dataset if batch.samples), None)
     if first is None:
         return Sensitivity(data=dataset.source(0, 0), units=(), all_low=math.nan, runs=0, unknown=DataWatch().faults())
-    batch = few_samples(bench, first)
-    data_source, telling = dataset.source(1, batch.samples), bench.tell([batch])
-    judged = bench.outputs - telling.blind
+    batch = few_samples(rig, first)
+    data_source, telling = dataset.source(1, batch.samples), rig.tell([batch])
+    judged = rig.outputs - telling.blind
     if not judged:
         return Sensitivity(data=data_source, units=(), all_low=math.nan, runs=0, unknown=telling.unknown)
-    reaching = bench.reaching(judged)
+    reaching = rig.reaching(judged)
     units = [unit for unit in units if not reaching.isdisjoint(unit.nodes)]
     shares = dict.fromkeys(telling.blind, 0.0)
     tell = None if progress is None else (lambda done: progress("sensitivity", done, max_runs))
-    places = places_of(bench.graph, units)
+    places = places_of(rig.graph, units)
     probing = probe(
         units,
-        lambda chosen: bench.error(dict.fromkeys(chosen, low), [batch], shares),
+        lambda chosen: rig.error(dict.fromkeys(chosen, low), [batch], shares),
         max_runs,
         report=tell,
         places=places,
     )
-    return describe_probing(bench, units, probing, data_source, telling.unknown)
+    return describe_probing(rig, units, probing, data_source, telling.unknown)

@@ -35,11 +35,11 @@ from mezzo.numerics.measures import (
 from mezzo.numerics.splits import split
 from mezzo.numerics.verdicts import read_drop
 from mezzo.places import check_destination, check_destinations
-from mezzo.search.bench import can_cut
 from mezzo.search.costs import Measurement, check_measurable, profiler_of
 from mezzo.search.costs import measure as measure_target
 from mezzo.search.goals import Goal, Memory, Score
 from mezzo.search.protecting import check, protect, with_data_settings
+from mezzo.search.rig import can_cut
 from mezzo.search.tuner import Choosing, Limits, Tuner
 from mezzo.voices import option, setting
 

@@ -1,4 +1,4 @@
-"""A model on a bench: run under any assignment, unit by unit or group by group."""
+"""A model on a test rig: run under any assignment, unit by unit or group by group."""
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -47,7 +47,7 @@ class Unit:
     dtype: DType
 
 
-class Bench:
+class Rig:
     """A model ready to run under any assignment, with the answers it gives in FP32."""
 
     def __init__(self, model: "Model", options: Options, accumulation: "Accumulation | None" = None) -> None:
@@ -173,12 +173,12 @@ def can_cut(model: "Model", batch: "Batch") -> bool:
     return True
 
 
-def few_samples(bench: "Bench", batch: "Batch") -> "Batch":
+def few_samples(rig: "Rig", batch: "Batch") -> "Batch":
     """The first samples of a batch, as many as give outputs to measure errors on, where the model takes fewer."""
-    answers = bench.reference(batch).values()
+    answers = rig.reference(batch).values()
     numbers = sum(getattr(answer, "size", 0) for answer in answers) / batch.samples if batch.samples else 0
     wanted = min(max(math.ceil(_NUMBERS / numbers) if numbers else _MOST_SAMPLES, _LEAST_SAMPLES), _MOST_SAMPLES)
-    return cut(batch, 0, wanted) if batch.samples > wanted and can_cut(bench.model, batch) else batch
+    return cut(batch, 0, wanted) if batch.samples > wanted and can_cut(rig.model, batch) else batch
 
 
 def probe(
@@ -211,10 +211,10 @@ def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:
 
 
 def describe_probing(
-    bench: Bench, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
+    rig: Rig, units: Sequence[Unit], probing: Probing, data: DataSource, unknown: tuple[str, ...] = ()
 ) -> Sensitivity:
     """Name what a probing found."""
-    nodes = bench.graph.nodes
+    nodes = rig.graph.nodes
     found = []
     for at, (unit, cost) in enumerate(zip(units, probing.costs, strict=True)):
         low, high = probing.interval(at)
@@ -222,7 +222,7 @@ def describe_probing(
         shared = f"{broken} when it and {cost.together - 1} more run low together; which of them does it is not known"
         found.append(
             UnitError(
-                name=unit.name if len(bench.lows) == 1 else f"{unit.name} in {unit.dtype}",
+                name=unit.name if len(rig.lows) == 1 else f"{unit.name} in {unit.dtype}",
                 nodes=tuple(nodes[node].name for node in unit.nodes),
                 error=math.sqrt(cost.square),
                 is_measured=cost.is_measured,
