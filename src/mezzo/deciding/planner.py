@@ -106,10 +106,11 @@ def judge(graph: Graph, wishes: Wishes) -> Judged:
         if verdict.output is line.base_dtype
     )
     quantizing = next((side.quantizing for side in found if side.quantizing is not None), None)
+    sides = tuple(side.side for side in found)
     problem = Problem(
         graph=graph,
         line=line,
-        sides=tuple(side.side for side in found),
+        sides=sides if quantizing is None else quantizing.as_worthy(sides, line),
         costs_of=costs,
         prices=wishes.target.costs,
         hands_on_base=hands_on_base,

@@ -8,9 +8,10 @@ import numpy as np
 
 from mezzo.core.graph import Graph
 from mezzo.core.kernels import Kernels
+from mezzo.core.levels import Line
 from mezzo.core.nodes import Node, Role, Use
 from mezzo.core.policy import Category, Verdict
-from mezzo.core.problem import Choice, Problem
+from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.quantization import Quantization
 from mezzo.core.quantized import NO_PORTS, DynamicProduct, Quantized, QuantizedPorts
 from mezzo.core.quantized_kernels import Hands, QuantizedKernel
@@ -40,6 +41,19 @@ class Quantizing:
     parameters: Mapping[int, Quantization]
     offsets: Mapping[Use, Quantization]
     free: tuple[int, ...]
+
+    def as_worthy(self, sides: Sequence[Side], line: Line) -> tuple[Side, ...]:
+        """The sides, where who runs inside a quantized kernel is worth as many casts there as in a float beside it.
+
+        A policy takes whole regions to a float, whatever they hold; that must not draw them out of their kernels.
+        """
+        assert line.quantized is not None, "asked where something is to be quantized"
+        at, found = line.side(line.quantized), list(sides)
+        worths = list(found[at].worths)
+        for number in {number for unit in self.units for number in unit.nodes}:
+            worths[number] = max(side.worths[number] for side in sides)
+        found[at] = replace(found[at], worths=tuple(worths))
+        return tuple(found)
 
     def add_to(self, problem: Problem) -> Problem:
         """The problem with what quantized kernels ask: their nodes agree, what lies inside them and what they read as
