@@ -66,8 +66,11 @@ def at_run_time(model: Model, options: Options) -> Options:
 
 def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     """The model to plan, and the options with scales that stand for those of data, for a plan and nothing else; weights
-    have their own. Where ranges are found at run time none is needed, and the plan is what a conversion makes.
+    have their own. Where ranges are found at run time none is needed, and the plan is what a conversion makes. Both as
+    they are where nothing is to be quantized.
     """
+    if options.wishes.line.quantized is None:
+        return model, options
     model, options = fuse(model, options)
     if options.wishes.is_dynamic:
         return model, at_run_time(model, options)

@@ -11,7 +11,7 @@ from mezzo.core.policy import Policy, Rule
 from mezzo.core.quantized_kernels import Bias, Operand, QuantizedKernel
 from mezzo.core.rows import EVERY_VERSION
 from mezzo.core.target import Listing, Refusal, Target
-from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.dtypes import LOW_DTYPES, QUANTIZED, DType
 from mezzo.plugins.discovery import version_word
 from mezzo.plugins.entries import Origin
 from mezzo.report.layout import Layout, blank, heading, indented
@@ -75,20 +75,27 @@ class StrategyRow(Protocol):
     def cost(self) -> int: ...
     @property
     def to_least(self) -> float | None: ...
+    @property
+    def by_format(self) -> Mapping[DType, int]: ...
 
 
-def report_strategy_rows(layout: Layout, model: str, rows: Iterable[StrategyRow]) -> list[RenderableType]:
-    """Lay out what each strategy makes of a model."""
-    numbers = ("low nodes", "casts", "bytes cast", "cost", "to least")
+def report_strategy_rows(layout: Layout, model: str, rows: Sequence[StrategyRow]) -> list[RenderableType]:
+    """Lay out what each strategy makes of a model: the nodes in each format, where there are several."""
+    formats = [*rows[0].by_format] if rows and len(rows[0].by_format) > 1 else []
+    numbers = ("low nodes", *(f"in {dtype}" for dtype in formats), "casts", "bytes cast", "cost", "to least")
     table = layout.make_table("strategy", *numbers, right=numbers, fixed=("strategy",))
     for row in rows:
         relation = "" if row.to_least is None else f"{row.to_least:.2f}"
         table.add_row(
-            Text(row.strategy, style="cyan"), f"{row.low_nodes} of {row.nodes}", str(row.casts),
+            Text(row.strategy, style="cyan"), f"{row.low_nodes} of {row.nodes}",
+            *(str(row.by_format[dtype]) for dtype in formats), str(row.casts),
             format_size(row.cast_bytes), f"{row.cost:.4g}", relation,
         )  # fmt: skip
-    told = "cost: work forgone and casts made, in bytes moved, symbolic sizes nominal; mincut's is the least there is"
-    return [heading(f"strategies on {clean(model)}"), blank(), table, blank(), indented(told, style="dim")]
+    told = ["cost: work forgone and casts made, in bytes moved, symbolic sizes nominal; mincut's is the least there is"]
+    if rows and not QUANTIZED.isdisjoint(rows[0].by_format):
+        told.append("casts: Quantize and Dequantize count as such; what a kernel does itself does not")
+    notes = [indented(line, style="dim") for line in told]
+    return [heading(f"strategies on {clean(model)}"), blank(), table, blank(), *notes]
 
 
 def _spell_newest(dialect: str, newest: int) -> str:

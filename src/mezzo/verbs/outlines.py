@@ -3,12 +3,11 @@
 import os
 from typing import TYPE_CHECKING, Unpack
 
-from mezzo.converting.conversion import judge_model
-from mezzo.converting.results import Progress, open_source, read_plan_options
+from mezzo.converting.results import Progress, open_source
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.deciding.lower import lower
 from mezzo.dtypes import DType
-from mezzo.verbs.strategies import StrategyRow, try_strategies
+from mezzo.verbs.strategies import StrategyRow, judged_without_data, try_strategies
 from mezzo.views.outline import (
     Counts,
     Outline,
@@ -46,8 +45,7 @@ def outline_strategies(
     src: str | os.PathLike[str], *, progress: Progress | None = None, **options: Unpack[PlanOptions]
 ) -> tuple[tuple[StrategyRow, ...], Outline]:
     """What every strategy makes of a model, counted as `compare_strategies` does, and its plan."""
-    chosen, trust = read_plan_options(options)
-    judged = judge_model(open_source(src, trust, progress), chosen)[1]
+    judged = judged_without_data(src, options, progress)
     tried = try_strategies(judged.problem, progress)
     plans = [_outline_row(judged, row, levels) for row, levels in tried]
     return tuple(row for row, _ in tried), outline(judged.problem.graph, plans)

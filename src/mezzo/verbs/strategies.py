@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,10 +14,14 @@ from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.nodes import Kind
 from mezzo.core.problem import Problem
 from mezzo.core.strategy import conversions, cost
+from mezzo.dtypes import DType
+from mezzo.judging.calibrating import without_data
 
 if TYPE_CHECKING:
     import onnx
     import onnx_ir
+
+    from mezzo.deciding.planner import Judged
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +40,7 @@ class StrategyRow:
     cast_bytes: int
     cost: int
     to_least: float | None
+    by_format: Mapping[DType, int]
 
 
 def compare_strategies(
@@ -45,9 +50,16 @@ def compare_strategies(
     **options: Unpack[PlanOptions],
 ) -> tuple[StrategyRow, ...]:
     """Let every strategy decide about a model, the cheapest first. Options and errors are those of `mezzo.plan`."""
+    judged = judged_without_data(src, options, progress)
+    return tuple(row for row, _ in try_strategies(judged.problem, progress))
+
+
+def judged_without_data(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", options: PlanOptions, progress: Progress | None
+) -> "Judged":
+    """What `mezzo.plan` decides about: what is to be quantized is fused, with scales that stand for those of data."""
     chosen, trust = read_plan_options(options)
-    problem = judge_model(open_source(src, trust, progress), chosen)[1].problem
-    return tuple(row for row, _ in try_strategies(problem, progress))
+    return judge_model(*without_data(open_source(src, trust, progress), chosen))[1]
 
 
 def try_strategies(problem: Problem, progress: Progress | None = None) -> list[tuple[StrategyRow, Sequence[int]]]:
@@ -76,15 +88,17 @@ def _measure(problem: Problem, name: str, levels: Sequence[int]) -> StrategyRow:
         int(columns.value_elements[value] * columns.value_repeats[value]) * line.conversion_bits(threshold) // 8
         for value, threshold, _ in casts
     )
-    low = int((decided & (np.array(levels, np.int64) != line.base)).sum())
+    ran_at = np.array(levels, np.int64)
+    counts = {line.dtypes[level]: int((decided & (ran_at == level)).sum()) for level in line.others}
     return StrategyRow(
         strategy=name,
-        low_nodes=low,
+        low_nodes=sum(counts.values()),
         nodes=int(decided.sum()),
         casts=len(casts),
         cast_bytes=moved,
         cost=cost(problem, levels),
         to_least=None,
+        by_format=counts,
     )
 
 
