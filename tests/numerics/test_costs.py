@@ -14,19 +14,22 @@ from mezzo.core.profiles import CastTime, Effort, NodeTimes
 from mezzo.core.request import Request
 from mezzo.core.strategy import casts_of
 from mezzo.deciding.options import Options, read_options
+from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.profile import nodes
+from mezzo.judging.calibrating import without_data
 from mezzo.numerics.costs import (
     CastLine,
     CastSample,
+    Ran,
     Times,
     agreed,
-    all_low,
+    all_at,
     derive_costs,
     fit_casts,
-    heavy_low,
+    heavy_at,
     predict_ns,
     table_weights,
 )
@@ -63,7 +66,7 @@ def test_gain_is_the_difference_of_times() -> None:
     _, _, problem = chain()
     high = times(problem, {"one": 1000.0, "two": 100.0, "three": 1000.0})
     low = times(problem, {"one": 400.0, "two": 150.0, "three": 1000.0})
-    costs, nodes = derive_costs(problem, high, low, all_low(problem), CastLine(10.0, 0.0))
+    costs, nodes = derive_costs(problem, high, [Ran(all_at(problem, 1), low)], [CastLine(10.0, 0.0)])
     gains = {node.name: costs.gains[1][node.id] for node in problem.graph.nodes if node.kind is Kind.OP}
     assert gains == {"one": 600, "two": -50, "three": 0}
     assert {(cost.node, cost.high, cost.low) for cost in nodes} == {
@@ -76,7 +79,7 @@ def test_difference_within_the_spread_is_none(spread: float, gain: int) -> None:
     """Two times off by s each differ by s times the root of 2: 60 gives 85, 80 gives 113, around the 100 measured."""
     _, _, problem = chain()
     high, low = times(problem, {"one": 1000.0}, spread), times(problem, {"one": 900.0}, spread)
-    costs, _ = derive_costs(problem, high, low, all_low(problem), CastLine(10.0, 0.0))
+    costs, _ = derive_costs(problem, high, [Ran(all_at(problem, 1), low)], [CastLine(10.0, 0.0)])
     assert costs.gains[1][problem.graph.by_name["one"]] == gain
 
 
@@ -84,7 +87,9 @@ def test_node_that_never_ran_low_gains_as_the_others_do() -> None:
     _, _, problem = chain()
     high = times(problem, {"one": 1000.0, "three": 400.0})
     ran_low = [int(node.name == "one") for node in problem.graph.nodes]
-    costs, _ = derive_costs(problem, high, times(problem, {"one": 250.0, "three": 400.0}), ran_low, CastLine(10.0, 0.0))
+    costs, _ = derive_costs(
+        problem, high, [Ran(ran_low, times(problem, {"one": 250.0, "three": 400.0}))], [CastLine(10.0, 0.0)]
+    )
     assert costs.gains[1][problem.graph.by_name["three"]] == 300
 
 
@@ -112,7 +117,7 @@ def test_cast_line_is_found_and_never_falls() -> None:
 def test_casts_cost_something_even_where_none_was_seen() -> None:
     _, _, problem = chain()
     high = times(problem, {"one": 1000.0})
-    costs, _ = derive_costs(problem, high, high, all_low(problem), None)
+    costs, _ = derive_costs(problem, high, [Ran(all_at(problem, 1), high)], [None])
     (prices,) = costs.cast_prices
     assert min(prices) >= 1
     assert len(prices) == len(problem.graph.values)
@@ -120,7 +125,7 @@ def test_casts_cost_something_even_where_none_was_seen() -> None:
 
 def test_profile_of_nothing_gives_costs_of_nothing() -> None:
     _, _, problem = chain()
-    costs, nodes = derive_costs(problem, Times({}, {}), Times({}, {}), all_low(problem), None)
+    costs, nodes = derive_costs(problem, Times({}, {}), [Ran(all_at(problem, 1), Times({}, {}))], [None])
     assert [set(gains) for gains in costs.gains] == [{0}, {0}]
     assert {cost.high for cost in nodes} == {0.0}
 
@@ -129,18 +134,80 @@ def test_prediction_adds_up() -> None:
     _, _, problem = chain()
     high = times(problem, {"one": 1000.0, "two": 100.0, "three": 1000.0})
     low = times(problem, {"one": 400.0, "two": 150.0, "three": 500.0})
-    costs, _ = derive_costs(problem, high, low, all_low(problem), CastLine(10.0, 0.0))
+    costs, _ = derive_costs(problem, high, [Ran(all_at(problem, 1), low)], [CastLine(10.0, 0.0)])
     problem = replace(problem, measured=costs)
-    levels = all_low(problem)
+    levels = all_at(problem, 1)
     assert predict_ns(problem, [0] * len(levels), 2100.0) == 2100.0
     assert predict_ns(problem, levels, 2100.0) == 400.0 + 150.0 + 500.0 + 10 * len(casts_of(problem, levels))
 
 
 def test_only_heavy_operators_run_low_in_the_mixed_profile() -> None:
     _, _, problem = chain()
-    assert names_of(problem, all_low(problem)) == {"one", "two", "three"}
-    assert names_of(problem, heavy_low(problem)) == {"one", "three"}
-    assert len(casts_of(problem, heavy_low(problem))) > len(casts_of(problem, all_low(problem)))
+    assert names_of(problem, all_at(problem, 1)) == {"one", "two", "three"}
+    assert names_of(problem, heavy_at(problem, 1)) == {"one", "three"}
+    assert len(casts_of(problem, heavy_at(problem, 1))) > len(casts_of(problem, all_at(problem, 1)))
+
+
+# -- three levels -----------------------------------------------------------------------------------------------------
+
+KERNELS = """<ir_version: 10, opset_import: ["": 22]>
+    g (float[1,2,8,8] x) => (float[1,2,4,4] y)
+    <float[2,2,1,1] w = {1,2,3,4}, float[2,2,1,1] v = {1,2,3,4}>
+    {
+        [one] a = Conv(x, w)
+        [relu] b = Relu(a)
+        [pool] c = MaxPool<kernel_shape=[2,2], strides=[2,2]>(b)
+        [two] y = Conv(c, v)
+    }"""
+
+
+def kernels() -> Problem:
+    options = read_options(Request(to="int8,bf16", target="openvino-cpu"))
+    model, options = without_data(open_model(onnx.parser.parse_model(KERNELS)), options)
+    return judge_model(model, options)[1].problem
+
+
+def test_each_level_gains_what_its_own_profile_shows() -> None:
+    problem = kernels()
+    low, base, integers = 0, problem.line.base, problem.line.quantized
+    assert (problem.line.dtypes[low], base, integers) == (DType.BFLOAT16, 1, 2)
+    high = times(problem, {"one": 1000.0, "relu": 100.0, "pool": 200.0, "two": 500.0})
+    in_bf16 = times(problem, {"one": 600.0, "relu": 100.0, "pool": 250.0, "two": 500.0})
+    in_int8 = times(problem, {"one": 300.0, "relu": 40.0, "pool": 90.0, "two": 700.0})
+    runs = [Ran(all_at(problem, integers), in_int8), Ran(all_at(problem, low), in_bf16)]
+    costs, table = derive_costs(problem, high, runs, [CastLine(10.0, 0.0), CastLine(70.0, 0.0)])
+    gains = {node.name: [level[node.id] for level in costs.gains] for node in problem.graph.nodes}
+    assert gains["one"] == [400, 0, 700]
+    assert gains["relu"] == [0, 0, 60]
+    assert gains["pool"] == [-50, 0, 110]
+    assert gains["two"] == [0, 0, -200]
+    assert [set(prices) for prices in costs.cast_prices] == [{10}, {70}]
+    assert {cost.node: cost.low for cost in table} == {"one": 300.0, "relu": 40.0, "pool": 90.0, "two": 500.0}
+
+
+@pytest.mark.parametrize(("spread", "gains"), [(20.0, (30, 30)), (22.0, (0, 0))])
+def test_kernel_is_told_from_noise_as_one(spread: float, gains: tuple[int, int]) -> None:
+    """Conv and Relu of one kernel gain 60; each is off by s in both profiles, so both by 2 s each time: 2.83 s."""
+    problem = kernels()
+    assert problem.line.quantized is not None
+    high = times(problem, {"one": 100.0, "relu": 100.0}, spread)
+    low = times(problem, {"one": 70.0, "relu": 70.0}, spread)
+    runs = [Ran(all_at(problem, problem.line.quantized), low)]
+    costs, _ = derive_costs(problem, high, runs, [CastLine(10.0, 0.0)] * 2)
+    by_name = problem.graph.by_name
+    assert tuple(costs.gains[problem.line.quantized][by_name[name]] for name in ("one", "relu")) == gains
+
+
+def test_heavy_operators_take_their_kernels_along() -> None:
+    problem = kernels()
+    assert problem.line.quantized is not None
+    assert ran(problem, all_at(problem, problem.line.quantized)) == {"one", "relu", "pool", "two"}
+    assert ran(problem, heavy_at(problem, problem.line.quantized)) == {"one", "relu", "two"}
+
+
+def ran(problem: Problem, levels: Sequence[int]) -> set[str]:
+    nodes = problem.graph.nodes
+    return {node.name for node in nodes if node.kind is Kind.OP and levels[node.id] != problem.line.base}
 
 
 def test_weights_follow_bytes_and_never_vanish() -> None:
@@ -219,6 +286,20 @@ def test_target_that_cannot_be_measured_is_refused_before_any_work() -> None:
     model, options, _ = chain("fp16", "tensorrt")
     with pytest.raises(InputError, match="target 'tensorrt' cannot be measured here"):
         measuring.measure_costs(model, options, FEEDS)
+
+
+@pytest.mark.parametrize("target", ["onnxruntime-cpu", "openvino-cpu"])
+def test_costs_are_measured_at_three_levels(target: str) -> None:
+    if target == "openvino-cpu":
+        pytest.importorskip("openvino", reason="openvino is not installed")
+    options = read_options(Request(to="int8,fp16", target=target))
+    model, options = without_data(open_model(onnx.parser.parse_model(KERNELS)), options)
+    feeds = {"x": np.ones((1, 2, 8, 8), np.float32)}
+    found = measuring.measure(model, options, feeds, Effort(runs=4, calls=2, pause_s=0.0))
+    graph = judge_model(model, options)[1].problem.graph
+    assert [len(gains) for gains in found.costs.gains] == [len(graph.nodes)] * 3
+    assert [len(prices) for prices in found.costs.cast_prices] == [len(graph.values)] * 2
+    assert found.mapped_share == 1.0
 
 
 @pytest.mark.parametrize(("to", "target"), [("fp16", "onnxruntime-cpu"), ("bf16", "openvino-cpu")])

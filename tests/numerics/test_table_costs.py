@@ -14,13 +14,14 @@ from mezzo.core.target import Costs
 from mezzo.numerics.costs import (
     CastLine,
     CastSample,
+    Ran,
     Times,
     agreed,
-    all_low,
+    all_at,
     cost_table,
     derive_costs,
     fit_casts,
-    heavy_low,
+    heavy_at,
     noise_of,
     predict_ns,
     table_costs,
@@ -79,16 +80,16 @@ def test_costs_of_an_account_are_times() -> None:
 
 
 def test_all_that_may_run_low_does_and_linked_nodes_agree() -> None:
-    assert all_low(problem()) == [0, 0, 1, 1, 0]
-    assert heavy_low(problem()) == [0, 0, 1, 0, 0]
+    assert all_at(problem(), 1) == [0, 0, 1, 1, 0]
+    assert heavy_at(problem(), 1) == [0, 0, 1, 0, 0]
     choices = (Choice.LOW, Choice.ABSENT, Choice.FREE, Choice.LOW, Choice.HIGH)
-    assert heavy_low(problem(choices=choices)) == [1, 0, 1, 1, 0]
+    assert heavy_at(problem(choices=choices), 1) == [1, 0, 1, 1, 0]
     values = tuple(v._replace(is_castable=n != M) for n, v in enumerate(problem().graph.values))
     linked = problem(graph=replace(problem().graph, values=values))
-    assert all_low(linked) == [0, 0, 1, 0, 0]  # the output stays high
+    assert all_at(linked, 1) == [0, 0, 1, 0, 0]  # the output stays high
     values = tuple(v._replace(is_castable=n != H) for n, v in enumerate(problem().graph.values))
     linked = problem(graph=replace(problem().graph, values=values))
-    assert heavy_low(linked) == [0] * 5  # the product is linked to what moves
+    assert heavy_at(linked, 1) == [0, 0, 1, 1, 0]  # what moves is linked to the product
 
 
 def test_profiles_differ_by_the_share_of_their_times() -> None:
@@ -130,16 +131,18 @@ def test_line_through_casts_takes_relative_errors(samples: list[CastSample], lin
 
 
 def test_costs_of_casts_are_their_line_as_often_as_the_scope_runs() -> None:
-    costs, _ = derive_costs(problem(), times(1, 1), times(1, 1), all_low(problem()), CastLine(10.0, 0.5))
+    costs, _ = derive_costs(problem(), times(1, 1), [Ran(all_at(problem(), 1), times(1, 1))], [CastLine(10.0, 0.5)])
     assert costs.cast_prices == ((14, 12, 14, 14),)
-    none, _ = derive_costs(problem(), times(864, 0), times(1, 1), all_low(problem()), None)
+    none, _ = derive_costs(problem(), times(864, 0), [Ran(all_at(problem(), 1), times(1, 1))], [None])
     assert none.cast_prices == ((148, 124, 148, 148),)  # 864 ns for the 864 that the table says: one ns each
-    least, _ = derive_costs(problem(), times(1, 1), times(1, 1), all_low(problem()), CastLine(0.0, 0.0))
+    least, _ = derive_costs(problem(), times(1, 1), [Ran(all_at(problem(), 1), times(1, 1))], [CastLine(0.0, 0.0)])
     assert least.cast_prices == ((1, 1, 1, 1),)
 
 
 def test_node_without_a_time_is_guessed_by_its_bytes() -> None:
-    costs, nodes = derive_costs(problem(), Times({H: 1600.0}, {}), Times({H: 800.0}, {}), all_low(problem()), None)
+    costs, nodes = derive_costs(
+        problem(), Times({H: 1600.0}, {}), [Ran(all_at(problem(), 1), Times({H: 800.0}, {}))], [None]
+    )
     assert nodes == (NodeCost("h", 1600.0, 800.0), NodeCost("m", 128.0, 64.0))
     assert costs.gains == ((0, 0, 0, 0, 0), (0, 0, 800, 64, 0))
 
@@ -148,7 +151,7 @@ def test_node_without_a_time_is_guessed_by_its_bytes() -> None:
 def test_difference_up_to_both_spreads_is_none(low_ns: float, gain: int) -> None:
     """3 ns and 4 ns make 5 ns."""
     high, low = Times({H: 100.0}, {H: 3.0}), Times({H: low_ns}, {H: 4.0})
-    costs, _ = derive_costs(problem(), high, low, all_low(problem()), CastLine(1.0, 0.0))
+    costs, _ = derive_costs(problem(), high, [Ran(all_at(problem(), 1), low)], [CastLine(1.0, 0.0)])
     assert costs.gains[1][H] == gain
     assert {type(each) for gains in costs.gains for each in gains} == {int}
 

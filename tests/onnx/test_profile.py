@@ -18,7 +18,7 @@ from mezzo.frontends.onnx.profile import jobs
 from mezzo.frontends.onnx.profile.attribution import groups_of, share_out
 from mezzo.frontends.onnx.profile.feedfiles import read_feeds, write_feeds
 from mezzo.frontends.onnx.profile.jobs import Kernel
-from mezzo.frontends.onnx.profile.nodes import profile_nodes, time_model
+from mezzo.frontends.onnx.profile.nodes import profile_models, profile_nodes, time_model
 from mezzo.frontends.onnx.profile.prepare import Prepared, prepare
 from mezzo.frontends.onnx.run import Engine, native_session
 
@@ -246,3 +246,25 @@ def test_crash_and_hang_cost_one_measurement(
     monkeypatch.setattr(jobs.sys, "executable", str(stand_in))
     with pytest.raises(ContractError, match=wanted):
         time_model([onnx.parser.parse_model(LAYER)], "onnxruntime-cpu", layer_feeds(), Effort(limit_s=0.2))
+
+
+QUANTIZED = """<ir_version: 10, opset_import: ["": 21]>
+    g (float[4,2] x) => (float[4,2] y)
+    <float s = {0.5}, uint8 z = {128}, int8[2,2] w = {1,2,3,4}, float t = {0.25}>
+    {
+        [relu] r = Relu(x)
+        q = QuantizeLinear(r, s, z)
+        d = DequantizeLinear(q, s, z)
+        v = DequantizeLinear(w, t)
+        [mm] m = MatMul(d, v)
+        [exp] y = Exp(m)
+    }"""
+
+
+def test_quantize_and_its_dequantize_are_conversions_of_who_made_the_value() -> None:
+    model = onnx.parser.parse_model(QUANTIZED)
+    times = profile_models(
+        [model], "onnxruntime-cpu", {"x": np.ones((4, 2), np.float32)}, lambda node: node.name or None, {}, FEW
+    )[0]
+    found = [(cast.source, cast.position, cast.is_quantizing) for cast in times.casts]
+    assert found == [("relu", 0, True), ("relu", 0, True)]  # the weight's Dequantize is none

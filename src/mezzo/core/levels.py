@@ -82,6 +82,10 @@ class Line:
         """The place of a level among those beside the base, in the line's order."""
         return level if level < self.base else level - 1
 
+    def threshold_of(self, level: int) -> int:
+        """The threshold between a level beside the base and the one before it, towards the base."""
+        return level - 1 if level > self.base else level
+
     def narrower(self, level: int) -> int:
         """Bits of one element that a level saves against the base; below 0 where it is wider."""
         return size_bits(self.base_dtype) - size_bits(self.dtypes[level])

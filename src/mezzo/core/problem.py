@@ -252,7 +252,7 @@ class Problem:
         """
         if self.kernels is None:
             return self.elements_moved
-        threshold = level - 1 if level > self.line.base else level  # the one next to it, towards the base
+        threshold = self.line.threshold_of(level)
         is_light = [cost not in HEAVY for cost in self.costs_of]
         read, made = self.elements_moved
         stays_read, stays_made = self.kernels.elements_staying(self.graph.columns, level, threshold, is_light)

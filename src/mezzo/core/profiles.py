@@ -21,14 +21,16 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class CastTime:
-    """A Cast that nobody has a label for. `source`: label of the node that makes what it reads, at `position`, or the
-    name of a graph input. `time_ns` per run of the model; 0 where the runtime does it inside another kernel.
+    """A conversion that nobody has a label for. `source`: label of the node that makes what it reads, at `position`, or
+    the name of a graph input. `time_ns` per run of the model; 0 where the runtime does it inside another kernel.
+    `is_quantizing`: a Quantize, or the Dequantize of what one has made; else a Cast.
     """
 
     source: str
     position: int
     time_ns: float
     spread_ns: float
+    is_quantizing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

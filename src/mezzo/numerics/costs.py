@@ -1,12 +1,13 @@
 """Costs from measured times: what each node gains by running low and what each cast costs, in ns."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
-from mezzo.core.columns import Ints
+from mezzo.core.columns import Bools, Ints
 from mezzo.core.facts import HEAVY
 from mezzo.core.nodes import Kind
 from mezzo.core.problem import Choice, MeasuredCosts, Problem
@@ -63,28 +64,33 @@ def table_weights(problem: Problem) -> Ints:
     return weights
 
 
-def all_low(problem: Problem) -> list[int]:
-    """The assignment of two levels in which everything that may run beside the base does."""
-    ((side,), (linked,), (level,)) = problem.sides, problem.linked, problem.line.others
-    held = {linked[number] for number, choice in enumerate(side.choices) if choice is Choice.HIGH}
-    return [
-        level if choice is Choice.LOW or (choice is Choice.FREE and linked[number] not in held) else problem.line.base
-        for number, choice in enumerate(side.choices)
-    ]
+def all_at(problem: Problem, level: int) -> list[int]:
+    """The assignment in which everything that may run at a level beside the base does, and nothing else beside it."""
+    return _levels_of(problem, level, problem.allowed[level])
 
 
-def heavy_low(problem: Problem) -> list[int]:
-    """The assignment in which of the operators that may run low only the heavy ones do: the one with many casts."""
-    ((side,), (linked,)) = problem.sides, problem.linked
-    light = {
-        linked[number]
-        for number, cost in enumerate(problem.costs_of)
-        if side.choices[number] is Choice.FREE and cost not in HEAVY
-    }
-    return [
-        level if side.choices[number] is Choice.LOW or linked[number] not in light else problem.line.base
-        for number, level in enumerate(all_low(problem))
-    ]
+def heavy_at(problem: Problem, level: int) -> list[int]:
+    """The same for heavy operators alone, with those that have to agree with them: the assignment with many casts."""
+    linked = np.array(problem.linked[problem.line.threshold_of(level)], np.int64)
+    is_heavy = np.array([cost in HEAVY for cost in problem.costs_of], bool) & problem.allowed[level]
+    leads = np.zeros(len(linked), bool)
+    leads[linked[is_heavy]] = True
+    return _levels_of(problem, level, problem.allowed[level] & leads[linked])
+
+
+def _levels_of(problem: Problem, level: int, wanted: Bools) -> list[int]:
+    """The assignment in which the wanted nodes run at a level, but for those linked with one that does not."""
+    base, goes = problem.line.base, wanted | problem.side(level).has_choice(Choice.LOW)
+    stays, before = ~goes & ~problem.is_absent, -1
+    while int(stays.sum()) != before:  # where there are several thresholds on the way, one may hold what another let go
+        before = int(stays.sum())
+        for threshold in range(base, level) if level > base else range(level, base):
+            linked = np.array(problem.linked[threshold], np.int64)
+            holds = np.zeros(len(linked), bool)
+            holds[linked[stays]] = True
+            stays |= goes & holds[linked]
+    found: list[int] = np.where(goes & ~stays, level, np.array(problem.given_levels, np.int64)).tolist()
+    return found
 
 
 def fit_casts(samples: Sequence[CastSample]) -> CastLine | None:
@@ -104,49 +110,80 @@ def fit_casts(samples: Sequence[CastSample]) -> CastLine | None:
     return CastLine(float(columns[:, 0].sum() / (columns[:, 0] ** 2).sum()), 0.0)
 
 
-def derive_costs(
-    problem: Problem, high: Times, low: Times, levels: Sequence[int], casts: CastLine | None
-) -> tuple[MeasuredCosts, tuple[NodeCost, ...]]:
-    """Derive costs from a profile of the model as it is and one in which nodes ran at `levels`, of two.
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One profile in which nodes ran at `levels`."""
 
-    A difference within the spread of the two times is none. A node that did not run low is taken to gain what the
-    others do, by its time. Without `casts`, casts cost what the table says by what its bytes took here.
+    levels: Sequence[int]
+    times: Times
+
+
+def derive_costs(
+    problem: Problem, high: Times, runs: Sequence[Ran], casts: Sequence[CastLine | None]
+) -> tuple[MeasuredCosts, tuple[NodeCost, ...]]:
+    """Derive costs from a profile of the model as it is and some in which nodes ran beside the base.
+
+    Who has to agree is timed as one: a difference within the spread of their times is none. A node that did not run at
+    a level is taken to gain what the others do there, by its time. `casts`, by threshold: where there is none,
+    conversions cost what the table says by what its bytes took here. The account tells each node's least time beside
+    the base.
     """
     graph, weights = problem.graph, table_weights(problem)
-    counts = graph.columns.is_kind(Kind.OP) & ~problem.is_absent
-    ids = np.flatnonzero(counts).tolist()
-    timed = [
-        number
-        for number in ids
-        if levels[number] != problem.line.base and number in low.times_ns and number in high.times_ns
-    ]
-    whole_high = sum(high.times_ns[number] for number in timed)
-    kept = sum(low.times_ns[number] for number in timed) / whole_high if whole_high else 1.0
+    ids = np.flatnonzero(graph.columns.is_kind(Kind.OP) & ~problem.is_absent).tolist()
     byte_ns = sum(high.times_ns.values()) / max(1, int(weights[list(high.times_ns)].sum())) if high.times_ns else 0.0
-    gains, costs = np.zeros(len(graph.nodes), np.int64), []
-    measured = set(timed)
-    for number in ids:
-        high_ns = high.times_ns.get(number, byte_ns * int(weights[number]))
-        low_ns = low.times_ns[number] if number in measured else kept * high_ns
-        gain = high_ns - low_ns
-        off = float(np.hypot(high.spreads_ns.get(number, 0.0), low.spreads_ns.get(number, 0.0)))
-        gains[number] = 0 if number in measured and abs(gain) <= off else round(gain)
-        costs.append(NodeCost(graph.nodes[number].name, high_ns, low_ns))
-    return measured_pair(problem, gains, _cast_prices(problem, casts, byte_ns)), tuple(costs)
+    high_ns = {number: high.times_ns.get(number, byte_ns * int(weights[number])) for number in ids}
+    gains = np.zeros((len(problem.line.levels), len(graph.nodes)), np.int64)
+    least = dict.fromkeys(ids, math.inf)
+    for level in problem.line.others:
+        low = _times_at(level, runs)
+        timed = [number for number in ids if number in low.times_ns and number in high.times_ns]
+        whole_high = sum(high.times_ns[number] for number in timed)
+        kept = sum(low.times_ns[number] for number in timed) / whole_high if whole_high else 1.0
+        noise = _within_noise(problem, level, timed, high, low)
+        measured = set(timed)
+        for number in ids:
+            low_ns = low.times_ns[number] if number in measured else kept * high_ns[number]
+            gains[level, number] = 0 if number in noise else round(high_ns[number] - low_ns)
+            least[number] = min(least[number], low_ns)
+    costs = [NodeCost(graph.nodes[number].name, high_ns[number], least[number]) for number in ids]
+    prices = [_cast_prices(problem, threshold, line, byte_ns) for threshold, line in enumerate(casts)]
+    return MeasuredCosts(tuple(map(tuple, gains.tolist())), tuple(prices)), tuple(costs)
 
 
-def measured_pair(problem: Problem, gains: Ints, cast_prices: Sequence[int]) -> MeasuredCosts:
-    """Costs of a line of two levels: gains by node of the one beside the base, prices of casts by value."""
-    by_level = np.zeros((2, len(gains)), np.int64)
-    by_level[problem.line.others[0]] = gains
-    return MeasuredCosts(tuple(map(tuple, by_level.tolist())), (tuple(cast_prices),))
+def _times_at(level: int, runs: Sequence[Ran]) -> Times:
+    """The times of the nodes that ran at a level, each from the first profile in which it did."""
+    times: dict[int, float] = {}
+    spreads: dict[int, float] = {}
+    for ran in runs:
+        for number, time_ns in ran.times.times_ns.items():
+            if ran.levels[number] == level and number not in times:
+                times[number], spreads[number] = time_ns, ran.times.spreads_ns.get(number, 0.0)
+    return Times(times, spreads)
 
 
-def _cast_prices(problem: Problem, casts: CastLine | None, byte_ns: float) -> tuple[int, ...]:
-    """What a cast of each value costs in ns; never nothing, so that no cast is made for no gain."""
+def _within_noise(problem: Problem, level: int, timed: Sequence[int], high: Times, low: Times) -> set[int]:
+    """The nodes whose time at a level differs from that at the base by no more than both may be off.
+
+    Who has to agree does so as one: spreads of parts of a kernel are parts of its spread, so they add up.
+    """
+    linked = problem.linked[problem.line.threshold_of(level)]
+    groups: dict[int, list[int]] = {}
+    for number in timed:
+        groups.setdefault(linked[number], []).append(number)
+    found = set[int]()
+    for members in groups.values():
+        gain = sum(high.times_ns[number] - low.times_ns[number] for number in members)
+        off = [sum(times.spreads_ns.get(number, 0.0) for number in members) for times in (high, low)]
+        if abs(gain) <= math.hypot(*off):
+            found.update(members)
+    return found
+
+
+def _cast_prices(problem: Problem, threshold: int, casts: CastLine | None, byte_ns: float) -> tuple[int, ...]:
+    """What a conversion of each value costs in ns; never nothing, so that none is made for no gain."""
     columns = problem.graph.columns
     if casts is None:
-        moved = problem.line.conversion_bits(0) / 8 * columns.value_elements
+        moved = problem.line.conversion_bits(threshold) / 8 * columns.value_elements
         per_run = byte_ns * (problem.prices.cast_launch + moved)
     else:
         per_run = casts.launch_ns + casts.element_ns * columns.value_elements

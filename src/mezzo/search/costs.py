@@ -1,6 +1,6 @@
 """Costs measured on the target at hand: profiles of a model high and low become what a strategy weighs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,6 +8,7 @@ from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.frontend import Model
 from mezzo.core.lab import Profiler
+from mezzo.core.levels import float_of
 from mezzo.core.nodes import Kind, port_of
 from mezzo.core.problem import MeasuredCosts, Problem
 from mezzo.core.profiles import Effort, NodeTimes
@@ -19,14 +20,16 @@ from mezzo.deciding.planner import Judged
 from mezzo.errors import ContractError, InputError
 from mezzo.machine import find_machine
 from mezzo.numerics.costs import (
+    CastLine,
     CastSample,
+    Ran,
     Times,
     agreed,
-    all_low,
+    all_at,
     cost_table,
     derive_costs,
     fit_casts,
-    heavy_low,
+    heavy_at,
     noise_of,
     predict_ns,
     table_weights,
@@ -37,15 +40,16 @@ from mezzo.voices import option
 
 _DEFAULT = Effort()
 _MOST_MAPPED = 0.9  # below that, people should hear of it
+_Ran = tuple[Sequence[int], NodeTimes]  # the level of each node, and the profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """Costs measured on a target. `costs` are for the problem that `judge_model` makes of the same model and options.
 
-    `high_ns` and `low_ns`: a profiled run with every node high, and with every node low that may be; what is profiled
-    takes longer. `mapped_share`:
-    how much of the time could be given to the nodes it belongs to, in the worse of the two.
+    `high_ns` and `low_ns`: a profiled run with every node high, and the fastest of those with every node low that may
+    be; what is profiled takes longer. `mapped_share`: how much of the time could be given to the nodes it belongs to,
+    in the worst of them.
     """
 
     costs: MeasuredCosts
@@ -92,20 +96,16 @@ def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Ef
     source = check_measurable(model, options)
     reading, judged = judge_model(model, options)
     problem = judged.problem
-    levels, profiles, notes = _profile(model, judged, reading.version, options, feeds, effort)
-    high, again, low, mixed = profiles
-    line = fit_casts(_samples(problem, (low, mixed)))
-    if line is None and any(level != problem.line.base for level in levels):
-        notes.append("no cast was seen to run on its own: casts cost what the table says")
-    if line is not None:  # a cast is a kernel more to start
-        overhead = high.between_ns / high.kernel_runs if high.kernel_runs else 0.0
-        line = replace(line, launch_ns=line.launch_ns + overhead)
-    costs, nodes = derive_costs(problem, agreed(_times(high), _times(again)), _times(low), levels, line)
+    (high, again), ran, notes = _profile(model, judged, reading.version, options, feeds, effort)
+    lines = _fit_lines(problem, high, [times for _, times in ran])
+    notes += _missing_lines(problem, lines, [levels for levels, _ in ran])
+    runs = [Ran(levels, _times(times)) for levels, times in ran]
+    costs, nodes = derive_costs(problem, agreed(_times(high), _times(again)), runs, lines)
     noise = noise_of(_times(high), _times(again))
     if not _saves(replace(problem.without_penalties(), measured=costs), options, high, noise):
         costs = without_gains(costs)
         notes.append(f"nothing gains here beyond the noise of measuring, {noise:.1%}")
-    share = min(high.mapped_share, low.mapped_share)
+    share = min(times.mapped_share for times in (high, *(times for _, times in ran)))
     if share < _MOST_MAPPED:
         notes.append(f"{1 - share:.0%} of the time could not be told apart by nodes and was spread over all of them")
     high_ns = (high.run_ns + again.run_ns) / 2
@@ -113,10 +113,35 @@ def measure(model: Model, options: Options, feeds: Mapping[str, Any], effort: Ef
         costs=costs,
         table=cost_table(source, nodes),
         high_ns=high_ns,
-        low_ns=low.run_ns,
+        low_ns=min(times.run_ns for _, times in ran),
         mapped_share=share,
         notes=tuple(notes),
     )
+
+
+def _fit_lines(problem: Problem, high: NodeTimes, low: Sequence[NodeTimes]) -> list[CastLine | None]:
+    """What conversions take at each threshold; None where none was seen to run on its own."""
+    overhead = high.between_ns / high.kernel_runs if high.kernel_runs else 0.0  # a conversion is a kernel more to start
+    found = []
+    for threshold in problem.line.thresholds:
+        line = fit_casts(_samples(problem, low, _quantizes(problem, threshold)))
+        found.append(None if line is None else replace(line, launch_ns=line.launch_ns + overhead))
+    return found
+
+
+def _quantizes(problem: Problem, threshold: int) -> bool:
+    """Whether what crosses a threshold is quantized there."""
+    return problem.line.quantized is not None and problem.line.threshold_of(problem.line.quantized) == threshold
+
+
+def _missing_lines(problem: Problem, lines: Sequence[CastLine | None], ran: Sequence[Sequence[int]]) -> Iterator[str]:
+    """A note on each kind of conversion that was wanted and not seen."""
+    for threshold, line in enumerate(lines):
+        levels = {level for each in ran for level in each} - {problem.line.base}
+        if line is None and any(problem.line.threshold_of(level) == threshold for level in levels):
+            word = "Quantize or Dequantize" if _quantizes(problem, threshold) else "cast"
+            plural = "they cost" if _quantizes(problem, threshold) else "casts cost"
+            yield f"no {word} was seen to run on its own: {plural} what the table says"
 
 
 def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) -> bool:
@@ -129,26 +154,27 @@ def _saves(problem: Problem, options: Options, high: NodeTimes, noise: float) ->
 
 def _profile(
     model: Model, judged: Judged, version: int | None, options: Options, feeds: Mapping[str, Any], effort: Effort
-) -> tuple[Sequence[int], tuple[NodeTimes, ...], list[str]]:
-    """Profile the model high, high again, low and mixed. If the target does not run it all low: as the table plans it.
+) -> tuple[Sequence[NodeTimes], list[_Ran], list[str]]:
+    """Profile the model high, high again, and at each level beside the base all that may run there and the heavy of it
+    alone. If the target does not run one of these: as the table plans it.
 
-    Gives the level at which each node ran in the third, the four profiles, and notes.
+    Gives the two profiles at the base, the others with the level at which each node ran, and notes.
     """
     problem, target = judged.problem, options.wishes.target.name
     weights = {str(number): float(weight) for number, weight in enumerate(table_weights(problem).tolist())}
     nothing = [problem.line.base] * len(problem.graph.nodes)
 
-    def take(low: Sequence[int], mixed: Sequence[int]) -> tuple[NodeTimes, ...]:
-        variants = [typed_model(model, judged, each, version) for each in (nothing, nothing, low, mixed)]
-        return profiler_of(model).profile(variants, target, feeds, weights, effort)
+    def take(assignments: Sequence[Sequence[int]]) -> tuple[Sequence[NodeTimes], list[_Ran]]:
+        variants = [typed_model(model, judged, each, version) for each in (nothing, nothing, *assignments)]
+        times = profiler_of(model).profile(variants, target, feeds, weights, effort)
+        return times[:2], list(zip(assignments, times[2:], strict=True))
 
-    everything = all_low(problem)
     try:
-        return everything, take(everything, heavy_low(problem)), []
+        return *take([run(problem, level) for run in (all_at, heavy_at) for level in problem.line.others]), []
     except ContractError as error:
         planned = options.wishes.strategy.assign(replace(problem.without_penalties(), measured=None))
         note = f"with everything low, {str(error)[:200]}; the plan from the table was measured instead"
-        return planned, take(planned, planned), [note]
+        return *take([planned, planned]), [note]
 
 
 def with_costs(judged: Judged, measured: Measurement) -> Judged:
@@ -162,7 +188,7 @@ def typed_model(model: Model, judged: Judged, levels: Sequence[int], version: in
     `version`: that of the reading that was judged; None for the model's own.
     """
     problem = judged.problem
-    reading = model.read(problem.line.only_other, version)
+    reading = model.read(float_of(problem.line), version)
     if all(level == problem.line.base for level in levels):
         return profiler_of(model).variant(reading, ())
     edits = lower(problem, levels, judged.limits)
@@ -178,13 +204,13 @@ def _times(times: NodeTimes) -> Times:
     return Times(by_id(times.by_node), by_id(times.spread_ns))
 
 
-def _samples(problem: Problem, profiles: Sequence[NodeTimes]) -> list[CastSample]:
-    """The casts that ran on their own, with the sizes of the values they read."""
+def _samples(problem: Problem, profiles: Sequence[NodeTimes], is_quantizing: bool) -> list[CastSample]:
+    """The conversions of one kind that ran on their own, with the sizes of the values they read."""
     graph = problem.graph
     inputs = {port_of(node): node for node in graph.nodes if node.kind is Kind.INPUT}
     found = []
     for profile in profiles:
-        for cast in profile.casts:
+        for cast in (cast for cast in profile.casts if cast.is_quantizing is is_quantizing):
             producer = graph.nodes[int(cast.source)] if cast.source.isdecimal() else inputs.get(cast.source)
             outputs = () if producer is None else producer.outputs
             value = outputs[cast.position] if cast.position < len(outputs) else None

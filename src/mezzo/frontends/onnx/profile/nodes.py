@@ -10,9 +10,10 @@ from mezzo.core.profiles import CastTime, Effort, ModelTimes, NodeTimes
 from mezzo.frontends.onnx.feeds import Datum
 from mezzo.frontends.onnx.profile.attribution import share_out
 from mezzo.frontends.onnx.profile.jobs import Kernel, Timed, time_models
-from mezzo.frontends.onnx.profile.prepare import Label, Prepared, prepare
+from mezzo.frontends.onnx.profile.prepare import Label, Piece, Prepared, prepare
 
 _DEFAULT = Effort()
+_CONVERSIONS = frozenset({"Cast", "QuantizeLinear", "DequantizeLinear"})
 
 
 def profile_nodes(
@@ -88,11 +89,10 @@ def _node_times(prepared: Prepared, timed: Timed, weights: Mapping[str, float]) 
         if piece.label is not None:
             by_node[piece.label] = by_node.get(piece.label, 0.0) + time_ns
             spreads[piece.label] = spreads.get(piece.label, 0.0) + spread_ns
-        elif piece.op == "Cast":
-            read = piece.reads[0]
-            made_by, position = (read, 0) if isinstance(read, str) else (pieces[read[0]].label, read[1])
-            if made_by is not None:
-                casts.append(CastTime(made_by, position, time_ns, spread_ns))
+        elif piece.op in _CONVERSIONS:
+            source = _source_of(pieces, piece)
+            if source is not None:
+                casts.append(CastTime(*source, time_ns, spread_ns, piece.op != "Cast"))
     return NodeTimes(
         total_ns=median(timed.rounds_ns),
         by_node=by_node,
@@ -103,6 +103,19 @@ def _node_times(prepared: Prepared, timed: Timed, weights: Mapping[str, float]) 
         kernel_runs=_count(timed.kernels),
         between_ns=timed.between_ns,
     )
+
+
+def _source_of(pieces: Sequence[Piece], piece: Piece) -> tuple[str, int] | None:
+    """Label and position of what a conversion reads, that of its Quantize where it is a Dequantize; None where nobody
+    has a label for it: it is a weight, or another conversion's.
+    """
+    read = piece.reads[0]
+    if piece.op == "DequantizeLinear":
+        if isinstance(read, str) or pieces[read[0]].op != "QuantizeLinear" or pieces[read[0]].label is not None:
+            return None
+        read = pieces[read[0]].reads[0]
+    made_by, position = (read, 0) if isinstance(read, str) else (pieces[read[0]].label, read[1])
+    return None if made_by is None else (made_by, position)
 
 
 def _count(kernels: Sequence[Kernel]) -> float:
