@@ -223,3 +223,17 @@ def test_openvino_layers_leave_the_first_runs_out() -> None:
     (row,) = loaded.layers(2)
     assert row["time_ns"] == pytest.approx(25e3)  # sums of a few FP64
     assert (row["name"], row["op"], row["type"]) == ("layer", "Convolution", "u8")
+
+
+def test_openvino_calls_take_what_their_part_of_them_took() -> None:
+    """The first call took 900 us and all others 50: no call but those beside the first has a part in it."""
+    from mezzo.frontends.onnx.profile.openvino import _Loaded
+
+    loaded = _Loaded.__new__(_Loaded)
+    loaded._runs = [{0: ((900.0 + 50.0 * number) / (number + 1) * 1e3, 1)} for number in range(32)]
+    took = [run[0][0] for run in loaded.runs()]
+    assert len(took) == 32
+    assert took[:4] == [pytest.approx((900.0 + 3 * 50.0) / 4 * 1e3)] * 4  # sums of a few FP64, here and below
+    assert took[4:] == [pytest.approx(50e3)] * 28
+    loaded._runs = loaded._runs[:3]
+    assert [run[0][0] for run in loaded.runs()] == pytest.approx([900e3, 50e3, 50e3])

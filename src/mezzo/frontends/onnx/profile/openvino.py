@@ -6,11 +6,16 @@ the file has in BF16 stays so (OpenVINO 2026.4.1).
 """
 
 import importlib
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+# Into how many parts calls are taken to tell how times vary. It counts whole microseconds, so means of fewer calls are
+# coarser. The first part holds the first calls, which the middle half of all leaves out.
+_PARTS = 8
 
 
 def load(
@@ -56,24 +61,34 @@ class _Loaded:
         self._runs.append(run)
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
-        return self._runs
+        """What each call took: the mean of the part of them that it is in, as the plug-in tells of no single one."""
+        ends = np.linspace(0, len(self._runs), min(_PARTS, len(self._runs)) + 1).astype(int).tolist()
+        parts = [(self._mean_of(first, last), last - first) for first, last in itertools.pairwise(ends)]
+        return [
+            {number: (time_ns, 1) for number, time_ns in part.items()} for part, count in parts for _ in range(count)
+        ]
+
+    def _mean_of(self, first: int, last: int) -> dict[int, float]:
+        """What each kernel took on average in the calls from `first` up to `last`.
+
+        The plug-in tells the mean of all calls so far (2026.4.1), so what the first ones took is taken away again.
+        """
+        before: Mapping[int, tuple[float, int]] = self._runs[first - 1] if first else {}
+        wholes = {
+            number: last * mean_ns - first * before.get(number, (0.0, 0))[0]
+            for number, (mean_ns, _) in self._runs[last - 1].items()
+        }
+        return {number: max(0.0, whole / (last - first)) for number, whole in wholes.items()}
 
     def layers(self, warm: int) -> Sequence[dict[str, Any]]:
-        """The layers that ran, each with its time per run and in words its type, the first `warm` runs left out.
-
-        The plug-in tells the mean of all runs so far (2026.4.1), so what the first ones took is taken away again.
-        """
-        count = len(self._runs)
-        assert count > warm > 0, "some runs are left"
-        first, last = self._runs[warm - 1], self._runs[-1]
-        rows = []
+        """The layers that ran, each with its time per run and in words its type, the first `warm` runs left out."""
+        assert len(self._runs) > warm > 0, "some runs are left"
+        times_ns, rows = self._mean_of(warm, len(self._runs)), []
         for number, op in enumerate(self._ops):
-            if number in last:
-                whole = count * last[number][0] - warm * first.get(number, (0.0, 0))[0]
+            if number in times_ns:
                 facts = op.get_rt_info()
                 named = {"name": op.get_friendly_name(), "op": _text(facts, "layerType")}
-                time_ns = max(0.0, whole / (count - warm))
-                rows.append({**named, "type": _text(facts, "runtimePrecision"), "time_ns": time_ns})
+                rows.append({**named, "type": _text(facts, "runtimePrecision"), "time_ns": times_ns[number]})
         return rows
 
     def kernels(self) -> Sequence[dict[str, Any]]:
