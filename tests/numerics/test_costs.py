@@ -238,7 +238,7 @@ class Target:
         is_low = any(node.op_type == "Cast" for node in model.graph.node)
         labels = [label(node) for node in model.graph.node]
         by_node = {each: self.low if is_low else self.high for each in labels if each is not None}
-        casts = (CastTime("x", 0, 40.0, 1.0),) if is_low else ()
+        casts = (CastTime(source="x", position=0, time_ns=40.0, spread_ns=1.0),) if is_low else ()
         return NodeTimes(
             total_ns=9999.0,
             by_node=by_node,

@@ -153,6 +153,7 @@ SEARCH = SearchRecord(
     margin=1.25,
     evaluations=6,
     partial_evaluations=14,
+    checks=1,
     error=7.9e-4,
     held_out_error=8.1e-4,
     is_within_budget=True,

@@ -243,3 +243,7 @@ def test_versions_are_named():
     versions = DOCUMENTS["convert with data"]["versions"]
     assert re.match(r"\d+\.\d+", versions["numpy"]) and versions["machine"]["features"] == ["avx2", "amx_bf16"]
     assert DOCUMENTS["ranges"]["versions"]["machine"] is None
+
+
+def test_schema_of_accounts_knows_every_element_type() -> None:
+    assert set(schema()["$defs"]["dtype"]["enum"]) == {str(dtype) for dtype in DType}

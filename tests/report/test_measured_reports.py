@@ -64,7 +64,7 @@ inside the budget: error 7.90e-04 where 1.00e-03 is allowed, 8.10e-04 on data it
   stopped by: the frontier has no cheaper plan inside the budget
 
 search
-evaluations  6 on all data and 14 on a part
+evaluations  6 on all data, 14 on a part, 1 of the result
 time         12 s
 margin       aimed at 8.00e-04, the budget / 1.25, for data it never saw
 cost         60.0 % of all in FP32

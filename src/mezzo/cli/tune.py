@@ -45,7 +45,8 @@ def tune(
     batch: measuring.BatchSize = None,
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Weigh with times measured on the target here, not with its table.",
+        typer.Option("--measure", help="Weigh with times measured on the target here, not with its table, and time the "
+                     "result at the end.",
                      rich_help_panel=_PANEL),
     ] = False,
     time_limit: Annotated[

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from mezzo.core.plans import Accumulation, Edit
-    from mezzo.core.profiles import Effort, ModelTimes, NodeTimes
+    from mezzo.core.profiles import Effort, NodeTimes
     from mezzo.core.timings import Loading, Stopwatch
 
 Feeds = Mapping[str, Any]
@@ -227,9 +227,6 @@ class Profiler(Protocol):
             InputError: the runtime is missing, or the feeds do not fit.
             ContractError: the runtime cannot load or run a variant.
         """
-
-    def time(self, wholes: Sequence[Artifact], target: str, feeds: Feeds) -> "ModelTimes":
-        """Time whole models in turns, each as a user would load it. Errors are those of `profile`."""
 
     def find_timed(self, target: str) -> str:
         """The runtime of a target that whole models are timed on, with its version.

@@ -19,7 +19,7 @@ class Effort:
     limit_s: float = 300.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CastTime:
     """A conversion that nobody has a label for. `source`: label of the node that makes what it reads, at `position`, or
     the name of a graph input. `time_ns` per run of the model; 0 where the runtime does it inside another kernel.

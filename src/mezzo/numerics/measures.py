@@ -272,7 +272,8 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRecord:
-    """How a search went. Evaluations are passes over all tuning data; partial ones over a part of it.
+    """How a search went. Evaluations are passes over all tuning data; partial ones over a part of it; `checks` are
+    passes of a converted model over the data that judges it.
 
     `margin`: the plan had to stay below budget / margin on the tuning data. `held_out_error`: on data that the search
     never saw. `stopped_by`: why the search ended, in words. `costliest`: the unit whose error costs most. `unknown`:
@@ -283,6 +284,7 @@ class SearchRecord:
     margin: float
     evaluations: int
     partial_evaluations: int
+    checks: int
     error: float
     held_out_error: float | None
     is_within_budget: bool
@@ -293,13 +295,32 @@ class SearchRecord:
     prediction: Prediction | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedModel:
+    """A model that was timed beside others. `fault` says why the target does not run it; then nothing else is known.
+
+    `median_ns` and `least_ns` are times of a call; `speed` is how many times as fast as the first of them it is, None
+    for that one itself.
+    """
+
+    name: str
+    fault: str | None
+    median_ns: float | None
+    least_ns: float | None
+    speed: Interval | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What one run takes on a target that was timed, the source and the result in turns."""
+    """Models timed side by side in turns on a target: the source in FP32, the result, and what convert alone gives
+    where that could be made. `load` is the machine's before and after, None where the system does not tell.
+    """
 
     target: str
-    before_ms: float
-    after_ms: float
+    runtime: str
+    turns: int
+    load: tuple[float, float] | None
+    models: tuple[TimedModel, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -183,6 +183,7 @@ def _account(command: str, content: Mapping[str, object], machine: "Machine | No
         "frontier": [],
         "costs": None,
         "search": None,
+        "timing": None,
         "graph": None,
         "plans": [],
         "next": [],
@@ -227,6 +228,8 @@ def _describe_measured(measured: "Measured", plan: Plan, accumulation: Accumulat
         given["costs"] = sections.describe_costs(measured.costs)
     if measured.search is not None:
         given["search"] = sections.describe_search(measured.search)
+    if measured.timing is not None:
+        given["timing"] = sections.describe_timing(measured.timing)
     return {**given, "frontier": sections.describe_frontier(measured.frontier)}
 
 

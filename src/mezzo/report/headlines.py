@@ -194,9 +194,15 @@ def _measured_speed(measured: "Measured") -> Speed | None:
     timed = measured.timing
     if timed is None:
         return None
-    share = timed.after_ms / timed.before_ms if timed.before_ms else math.inf
-    said = f"a run takes {timed.after_ms:.3g} ms, {timed.before_ms:.3g} ms in FP32"
-    return Speed(f"measured on {clean(timed.target)}: {said} ({100 * share:.0f} %)", share < 1)
+    base, found = timed.models[:2]
+    if base.median_ns is None or found.median_ns is None or found.speed is None:
+        return None
+    times = f"a run takes {found.median_ns / 1e6:.3g} ms, {base.median_ns / 1e6:.3g} ms in FP32"
+    said = f"measured on {clean(timed.target)}: {times}"
+    ends = f"{found.speed.low:.2f} to {found.speed.high:.2f}"
+    if found.speed.low <= 1.0 <= found.speed.high:
+        return Speed(f"{said}: not told apart from FP32 ({found.speed.estimate:.2f} times as fast, {ends})", None)
+    return Speed(f"{said}: {found.speed.estimate:.2f} times as fast ({ends})", found.speed.low > 1.0)
 
 
 def _gains(plan: Plan, summary: "Summary", speed: Speed, better: Alternative | None) -> tuple[str, ...]:

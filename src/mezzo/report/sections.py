@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Ranges,
         SearchRecord,
         Sensitivity,
+        Timing,
         ValueRange,
     )
 
@@ -244,6 +245,7 @@ def describe_search(search: "SearchRecord") -> Document:
         "margin": number(search.margin),
         "evaluations": int(search.evaluations),
         "partial_evaluations": int(search.partial_evaluations),
+        "checks": int(search.checks),
         "error": number(search.error),
         "held_out_error": None if held_out is None else number(held_out),
         "is_within_budget": bool(search.is_within_budget),
@@ -260,3 +262,21 @@ def describe_search(search: "SearchRecord") -> Document:
             "points": int(prediction.points),
         },
     }
+
+
+def describe_timing(timing: "Timing") -> Document:
+    """Whole models timed beside the first of them."""
+    models = [
+        {
+            "name": model.name,
+            "fault": model.fault,
+            "median_ns": None if model.median_ns is None else number(model.median_ns),
+            "least_ns": None if model.least_ns is None else number(model.least_ns),
+            "speed": None if model.speed is None else _describe_interval(model.speed),
+        }
+        for model in timing.models
+    ]
+    load = None if timing.load is None else {"before": number(timing.load[0]), "after": number(timing.load[1])}
+    return {
+        "target": timing.target, "runtime": timing.runtime, "turns": timing.turns, "load": load, "models": models
+    }  # fmt: skip

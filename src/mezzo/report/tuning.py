@@ -16,7 +16,7 @@ from mezzo.report.names import clean
 from mezzo.report.text import report_counts, report_high_nodes, settings_line
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import FrontierPoint, Measured, MetricResult, SearchRecord, UnitError
+    from mezzo.numerics.measures import FrontierPoint, Measured, MetricResult, SearchRecord, Timing, UnitError
 
 # What a plan may at most cost against the chosen one to be worth naming.
 _CLEARLY_CHEAPER = 0.95
@@ -32,6 +32,8 @@ def report_tuning(
     if measured.search is not None:
         parts += [blank(), *report_outcome(measured), blank(), _report_search(layout, measured)]
     parts += [blank(), report_counts(layout, plan, summary)]
+    if measured.timing is not None:
+        parts += [blank(), *_report_timing(layout, measured.timing)]
     if measured.frontier:
         # A budget of a metric's drop is no error, so the plot of errors has no line for it.
         budget = math.nan if measured.search is None or _metric_of(measured) else measured.search.budget
@@ -85,8 +87,8 @@ def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
     search = measured.search
     assert search is not None, "asked for a search"
     table = layout.make_table("search", "", fixed=("search",))
-    partial = f" and {search.partial_evaluations} on a part" if search.partial_evaluations else ""
-    table.add_row("evaluations", f"{search.evaluations} on all data{partial}")
+    partial = f", {search.partial_evaluations} on a part" if search.partial_evaluations else ""
+    table.add_row("evaluations", f"{search.evaluations} on all data{partial}, {search.checks} of the result")
     table.add_row("time", spell_time(search.time_s))
     if search.margin != 1:
         aim = spell_error(search.budget / search.margin) if search.margin > 0 else "nothing"
@@ -97,6 +99,24 @@ def _report_search(layout: Layout, measured: "Measured") -> RenderableType:
     if search.costliest is not None:
         table.add_row("costliest", f"{clean(search.costliest)}{_spell_unit(_find_unit(measured, search.costliest))}")
     return table
+
+
+def _report_timing(layout: Layout, timing: "Timing") -> list[RenderableType]:
+    """Lay out what the result takes beside FP32 and what convert alone gives."""
+    right = ("median", "least", "speed", "95 % interval")
+    table = layout.make_table("timed", *right, right=right, fixed=("timed",))
+    for model in timing.models:
+        times = [_spell_ms(time_ns) for time_ns in (model.median_ns, model.least_ns)]
+        speed = model.speed
+        ends = ("", "") if speed is None else (f"{speed.estimate:.2f}x", f"{speed.low:.2f} .. {speed.high:.2f}")
+        table.add_row(model.name, *times, *ends)
+    load = "" if timing.load is None else f"; load {timing.load[0]:.1f} before and {timing.load[1]:.1f} after"
+    care = f"in {spell_count(timing.turns, 'turn')} each on {timing.runtime}{load}, as mezzo bench times files"
+    return [table, blank(), indented(clean(care), style="dim")]
+
+
+def _spell_ms(time_ns: float | None) -> str:
+    return "does not run" if time_ns is None else f"{time_ns / 1e6:.4g} ms"
 
 
 def _chosen_point(measured: "Measured") -> "FrontierPoint | None":

@@ -1,24 +1,17 @@
 """Times files side by side in one run on an installed runtime: mezzo.bench."""
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from mezzo.converting.results import Progress, lab_of, open_source
-from mezzo.core.frontend import Model
-from mezzo.core.lab import Profiler
-from mezzo.core.timings import Layer, Loading, Stopwatch
+from mezzo.converting.results import Progress, open_source
+from mezzo.core.timings import Loading
 from mezzo.deciding.options import chosen_target
-from mezzo.errors import InputError, MezzoError
+from mezzo.errors import InputError
+from mezzo.judging.side_by_side import Entrant, find_timed, time_side_by_side
 from mezzo.judging.timed_inputs import feed_all
-from mezzo.judging.turns import PAUSE_S, Taken, Turning, take_turns
-from mezzo.machine import count_cores, find_load, find_machine
-from mezzo.numerics.speeds import judge_speed, speed, spread_of
-from mezzo.numerics.timings import FileTimes, Timings
+from mezzo.judging.turns import PAUSE_S, Turning
+from mezzo.numerics.timings import Timings
 from mezzo.voices import option
 
 if TYPE_CHECKING:
@@ -30,7 +23,6 @@ DEFAULT_TARGET = "onnxruntime-cpu"
 STARTS = 5
 # Where neither is given: as many rounds as this, or for as long.
 ROUNDS, SECONDS = 60, 60.0
-_PROFILED_RUNS = 20
 _MOST_THREADS = 1024
 
 
@@ -79,29 +71,17 @@ def bench(
     loading = _loading(threads, types)
     name = chosen_target("fp16", target).name
     models = [open_source(source, trust_external_paths, progress) for source in sources]
-    profilers = [_profiler(model) for model in models]
-    runtime = profilers[0].find_timed(name)
+    runtime = find_timed(models[0], name)
     if not loading.keeps_types and not runtime.startswith("openvino "):
         raise InputError(f"target {name!r} runs the types of the file and chooses none; leave out {option('types')}")
     fed, source, notes = feed_all(models, data, batch_size)
-    before = find_load()
-    with ExitStack() as open_:
-        watches = [
-            open_.enter_context(closing(each.stopwatch(name, feeds, loading)))
-            for each, feeds in zip(profilers, fed, strict=True)
-        ]
-        taken = take_turns(watches, turning, progress)
-        after = find_load()
-        rows = [
-            _row(_name(sources[number], number), models[number].size_bytes, taken, number, fed[number])
-            for number in range(len(models))
-        ]
-        if layers:
-            rows = [_with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)]
-    return Timings(
-        target=name, runtime=runtime, machine=find_machine(), cores=count_cores(), threads=threads,
-        keeps_types=loading.keeps_types, data=source, batch=batch_size, pause_s=turning.pause_s,
-        load=None if before is None or after is None else (before, after), files=tuple(rows), notes=tuple(notes),
+    entrants = [
+        Entrant(name=_name(sources[number], number), model=model, feeds=feeds)
+        for number, (model, feeds) in enumerate(zip(models, fed, strict=True))
+    ]
+    return time_side_by_side(
+        entrants, name, data=source, batch=batch_size, notes=notes, turning=turning, loading=loading, layers=layers,
+        progress=progress,
     )  # fmt: skip
 
 
@@ -139,51 +119,5 @@ def _loading(threads: int | None, types: str) -> Loading:
     return Loading(threads=threads, keeps_types=types == "file")
 
 
-def _profiler(model: Model) -> Profiler:
-    profiler = lab_of(model).profiler
-    if profiler is None:
-        raise InputError(f"{model.name} cannot be timed: front end {model.frontend.name!r} does not; leave it out")
-    return profiler
-
-
 def _name(source: object, number: int) -> str:
     return os.fspath(source) if isinstance(source, str | os.PathLike) else f"model {number + 1}"
-
-
-def _row(name: str, size_bytes: int, every: Sequence[Taken], number: int, feeds: Mapping[str, Any]) -> FileTimes:
-    taken, reference = every[number], every[0]
-    is_beside = number > 0 and taken.fault is None and reference.fault is None
-    others = sum(each.fault is None for each in every) - 1
-    found = speed(reference.turns_ns, taken.turns_ns, others) if is_beside else None
-    return FileTimes(
-        name=name,
-        size_bytes=size_bytes,
-        is_reference=number == 0,
-        fault=taken.fault,
-        turns_ns=tuple(map(tuple, taken.turns_ns)),
-        calls=taken.calls,
-        times=None if taken.fault is not None else spread_of(taken.turns_ns),
-        speed=found,
-        difference=None if found is None else judge_speed(found),
-        inputs={name: _spell_feed(feed) for name, feed in feeds.items() if feed is not None},
-    )
-
-
-def _with_layers(row: FileTimes, watch: Stopwatch, progress: Progress | None) -> FileTimes:
-    if row.fault is not None:
-        return row
-    if progress is not None:
-        progress("profiling", 0, 0)
-    try:
-        layers: Sequence[Layer] = watch.layers(_PROFILED_RUNS)
-    except MezzoError as error:  # a profile too large to be read, too: the times stand
-        return replace(row, fault=f"it was timed, but not profiled: {error}")
-    return replace(row, layers=tuple(layers))
-
-
-def _spell_feed(feed: Any) -> str:
-    """Type and shape: "float32[1,3,224,224]"."""
-    if isinstance(feed, list | tuple):
-        return f"list of {len(feed)}"
-    array = np.asarray(feed)
-    return f"{array.dtype}[{','.join(map(str, array.shape))}]"

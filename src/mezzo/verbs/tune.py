@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -35,10 +35,11 @@ from mezzo.numerics.measures import (
 from mezzo.numerics.splits import split
 from mezzo.numerics.verdicts import read_drop
 from mezzo.places import check_destination, check_destinations
-from mezzo.search.costs import Measurement, check_measurable, profiler_of
+from mezzo.search.costs import Measurement, check_measurable
 from mezzo.search.costs import measure as measure_target
 from mezzo.search.goals import Goal, Memory, Score
-from mezzo.search.protecting import check, protect, with_data_settings
+from mezzo.search.protecting import check, convert_on_data, protect, with_data_settings
+from mezzo.search.racing import Race, race
 from mezzo.search.rig import can_cut
 from mezzo.search.tuner import Choosing, Limits, Tuner
 from mezzo.voices import option, setting
@@ -58,6 +59,7 @@ _MARGIN = 1.25
 _MARGIN_UNSEEN = 1.5
 # How often a plan that fails on held-out data is made safer.
 _TIGHTENINGS = 3
+_NOT_RUN = "the target does not run the result"
 
 
 def tune(
@@ -93,7 +95,8 @@ def tune(
         max_error: the budget.
         metric, max_drop: instead of it, a metric ("module:function" or a callable; larger is better) and by how much it
             may drop: 0.005, or "0.5%" of the reference's.
-        measure: weigh with times measured on the target instead of its table.
+        measure: weigh with times measured on the target instead of its table, and time the result at the end beside the
+            model in FP32 and what `mezzo.convert` gives alone; what is no faster than FP32 is FP32.
         accumulate, tile: the target's sums are rounded to "fp16" or "bf16" after every `tile` products; in FP32 unless
             given.
         time_limit_s: end with the best plan found by then.
@@ -110,6 +113,7 @@ def tune(
     if dst is not None:
         check_destination(dst)
     check_destinations({"resume": resume}, () if dst is None else (Path(dst),))
+    plain = request_of(options)
     if options.get("policy") is None:
         options["policy"] = "aggressive"
     request = request_of(options)
@@ -134,7 +138,12 @@ def tune(
     identity = {"model": problem.graph.fingerprint, "data": seen.name, **dict(chosen.settings)}
     memory = Memory(None if resume is None else Path(resume), identity)
     tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
-    return _Finish(model, tuner, goal, seen, unseen, ranges, prices, begin).write(dst, overwrite)
+
+    def convert_alone() -> Converted:
+        fresh = open_source(src, request.trust_external_paths, None)
+        return convert_on_data(fresh, None, plain, data, labels=labels, batch_size=batch_size)
+
+    return _Finish(model, tuner, goal, seen, unseen, ranges, prices, convert_alone, begin).write(dst, overwrite)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +171,12 @@ class _Finish:
         unseen: "Dataset | None",
         ranges: Ranges,
         prices: Measurement | _Table,
+        convert_alone: Callable[[], Converted],
         begin: float,
     ) -> None:
         self.model, self.tuner, self.goal, self.seen, self.unseen = model, tuner, goal, seen, unseen
-        self.ranges, self.prices, self.begin = ranges, prices, begin
+        self.ranges, self.prices, self.convert_alone, self.begin = ranges, prices, convert_alone, begin
+        self.checks = 0
 
     def write(self, dst: "str | os.PathLike[str] | None", overwrite: bool) -> Converted:
         """Choose, verify, make safer what fails, and write."""
@@ -178,33 +189,29 @@ class _Finish:
             if excess <= 1.0 or not choosing.chosen.low_nodes or attempt == _TIGHTENINGS:
                 break
             slack *= 1.1 * excess if math.isfinite(excess) else 4.0
-        notes, timing = [*self.prices.notes], None
+        notes: list[str] = [*self.prices.notes]
+        timing: Timing | None = None
         if isinstance(self.prices, Measurement) and choosing.chosen.low_nodes:
-            timing, told = self._time(result)
-            notes.append(told)
-            if timing.after_ms >= timing.before_ms:
+            ran = self._race(result)
+            notes += ran.notes
+            timing = ran.timing
+            if ran.fault is not None or (ran.speed is not None and ran.speed.estimate <= 1.0):
                 timing = None
-                choosing = self.tuner.give_up("nothing that holds the budget is faster than FP32 here")
+                words = "nothing that holds the budget is faster than FP32 here"
+                choosing = self.tuner.give_up(words if ran.fault is None else f"{_NOT_RUN}: {ran.fault}")
                 decided, result = convert_model(self.model, choosing.options, None)
                 comparison, excess = self._verify(result), 0.0
         measured = replace(self._account(choosing, comparison, excess, notes), timing=timing)
         return finish(self.model, decided, result, dst, overwrite=overwrite, measured=measured)
 
-    def _time(self, result: "Artifact") -> tuple[Timing, str]:
-        """Run the model and the result on the target in turns: what each takes, and the same in words."""
-        models = [self.model.materialize(proto) for proto in (self.model.given.original, result)]
-        target = self.tuner.options.wishes.target.name
-        times = profiler_of(self.model).time(models, target, next(iter(self.seen)).feeds)
-        before, after = (time_ns / 1e6 for time_ns in times.median_ns)
-        low, high = times.ratio_ranges[1]
-        told = (
-            f"on {target} a run takes {after:.3g} ms against {before:.3g} ms in FP32: {times.ratios[1]:.2f} times as "
-            f"long (half of the runs between {low:.2f} and {high:.2f})"
-        )
-        return Timing(target, before, before * times.ratios[1]), told
+    def _race(self, result: "Artifact") -> Race:
+        """Time the result beside the model in FP32 and what convert alone gives."""
+        target, progress = self.tuner.options.wishes.target.name, self.tuner.progress
+        return race(self.model, result, self.convert_alone, target, next(iter(self.seen)), progress)
 
     def _verify(self, result: "Artifact") -> Comparison:
         """Compare the converted model itself with the original, on data that the search has not seen if any is."""
+        self.checks += 1
         options = self.tuner.options
         return check(
             self.model, result, self.seen if self.unseen is None else self.unseen, self.goal, options.wishes.low
@@ -234,6 +241,7 @@ class _Finish:
             margin=self.goal.margin,
             evaluations=tuner.evaluations,
             partial_evaluations=tuner.probes,
+            checks=self.checks,
             error=worst if choosing.score is None else choosing.score.error,
             held_out_error=None if self.unseen is None else worst,
             is_within_budget=excess <= 1.0 and not unknown,

@@ -8,7 +8,7 @@ import onnx
 
 from mezzo.core.lab import Feeds, Run, Running, Shown
 from mezzo.core.plans import Accumulation, Edit
-from mezzo.core.profiles import Effort, ModelTimes, NodeTimes
+from mezzo.core.profiles import Effort, NodeTimes
 from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.core.reading import Reading as AnyReading
 from mezzo.core.timings import Loading, Stopwatch
@@ -103,11 +103,6 @@ class OnnxProfiler:
         from mezzo.frontends.onnx.profile.variants import label_of
 
         return profile_models(variants, target, feeds, label_of, weights, effort)
-
-    def time(self, wholes: Sequence[onnx.ModelProto], target: str, feeds: Feeds) -> ModelTimes:
-        from mezzo.frontends.onnx.profile.nodes import time_model
-
-        return time_model(wholes, target, feeds)
 
     def find_timed(self, target: str) -> str:
         from mezzo.frontends.onnx.profile.runtimes import timed_on

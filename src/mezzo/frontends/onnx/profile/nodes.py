@@ -92,7 +92,13 @@ def _node_times(prepared: Prepared, timed: Timed, weights: Mapping[str, float]) 
         elif piece.op in _CONVERSIONS:
             source = _source_of(pieces, piece)
             if source is not None:
-                casts.append(CastTime(*source, time_ns, spread_ns, piece.op != "Cast"))
+                label, position = source
+                casts.append(
+                    CastTime(
+                        source=label, position=position, time_ns=time_ns, spread_ns=spread_ns,
+                        is_quantizing=piece.op != "Cast",
+                    )
+                )  # fmt: skip
     return NodeTimes(
         total_ns=median(timed.rounds_ns),
         by_node=by_node,

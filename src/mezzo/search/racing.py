@@ -1,0 +1,115 @@
+"""Whether a result is faster, measured: beside the model in FP32, and beside what convert alone gives."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mezzo.converting.results import Converted, Progress, open_source
+from mezzo.core.timings import Loading
+from mezzo.errors import MezzoError
+from mezzo.judging.side_by_side import Entrant, time_side_by_side
+from mezzo.judging.turns import Turning
+from mezzo.numerics.measures import DataSource, Interval, TimedModel, Timing
+from mezzo.numerics.speeds import Difference, judge_speed, speed
+from mezzo.numerics.timings import FileTimes, Timings
+
+if TYPE_CHECKING:
+    from mezzo.core.frontend import Model
+    from mezzo.core.reading import Artifact
+    from mezzo.numerics.datasets import Batch
+
+BASE, RESULT, ALONE = "FP32", "tuned", "convert alone"
+# As many turns as `mezzo bench` takes unasked, or for as long.
+_TURNING = Turning(starts=5, rounds=60, seconds=60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Times of the model in FP32, of the result, and of what convert alone gives where that could be made. `notes` say
+    how the last two stand to each other.
+    """
+
+    timing: Timing
+    notes: tuple[str, ...]
+
+    @property
+    def speed(self) -> Interval | None:
+        """How many times as fast as FP32 the result is; None where one of them does not run."""
+        return self.timing.models[1].speed
+
+    @property
+    def fault(self) -> str | None:
+        """Why the target does not run the result."""
+        return self.timing.models[1].fault
+
+
+def race(
+    model: "Model",
+    result: "Artifact",
+    convert_alone: Callable[[], Converted],
+    target: str,
+    batch: "Batch",
+    progress: Progress | None,
+) -> Race:
+    """Time what was found, as `mezzo bench` times files. `convert_alone` makes what no search has seen.
+
+    Raises InputError: nothing is timed on the target here.
+    """
+    found = open_source(model.materialize(result), False, None)
+    entrants = [
+        Entrant(name=name, model=each, feeds=batch.feeds) for name, each in ((BASE, model.given), (RESULT, found))
+    ]
+    notes: list[str] = []
+    alone: Converted | None = None
+    try:
+        alone = convert_alone()
+    except MezzoError as error:
+        notes.append(f"what convert alone gives was not timed: {error}")
+    else:
+        entrants.append(Entrant(name=ALONE, model=open_source(alone.model, False, None), feeds=batch.feeds))
+    timings = time_side_by_side(
+        entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(), turning=_TURNING,
+        loading=Loading(), progress=progress,
+    )  # fmt: skip
+    if alone is not None:
+        notes.append(_tell_alone(timings.files[1], timings.files[2], alone))
+    return Race(_summarise(timings), tuple(notes))
+
+
+def _summarise(timings: Timings) -> Timing:
+    models = [
+        TimedModel(
+            name=file.name,
+            fault=file.fault,
+            median_ns=None if file.times is None else file.times.median_ns,
+            least_ns=None if file.times is None else file.times.least_ns,
+            speed=file.speed,
+        )
+        for file in timings.files
+    ]
+    turns = max(sum(map(len, file.turns_ns)) for file in timings.files)
+    return Timing(
+        target=timings.target, runtime=timings.runtime, turns=turns, load=timings.load, models=tuple(models)
+    )  # fmt: skip
+
+
+def _tell_alone(found: FileTimes, alone: FileTimes, converted: Converted) -> str:
+    """How what was found stands to what convert alone gives, in words."""
+    error = _error_of(converted)
+    errs = "" if error is None else f", which errs by {error:.2e} by its own check"
+    if alone.fault is not None or found.fault is not None:
+        return f"what convert alone gives{errs}, cannot be compared in speed: {alone.fault or found.fault}"
+    beside = speed(alone.turns_ns, found.turns_ns, 2)
+    said = {
+        Difference.FASTER: "faster than",
+        Difference.SLOWER: "slower than",
+        Difference.UNKNOWN: "not told apart in speed from",
+    }[judge_speed(beside)]
+    ends = f"{beside.estimate:.2f} times as fast, {beside.low:.2f} to {beside.high:.2f}"
+    return f"the result is {said} what convert alone gives{errs}: {ends}"
+
+
+def _error_of(converted: Converted) -> float | None:
+    """The largest error that a conversion found in its own check; None where it had none."""
+    comparison = None if converted.measured is None else converted.measured.comparison
+    return None if comparison is None else comparison.verdict.error.estimate
