@@ -26,8 +26,8 @@ _NAMED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "ARCHITECTU
 _UNRUN = {
     "a search over a model of yours": 1,
     "it installs packages": 4,
-    "it is the call of another tool": 2,
-    "it is the command of another tool": 3,
+    "it is the call of another tool": 7,
+    "it is the command of another tool": 4,
     "it times models": 1,
     "minutes to hours, on the machine that is named": 29,
     "they make environments of their own": 1,
