@@ -16,6 +16,7 @@ from folder_models import WIDTH, WORDS, make_seq2seq
 
 import mezzo
 from mezzo.cli import main
+from mezzo.dtypes import DType
 from mezzo.folders.configs import update_config
 from mezzo.folders.names import find_low_suffix
 from mezzo.folders.ties import find_ties
@@ -457,3 +458,31 @@ def test_progress_tells_the_file(export: Path, tmp_path: Path) -> None:
     seen = []
     mezzo.convert_folder(export, tmp_path / "out", progress=lambda stage, done, total: seen.append(stage))
     assert "onnx/encoder_model.onnx (4 of 4): writing" in seen and "copying" in seen
+
+
+@pytest.mark.parametrize(("to", "suffix"), [("int8", "int8"), ("int8,fp16", "int8_fp16")])
+def test_folder_is_quantized_where_each_model_has_data(export: Path, tmp_path: Path, to: str, suffix: str) -> None:
+    given = dict.fromkeys(MODELS, "random:0")
+    folder = mezzo.convert_folder(export, tmp_path / "out", to=to, target="openvino-cpu", data=given)
+    assert [file.result for file in folder.files] == [f"onnx/{name}_{suffix}.onnx" for name in MODELS]
+    for file in folder.files:
+        ops = {node.op_type for node in onnx.load(tmp_path / "out" / file.result).graph.node}
+        assert file.converted.plan.lows[-1] is DType.QUANTIZED8
+        assert types_of(tmp_path / "out" / file.result) == types_of(export / file.source)
+        assert "QuantizeLinear" in ops or not file.converted.summary.low_nodes
+    assert any(file.converted.summary.low_nodes for file in folder.files)
+
+
+def test_ties_of_a_quantized_folder_take_the_float_beside(export: Path, tmp_path: Path) -> None:
+    given = dict.fromkeys(MODELS, "random:0")
+    folder = mezzo.convert_folder(export, tmp_path / "out", to="int8,fp16", target="openvino-cpu", data=given, io="low")
+    assert {tie.dtype for tie in folder.ties} == {DType.FLOAT16}
+    only = mezzo.convert_folder(export, tmp_path / "only", to="int8", target="openvino-cpu", data=given, io="low")
+    assert {tie.dtype for tie in only.ties} <= {DType.FLOAT32}
+
+
+def test_folder_without_data_for_a_model_is_refused_before_anything_is_converted(export: Path, tmp_path: Path) -> None:
+    given = dict.fromkeys(MODELS[1:], "random:0")
+    said = error_of(export, tmp_path / "out", to="int8", target="openvino-cpu", data=given)
+    assert said.startswith("'onnx/decoder_model.onnx': to is 'int8', which takes scales from data, and none is given; ")
+    assert not (tmp_path / "out").exists()

@@ -94,15 +94,9 @@ def asked_formats(request: Request) -> str:
     return _read_formats(request)[0]
 
 
-def asked_format(request: Request) -> str:
-    """The one float asked for, for what takes no other. Raises InputError: there is none, or something beside it."""
-    to = asked_formats(request)
-    if to not in LOW_DTYPES:
-        raise InputError(
-            f"{option('to')} is {to!r}, which takes scales from data of one model; convert models one by one, or write "
-            f"{join_with_or(setting('to', word) for word in LOW_DTYPES)}"
-        )
-    return to
+def asked_float(request: Request) -> str | None:
+    """The word of the float asked for, alone or beside what is quantized; None where there is none."""
+    return next((word for word in read_formats(asked_formats(request)) if word in LOW_DTYPES), None)
 
 
 def _read_formats(request: Request) -> tuple[str, str | None]:

@@ -14,12 +14,12 @@ from mezzo.core.frontend import Model
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of, tells_options
 from mezzo.core.request import Request, choose_one
-from mezzo.deciding.options import asked_format, read_options
+from mezzo.deciding.options import asked_formats, read_options
 from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.folders.checking import check_places, check_ties, why_low
 from mezzo.folders.configs import find_config, update_config
 from mezzo.folders.data import find_data
-from mezzo.folders.deciding import fit_requests, in_file
+from mezzo.folders.deciding import check_data, fit_requests, in_file
 from mezzo.folders.listing import Listing, list_folder
 from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_data, name_result
 from mezzo.folders.staging import FolderStaging
@@ -99,7 +99,8 @@ def convert_folder(
         layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx".
         include, exclude, keep_region, fix_region, io, assume: as for `mezzo.convert`; each has to match in some model.
         data: a folder of data named like the models: "encoder_model.npz", or a folder "encoder_model" of .npz files,
-            for "encoder_model.onnx"; or a mapping from models to what `mezzo.convert` takes.
+            for "encoder_model.onnx"; or a mapping from models to what `mezzo.convert` takes. What is to be quantized
+            takes its scales from it.
         overwrite: replace files that are there.
         provenance: as of `mezzo.convert`.
         progress: called with (stage, done, total); the stage names the file.
@@ -110,7 +111,7 @@ def convert_folder(
         ContractError: a result would break a promise.
     """
     request = request_of(options)
-    to = asked_format(request)
+    to = asked_formats(request)
     layout = choose_one("layout", layout, [placing.value for placing in Placing])
     places = Path(src), Path(src if dst is None else dst)
     folder = _Folder(*places, Placing(layout), to, request.trust_external_paths)
@@ -238,6 +239,7 @@ class _Folder:
     ) -> ConvertedFolder:
         """Convert, copy and let all appear."""
         settings = read_options(request).settings
+        check_data(dict.fromkeys(self.models, request), data.keys())
         requests = fit_requests(self.models, request, self.open)
         files, before, after = [], {}, {}
         with FolderStaging(self.destination) as staging:

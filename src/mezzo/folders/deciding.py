@@ -1,6 +1,6 @@
 """One request for all models of a folder, fitted to each: patterns where they match, and types that files share."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind
 from mezzo.core.option import NAMING_NODES, Form, about
 from mezzo.core.request import IO, Request
-from mezzo.deciding.options import asked_format, read_options
+from mezzo.deciding.options import asked_float, check_parameters, read_options
 from mezzo.deciding.planner import matcher
 from mezzo.deciding.rules import nodes_in
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
@@ -34,13 +34,25 @@ def fit_requests(names: Sequence[str], request: Request, open_named: Open) -> Re
         InputError: an option has no such value, or a pattern or name matches in no model.
     """
     fitted = _fit_patterns(names, request, open_named)
-    if request.io == "keep":
+    low = asked_float(request)
+    if request.io == "keep" or (low is None and isinstance(request.io, str)):  # what is quantized crosses no border
         return fitted
     ports = {name: open_named(name).ports() for name in names}
     if isinstance(request.io, Mapping):
         given = _spread_names(request.io, find_ties(ports), ports)
         return {name: replace(fitted[name], io=_low_only(given[name])) for name in names}
-    return _agree(fitted, request, ports, open_named)
+    assert low is not None, "without a float nothing is asked of types but by name"
+    return _agree(fitted, request, low, ports, open_named)
+
+
+def check_data(requests: Requests, given: Collection[str]) -> None:
+    """Raises InputError: a model is to be quantized and has no data for its scales; nothing was converted yet."""
+    for name, request in requests.items():
+        if name not in given:
+            try:
+                check_parameters(read_options(request))
+            except InputError as error:
+                raise in_file(name, error) from error
 
 
 def in_file(name: str, error: MezzoError) -> MezzoError:
@@ -54,7 +66,7 @@ def _fit_patterns(names: Sequence[str], request: Request, open_named: Open) -> R
     patterns = {name: tuple(getattr(request, name)) for name in forms}
     if not any(patterns.values()):
         return dict.fromkeys(names, request)
-    low, matched = LOW_DTYPES[asked_format(request)], set[tuple[str, str]]()
+    low, matched = read_options(request).wishes.low, set[tuple[str, str]]()
     fitted: Requests = {}
     for name in names:
         graph = open_named(name).read(low).graph
@@ -118,10 +130,13 @@ def _low_only(given: Mapping[str, str]) -> IO:
     return low or "keep"
 
 
-def _agree(fitted: Requests, request: Request, ports: Ports, open_named: Open) -> Requests:
-    """Plan every model, and take back to FP32 what its tie cannot hold everywhere, until all ties have one type."""
-    to, ties = asked_format(request), find_ties(ports)
-    low = LOW_DTYPES[to]
+def _agree(fitted: Requests, request: Request, to: str, ports: Ports, open_named: Open) -> Requests:
+    """Plan every model, and take back to FP32 what its tie cannot hold everywhere, until all ties have one type.
+
+    `to`: the float that borders may have. What is quantized beside it asks no type of them, so plans are of it alone.
+    """
+    ties, low = find_ties(ports), LOW_DTYPES[to]
+    asked_for, fitted = fitted, {name: replace(fit, to=to) for name, fit in fitted.items()}
     able = _planned_ports({name: replace(fit, io="low") for name, fit in fitted.items()}, open_named)
     held = able if request.io == "low" else _planned_ports(fitted, open_named)
     wanted = {
@@ -134,11 +149,12 @@ def _agree(fitted: Requests, request: Request, ports: Ports, open_named: Open) -
         else:
             _ask_all(tie, ports, wanted)
     while True:
-        asked = {name: replace(fitted[name], io=_low_only(dict.fromkeys(sorted(wanted[name]), to))) for name in fitted}
+        ports_of = {name: _low_only(dict.fromkeys(sorted(wanted[name]), to)) for name in fitted}
+        asked = {name: replace(fitted[name], io=ports_of[name]) for name in fitted}
         held = _planned_ports(asked, open_named)
         mixed = [tie for tie in ties if len(dtypes_in(tie, held)) > 1 and _is_asked(tie, wanted)]
         if not mixed:
-            return asked
+            return {name: replace(fit, io=ports_of[name]) for name, fit in asked_for.items()}
         for tie in mixed:  # where the checker refuses what all of them together ask for
             _ask_none(tie, wanted)
 

@@ -31,9 +31,9 @@ def find_low_suffix(name: str) -> str | None:
 
 
 def name_result(name: str, to: str, layout: Placing) -> str:
-    """What the low form of a model is called: "onnx/model.onnx" gives "onnx/model_fp16.onnx"."""
-    path = PurePosixPath(name)
-    return name if layout is Placing.INSTEAD else str(path.with_name(f"{path.stem}_{to}{path.suffix}"))
+    """What the low form of a model is called: "model_fp16.onnx", or "model_int8_bf16.onnx", beside "model.onnx"."""
+    path, word = PurePosixPath(name), to.replace(",", "_")
+    return name if layout is Placing.INSTEAD else str(path.with_name(f"{path.stem}_{word}{path.suffix}"))
 
 
 def name_data(name: str) -> str:
