@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import onnx
@@ -11,7 +12,12 @@ import onnx.parser
 import pytest
 from conftest import DIGITS
 
+from mezzo.cli.choices import complete_formats
 from mezzo.cli.completing import join_words, names_in
+from mezzo.core.format_words import read_formats
+from mezzo.core.option import about
+from mezzo.core.request import Request
+from mezzo.deciding.options import read_options
 
 HOSTILE = (
     "$(touch pwned)",
@@ -172,3 +178,33 @@ def test_install_completion_writes_a_script_for_the_shell(folder, shell, place_o
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
     assert ran.returncode == 0, ran.stderr
     assert "_MEZZO_COMPLETE" in (folder / place_of_script).read_text()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", {"fp16", "bf16", "int8"}),
+        ("i", {"int8"}),
+        ("int8,", {"int8,fp16", "int8,bf16"}),
+        ("int8,b", {"int8,bf16"}),
+        ("bf16,", {"bf16,int8"}),
+        ("int8,bf16,", set()),
+        ("strange,", set()),
+    ],
+)
+def test_formats_are_offered_alone_and_beside_each_other(typed: str, offered: set[str]) -> None:
+    found = set(complete_formats(typed))
+    assert offered <= found
+    assert all(word.count(",") == typed.count(",") for word in found)
+    assert found or not offered
+    for word in found:
+        assert len(read_formats(word)) == word.count(",") + 1
+
+
+def test_usual_targets_in_help_are_those_that_are_taken() -> None:
+    said = next(about(field).usual for field in fields(Request) if field.name == "target")
+    assert said is not None
+    for part in said.split(", "):
+        target, _, words = part.partition(" for ")
+        for word in words.split(" and "):
+            assert read_options(Request(to=word)).wishes.target.name == target, part

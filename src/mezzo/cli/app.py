@@ -56,4 +56,4 @@ def describe(
         ),
     ] = False,
 ) -> None:
-    """Turn an FP32 ONNX model into a typed FP16 or BF16 one, and say why each node runs in what it runs in."""
+    """Turn an FP32 ONNX model into a typed FP16, BF16 or INT8 one, and say why each node runs in what it runs in."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from mezzo.dtypes import LOW_DTYPES
+from mezzo.dtypes import LEVEL_DTYPES, LOW_DTYPES
 from mezzo.spelling import settle
 
 RUNS = ("emulated", "native")
@@ -32,6 +32,19 @@ def completing_plug_ins(kind: str) -> Callable[[str], list[str]]:
         return _complete(list_plug_ins(kind), incomplete)
 
     return complete
+
+
+def complete_formats(incomplete: str) -> list[str]:
+    """What completes one format, or the second of two with a comma: a float and what is quantized stand beside each
+    other.
+    """
+    *before, last = incomplete.split(",")
+    words: Iterable[str] = LEVEL_DTYPES
+    if before:
+        is_float = before[0] in LOW_DTYPES
+        is_known = len(before) == 1 and before[0] in LEVEL_DTYPES
+        words = [word for word in LEVEL_DTYPES if is_known and (word in LOW_DTYPES) is not is_float]
+    return _complete([",".join((*before, word)) for word in words], ",".join((*before, last)))
 
 
 complete_dtype = completing(LOW_DTYPES)

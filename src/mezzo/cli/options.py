@@ -127,7 +127,7 @@ def _completion(option: Field[Any]) -> Callable[..., list[str]] | None:
     said = about(option)
     match said.form:
         case Form.FORMATS:
-            return choices.complete_dtype
+            return choices.complete_formats
         case Form.CHOICE:
             return choices.completing(said.choices)
         case Form.NAME:

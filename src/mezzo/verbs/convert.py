@@ -41,15 +41,16 @@ def convert(
     """Convert an FP32 ONNX model to a typed mixed-precision one. The source is never changed.
 
     Args:
-        to: "fp16" or "bf16"; left out what gains on the target that is named, on this machine, else "fp16". Several
-            formats, as a list or with commas, are refused: no two of them stand on one line of levels.
+        to: "fp16", "bf16" or "int8", or "int8" beside one of the floats, as "int8,bf16" or as a tuple; left out what
+            gains on the target that is named, on this machine, else "fp16". Two floats are refused: no two of them
+            stand on one line of levels.
         policy: a preset's name ("balanced" unless given), the path of a policy file (.toml), a Policy, or a function
             that says of each node what it wants: of a `mezzo.core.selectors.Site`, or of one and "fp16" or "bf16". It
             returns "allow", "infer", "clear" or "deny", or one of these with the dtypes it sums up and hands on in, or
             None for what "balanced" says.
         strategy: how casts are placed, "mincut" unless given.
         target: what must load the result: a name, the path of a target file (.toml), or a Target; by default ONNX
-            Runtime for fp16, the ONNX schema alone for bf16.
+            Runtime for fp16 and int8, the ONNX schema alone for bf16, OpenVINO for int8,bf16, TensorRT for int8,fp16.
         include, exclude: lists of globs on node names, or "op:" and a glob on operators; exclude wins.
         keep_region: paths of scopes or modules to leave as they are, such as "encoder/layer.3"; globs work.
         fix_region: such paths to "fp16", "bf16" or "fp32": those parts run so, the rest is planned around them.
