@@ -6,10 +6,12 @@ import statistics
 from collections import Counter
 
 import onnx
+import onnx.parser
 import pytest
 from block_models import block_feeds, block_model
 
 import mezzo
+from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import open_source
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options
@@ -120,3 +122,20 @@ def test_without_three_checks_a_share_may_be_anything_up_to_its_group() -> None:
     assert not found.off
     shared = next(at for at, cost in enumerate(found.costs) if not cost.is_measured)
     assert found.interval(shared) == (0.0, math.sqrt(found.costs[shared].group_square))
+
+
+_LINKED = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[2,8,16] x, float[2,8,16] r, float[16] s) => (float[2,8,16] y)
+{
+   [add] a = Add(x, r)
+   [norm] n = LayerNormalization<axis=-1>(a, s)
+   [exp] y = Exp(n)
+}"""
+
+
+def test_operators_that_have_to_agree_are_one_unit_by_the_name_of_the_first() -> None:
+    options = read_options(Request(to="fp16", target="onnxruntime-cuda", policy="aggressive"))
+    judged = judge_model(open_source(onnx.parser.parse_model(_LINKED), False, None), options)[1]
+    nodes, units = judged.problem.graph.nodes, units_of(judged, *options.wishes.line.beside)
+    found = {unit.name: [nodes[node].name for node in unit.nodes] for unit in units}
+    assert found == {"add": ["add", "norm"], "exp": ["exp"]}

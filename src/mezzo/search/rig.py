@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.graph import Graph
+from mezzo.core.joining import joined
 from mezzo.core.nodes import Kind, name_port
 from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, rows_of
 from mezzo.deciding.quantizing import quantized_ports
-from mezzo.dtypes import FORMATS, HIGH, QUANTIZED, DType
+from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import MezzoError
 from mezzo.judging.standards import Telling, find_telling
 from mezzo.numerics.errors import ErrorSum
@@ -133,7 +134,8 @@ def _ports(judged: Judged) -> QuantizedPorts:
 
 
 def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
-    """The units of a model that may run in a format, in graph order: decomposed norms as one, linked operators as one.
+    """The units of a model that may run in a format, in graph order: decomposed norms as one, linked operators as one,
+    by the name of the first, and norms with those linked to a part of them.
 
     Operators that only move values make no error of their own and are in no unit.
     """
@@ -141,24 +143,19 @@ def units_of(judged: Judged, low: DType) -> tuple[Unit, ...]:
     graph, rows, level = problem.graph, rows_of(problem.graph), problem.line.level_of(low)
     assert level is not None, "a format of the line"
     is_free = problem.allowed[level] & (problem.allowed.sum(axis=0) > 1)
-    linked = problem.linked[level - 1 if level > problem.line.base else level]
-    owner: dict[int, str] = {}
-    for name, group in norms(View(graph=graph, rows=rows, low=FORMATS[low])):
-        label = f"{name} around {group[0].name!r}"
-        owner |= {node.id: label for node in group if node.id not in owner}
-    members: dict[str, list[int]] = {}
+    found = [(name, group) for name, group in norms(View(graph=graph, rows=rows, low=FORMATS[low]))]
+    pairs = [(group[0].id, node.id) for _, group in found for node in group if is_free[node.id]]
+    root_of = joined(problem.linked[problem.line.threshold_of(level)], pairs)
+    labels = {root_of[group[0].id]: f"{name} around {group[0].name!r}" for name, group in reversed(found)}
+    members: dict[int, list[int]] = {}
     for node in graph.nodes:
         row = rows[node.id]
         if node.kind is not Kind.OP or not is_free[node.id]:
             continue
         if row is not None and row.keeps_values:
             continue
-        root = graph.nodes[linked[node.id]]
-        label = owner.get(node.id) or (node.name if root.id == node.id else f"those linked with {root.name!r}")
-        if low in QUANTIZED:  # a kernel goes by its operator, and what it takes in goes with it
-            label = root.name
-        members.setdefault(label, []).append(node.id)
-    return tuple(Unit(name, tuple(nodes), low) for name, nodes in members.items())
+        members.setdefault(root_of[node.id], []).append(node.id)
+    return tuple(Unit(labels.get(root, graph.nodes[root].name), tuple(nodes), low) for root, nodes in members.items())
 
 
 def can_cut(model: "Model", batch: "Batch") -> bool:
