@@ -91,3 +91,13 @@ def test_commands_after_tuning_repeat_what_was_asked(run: Run, here: Path) -> No
     assert sensitivity.endswith("--trust-external-paths") and "--no-provenance" not in sensitivity
     for command in (compare, sensitivity):
         assert run(*shlex.split(command)[1:]).code in (0, 1, 3), command
+
+
+def test_tuning_over_two_formats_leads_to_a_sensitivity_that_runs(here: Path, run: Run) -> None:
+    random = np.random.default_rng(0)
+    np.savez("eight.npz", x=random.standard_normal((8, 4)).astype(np.float32))
+    words = "tune three.onnx out.onnx --data eight.npz --max-error 0.5 --target openvino-cpu -v --to"
+    told = commands(run(*words.split(), "bf16,int8").out)
+    (asked,) = (command for command in told if "sensitivity" in command)
+    assert "--to int8 " in asked
+    assert run(*shlex.split(asked)[1:]).code == 0

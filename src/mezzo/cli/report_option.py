@@ -11,6 +11,7 @@ import typer
 
 from mezzo.cli.console import print_text
 from mezzo.cli.options import FILES_PANEL, Options
+from mezzo.core.format_words import spell_formats
 from mezzo.errors import InputError
 from mezzo.places import check_destinations, open_regular, write_file
 from mezzo.report.names import format_size, quote
@@ -121,7 +122,10 @@ def steps_after_tuning(
     """What to look at once a model is tuned."""
     held = _data_words(held_out if held_out is not None else data, labels)
     judge = " ".join([held, *options.beside_a_plan().words("compare")])
-    shared = " ".join([_data_words(data, labels), *options.words("sensitivity")])
+    to = options.word("to")
+    first, *others = ("",) if to is None else spell_formats(to).split(",")
+    asked = options.with_words("to", first) if others else options  # it tells of one format at a time
+    shared = " ".join([_data_words(data, labels), *asked.words("sensitivity")])
     return [
         (f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer"),
         (f"mezzo sensitivity {_words(source)} {shared}", "what each operator costs in error"),
