@@ -1,4 +1,4 @@
-"""What BatchNormalization does to a channel, and how operators before it lay their channels out."""
+"""What operators do to a channel as a whole, and how those before them lay their channels out."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,6 +13,8 @@ from mezzo.frontends.onnx.rounding import Array
 _EPSILON = 1e-5  # where the attribute is left out
 # Where an attribute says that statistics are the batch's, or are kept per element: no number per channel does the same.
 _STOPS = {"training_mode": True, "spatial": False}
+# Operators that move or scale by a constant.
+STEPS = ("Add", "Sub", "Mul", "Div")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +44,54 @@ def affine_of(norm: onnx.NodeProto, constant_of: Callable[[str], Array | None]) 
     return Affine(factor, offset) if is_finite else None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Channels:
-    """Where the channels of a weight are: how many, and the channel of every `run` elements that follow each other."""
+    """Where the channels of a weight are: how many, and the channel of every `run` elements that follow each other.
+
+    In what is made of it `behind` axes stand behind theirs; `rank` is the number of all, None where that is not known.
+    """
 
     count: int
     order: Array
     run: int
+    behind: int = 0
+    rank: int | None = None
+
+    def spread(self, numbers: Array) -> Array | None:
+        """A constant as one number per channel; None where broadcasting makes more of it, or of what it meets."""
+        if numbers.ndim > (1 if self.rank is None else self.rank):
+            return None
+        sizes = (1,) * (self.behind + 1 - numbers.ndim) + numbers.shape
+        at = len(sizes) - 1 - self.behind
+        if sizes[at] not in (1, self.count) or any(size != 1 for axis, size in enumerate(sizes) if axis != at):
+            return None
+        return np.broadcast_to(numbers.astype(np.float64).reshape(-1), (self.count,))
+
+
+def affine_of_step(step: onnx.NodeProto, numbers: Array, channels: Channels, *, is_first: bool) -> Affine | None:
+    """What an operator does that reads channels and a constant; None where that is no affine map, or not finite.
+
+    `is_first`: the channels are the first operand.
+    """
+    held = channels.spread(numbers)
+    if held is None:
+        return None
+    ones, zeros = np.ones(channels.count), np.zeros(channels.count)
+    with np.errstate(all="ignore"):
+        match step.op_type, is_first:
+            case "Add", _:
+                affine = Affine(ones, held)
+            case "Sub", True:
+                affine = Affine(ones, -held)
+            case "Sub", False:
+                affine = Affine(-ones, held)
+            case "Mul", _:
+                affine = Affine(held, zeros)
+            case "Div", True:
+                affine = Affine(1.0 / held, zeros)
+            case _:
+                return None
+    return affine if np.isfinite(affine.factor).all() and np.isfinite(affine.offset).all() else None
 
 
 def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
@@ -56,7 +99,8 @@ def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
     if 0 in shape or len(shape) < 2 or (len(shape) != 2) is (node.op_type in ("Gemm", "MatMul")):
         return None
     if node.op_type == "Conv":
-        return Channels(shape[0], np.arange(shape[0]), math.prod(shape[1:]))
+        order, run = np.arange(shape[0]), math.prod(shape[1:])
+        return Channels(count=shape[0], order=order, run=run, behind=len(shape) - 2, rank=len(shape))
     if node.op_type == "ConvTranspose":
         group = find(node, "group")
         groups = 1 if group is None else group.i
@@ -65,8 +109,15 @@ def channels_of(node: onnx.NodeProto, shape: Sequence[int]) -> Channels | None:
         # Every input channel has the filters of its own group's outputs.
         owners = np.zeros(1, np.int64) if groups == 1 else np.repeat(np.arange(groups), shape[0] // groups)
         order = owners[:, None] * shape[1] + np.arange(shape[1])
-        return Channels(groups * shape[1], order.reshape(-1), math.prod(shape[2:]))
+        return Channels(
+            count=groups * shape[1],
+            order=order.reshape(-1),
+            run=math.prod(shape[2:]),
+            behind=len(shape) - 2,
+            rank=len(shape),
+        )
+    rank = 2 if node.op_type == "Gemm" else None
     transposed = find(node, "transB")
     if transposed is not None and transposed.i:
-        return Channels(shape[0], np.arange(shape[0]), shape[1])
-    return Channels(shape[1], np.arange(shape[1]), 1)
+        return Channels(count=shape[0], order=np.arange(shape[0]), run=shape[1], rank=rank)
+    return Channels(count=shape[1], order=np.arange(shape[1]), run=1, rank=rank)

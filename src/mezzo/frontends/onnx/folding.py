@@ -1,178 +1,177 @@
-"""BatchNormalization folded into the convolution or product before it: one operator says what both said.
+"""What follows a convolution or product and does the same to every element of a channel, folded into it: one operator
+says what all said. BatchNormalization with constant statistics, constants added, subtracted, multiplied, divided by.
 
-Only the inference form is folded, with statistics that are constant, and only where nobody else reads what stands
-between the two. The weight is multiplied by a number per channel. A large one is multiplied as it is streamed, so that
-no more of it is in memory than before.
+Only where nobody else reads what stands between. The weight is multiplied by a number per channel. A large one is
+multiplied as it is streamed, so that no more of it is in memory than before.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, MutableSequence, Sequence, Set
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.frontends.onnx.affine import Affine, affine_of, channels_of
-from mezzo.frontends.onnx.attributes import constant_tensor, find
+from mezzo.frontends.onnx.affine import STEPS, Affine, Channels, affine_of, affine_of_step, channels_of
+from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.blobs import Blobs, clear_payload
+from mezzo.frontends.onnx.cutting import Cutter
 from mezzo.frontends.onnx.factors import Factors
 from mezzo.frontends.onnx.files import Source
+from mezzo.frontends.onnx.ledger import DOMAINS, Constants, Held, Ledger, bodies_of
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.opset import default_opset
 from mezzo.frontends.onnx.origins import name_node, title_of
 from mezzo.frontends.onnx.rounding import Array
-from mezzo.frontends.onnx.shapes import value_shapes
+from mezzo.frontends.onnx.shapes import Shape, value_shapes
 
 _NORM = "BatchNormalization"
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-_DOMAINS = frozenset({"", "ai.onnx"})
-# Before it no attribute tells that an old model's BatchNormalization is not training.
+# Before it no attribute tells that an old model's BatchNormalization is not training, and sums name the axis they are
+# laid along.
 _OLDEST_OPSET = 7
-# Before it every initializer is an input too; from it on one that is may be fed.
-_DEFAULTS_SINCE = 4
-
-
-class Held(NamedTuple):
-    """A constant: its tensor, and whether that is an initializer of this name, which may be changed where it is."""
-
-    tensor: TensorProto
-    is_initializer: bool
-
-
-_Constants = Mapping[str, Held]
 
 
 def fold(source: Source, apart: Set[str]) -> Source | None:
-    """Fold what can be folded; None where nothing can. `apart` are results of BatchNormalizations that stay.
+    """Fold what can be folded; None where nothing can. `apart` are results of operators that stay.
 
     The source is not changed. The result shares its payloads: a large weight is multiplied whenever it is read.
     """
     opset = default_opset(source.model)
     if opset is None or opset < _OLDEST_OPSET:
         return None
-    if not any(node.op_type == _NORM for graph in _graphs(source.model.graph) for node in graph.node):
-        return None
     model = onnx.ModelProto()
     model.CopyFrom(source.model)
-    folder = _Folder(model, source.blobs, apart)
-    folder.fold_graph(model.graph, {})
-    if not folder.is_changed:
+    ledger = Ledger(model, source.blobs)
+    shapes = _Shapes(model)
+    folder, cutter = _Folder(ledger, apart, shapes), Cutter(ledger, apart, shapes.of)
+    _walk(model.graph, {}, folder, cutter)
+    if not (folder.is_changed or cutter.is_changed):
         return None
-    folder.prune()
+    ledger.prune()
     return replace(source, model=model)
+
+
+def _walk(graph: onnx.GraphProto, outer: Constants, folder: "_Folder", cutter: Cutter) -> None:
+    """Fold what stands in a graph and its bodies; `outer` are the constants that it sees of graphs around it."""
+    constants = folder.ledger.constants(graph, outer)
+    folder.fold_graph(graph, constants)
+    cutter.cut_graph(graph, constants)
+    for body in bodies_of(graph):
+        _walk(body, constants, folder, cutter)
+
+
+class _Shapes:
+    """Shapes of the values of a model as it came, inferred when first asked for."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = model
+        self._known: Mapping[str, Shape] | None = None
+
+    def of(self, name: str) -> Shape | None:
+        if self._known is None:
+            self._known = value_shapes(self._model)
+        return self._known.get(name)
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """An operator with a weight that has the channels of its result."""
+
+    node: onnx.NodeProto
+    weight: Held
+    channels: Channels
 
 
 class _Folder:
     """Folds what stands in one model, which it changes."""
 
-    def __init__(self, model: onnx.ModelProto, blobs: Blobs, apart: Set[str]) -> None:
-        self.model, self.blobs, self.apart, self.is_changed = model, blobs, apart, False
-        self._reads: Counter[str] = Counter()  # over all scopes: what two of them call alike is read too often
-        self._taken: set[str] = set()
-        self._left: set[str] = set()  # names that are read less often than they were
-        self._shapes: Mapping[str, Sequence[int | None]] | None = None
-        for graph in _graphs(model.graph):
-            self._reads.update(name for node in graph.node for name in node.input)
-            self._reads.update(port.name for port in graph.output)
-            self._taken.update(name for node in graph.node for name in (node.name, *node.input, *node.output))
-            self._taken.update(held.name for held in (*graph.input, *graph.output, *graph.initializer))
+    def __init__(self, ledger: Ledger, apart: Set[str], shapes: _Shapes) -> None:
+        self.ledger, self.apart, self.is_changed = ledger, apart, False
+        self._blobs: Blobs = ledger.blobs
+        self._shapes = shapes
 
-    def fold_graph(self, graph: onnx.GraphProto, outer: _Constants) -> None:
-        """Fold what stands in a graph and its bodies; `outer` are the constants that it sees of graphs around it."""
-        constants = self._constants(graph, outer)
+    def fold_graph(self, graph: onnx.GraphProto, constants: Constants) -> None:
+        """Fold what stands in a graph."""
         users = {name: node for node in graph.node for name in node.input}
         gone: set[str] = set()
         for node in graph.node:
-            if node.op_type in _LINEAR and node.domain in _DOMAINS:
-                behind = [*self._norms_behind(node, users, constants)]
-                norms = self._fold(node, behind, constants) if behind else ()
-                gone.update(norm.output[0] for norm in norms)
+            if node.op_type in _LINEAR and node.domain in DOMAINS:
+                gone.update(step.output[0] for step in self._fold(node, users, constants))
         for position in reversed(range(len(graph.node))):
-            if graph.node[position].op_type == _NORM and graph.node[position].output[0] in gone:
+            node = graph.node[position]
+            if node.op_type in (_NORM, *STEPS) and node.output[0] in gone:
                 del graph.node[position]
-        for body in _bodies(graph):
-            self.fold_graph(body, constants)
-
-    def _constants(self, graph: onnx.GraphProto, outer: _Constants) -> dict[str, Held]:
-        may_be_fed = {port.name for port in graph.input} if self.model.ir_version >= _DEFAULTS_SINCE else frozenset()
-        held = {name: constant for name, constant in outer.items() if name not in may_be_fed}
-        held |= {tensor.name: Held(tensor, True) for tensor in graph.initializer if tensor.name not in may_be_fed}
-        for node in graph.node:
-            found = None
-            if node.op_type == "Identity" and node.input[0] in held:  # exporters share equal weights so
-                found = held[node.input[0]].tensor
-            elif node.op_type == "Constant" and len(node.attribute) == 1 and node.attribute[0].name == "value":
-                found = constant_tensor(node.attribute[0])
-            for name in node.output:
-                held.pop(name, None)
-                if found is not None:
-                    held[name] = Held(found, False)
-        return held
-
-    def _norms_behind(
-        self, node: onnx.NodeProto, users: Mapping[str, onnx.NodeProto], constants: _Constants
-    ) -> Iterator[tuple[onnx.NodeProto, Affine]]:
-        """The BatchNormalizations right behind a node, each with what it does."""
-
-        def constant_of(name: str) -> Array | None:
-            held = constants.get(name)
-            is_float = held is not None and held.tensor.data_type == TensorProto.FLOAT
-            return self.blobs.array(held.tensor) if held is not None and is_float else None
-
-        made = node.output[0]
-        while self._reads[made] == 1 and made in users:
-            norm = users[made]
-            is_norm = norm.op_type == _NORM and norm.domain in _DOMAINS and norm.input[0] == made
-            affine = affine_of(norm, constant_of) if is_norm and norm.output[0] not in self.apart else None
-            if affine is None:
-                return
-            yield norm, affine
-            made = norm.output[0]
 
     def _fold(
-        self, node: onnx.NodeProto, behind: Sequence[tuple[onnx.NodeProto, Affine]], constants: _Constants
+        self, node: onnx.NodeProto, users: Mapping[str, onnx.NodeProto], constants: Constants
     ) -> Sequence[onnx.NodeProto]:
         """Let a node do what others behind it do. Returns those that are to go, none where it cannot."""
         weight = constants.get(node.input[1]) if len(node.input) > 1 else None
         if weight is None or weight.tensor.data_type != TensorProto.FLOAT:
             return ()
         channels = channels_of(node, weight.tensor.dims)
-        if channels is None or any(affine.factor.shape != (channels.count,) for _, affine in behind):
+        bias = None if channels is None else self._bias_of(node, channels.count, constants)
+        if channels is None or bias is None:
             return ()
-        if node.op_type == "MatMul" and not self._is_matrix(node):
-            return ()
-        bias = self._bias_of(node, channels.count, constants)
-        if bias is None:
+        linear = _Linear(node, weight, channels)
+        behind = [*self._behind(linear, users, constants)]
+        if not behind or (node.op_type == "MatMul" and [step.op_type for step, _ in behind] == ["Add"]):
             return ()
         total = Affine(np.ones(channels.count), bias)
         for _, affine in behind:
             total = total.then(affine)
         factors, offset = Factors(total.factor[channels.order], channels.run), _as_float32(total.offset)
-        if not (np.isfinite(offset).all() and self._is_finite(weight.tensor, factors)):
+        is_scaled = bool((total.factor != 1.0).any())
+        if not np.isfinite(offset).all() or (is_scaled and not self._is_finite(weight.tensor, factors)):
             return ()
-        norms = [norm for norm, _ in behind]
-        self._scale(node, weight, factors)
-        self._hand_on(node, norms, offset, constants)
+        steps = [step for step, _ in behind]
+        if is_scaled:
+            self._scale(node, weight, factors)
         self.is_changed = True
-        return norms[:-1] if node.op_type == "MatMul" else norms
+        return self._hand_on(node, steps, offset, constants)
+
+    def _behind(
+        self, linear: _Linear, users: Mapping[str, onnx.NodeProto], constants: Constants
+    ) -> Iterator[tuple[onnx.NodeProto, Affine]]:
+        """The operators right behind a node that do one thing to each of its channels, with what they do."""
+        made = linear.node.output[0]
+        while (step := self.ledger.sole_user(made, users)) is not None and step.output[0] not in self.apart:
+            affine = self._affine_of(linear, step, made, constants)
+            if affine is None or affine.factor.shape != (linear.channels.count,):
+                return
+            yield step, affine
+            made = step.output[0]
+
+    def _affine_of(self, linear: _Linear, step: onnx.NodeProto, made: str, constants: Constants) -> Affine | None:
+        """What an operator does to the channels of a node; None where that is not known, or not the same for all."""
+        if step.op_type == _NORM and step.input[0] == made:
+            if linear.node.op_type == "MatMul" and not self._is_matrix(linear.node):
+                return None
+            return affine_of(step, lambda name: self.ledger.floats(constants.get(name)))
+        if step.op_type not in STEPS or len(step.input) != 2:
+            return None
+        other = next(name for name in step.input if name != made)
+        # A weight that others read too is not stored once more for a constant that any kernel takes in behind it.
+        if step.op_type in ("Mul", "Div") and self.ledger.reads[linear.node.input[1]] != 1:
+            return None
+        numbers = self.ledger.floats(constants.get(other))
+        is_first = step.input[0] == made
+        return None if numbers is None else affine_of_step(step, numbers, linear.channels, is_first=is_first)
 
     def _is_matrix(self, node: onnx.NodeProto) -> bool:
         """Whether the last axis of a product is that of the channels, the second."""
-        if self._shapes is None:
-            self._shapes = value_shapes(self.model)
-        shapes = (self._shapes.get(name) for name in (node.input[0], node.output[0]))
+        shapes = (self._shapes.of(name) for name in (node.input[0], node.output[0]))
         return any(shape is not None and len(shape) == 2 for shape in shapes)
 
-    def _bias_of(self, node: onnx.NodeProto, count: int, constants: _Constants) -> Array | None:
+    def _bias_of(self, node: onnx.NodeProto, count: int, constants: Constants) -> Array | None:
         """What a node adds to each channel, zeros where it adds nothing; None where that is not known."""
         if node.op_type == "MatMul" or len(node.input) < 3 or not node.input[2]:
             return np.zeros(count)
-        held = constants.get(node.input[2])
-        if held is None or held.tensor.data_type != TensorProto.FLOAT:
+        held = self.ledger.floats(constants.get(node.input[2]))
+        if held is None:
             return None
-        bias, beta = self.blobs.array(held.tensor).astype(np.float64), find(node, "beta")
+        bias, beta = held.astype(np.float64), find(node, "beta")
         if node.op_type != "Gemm":
             return bias if bias.shape == (count,) else None
         if bias.shape not in ((), (1,), (1, 1), (count,), (1, count)):
@@ -183,7 +182,7 @@ class _Folder:
 
     def _is_finite(self, tensor: TensorProto, factors: Factors) -> bool:
         start = 0
-        for chunk in self.blobs.chunks(tensor):
+        for chunk in self._blobs.chunks(tensor):
             if not np.isfinite(factors.scale(chunk, start)).all():
                 return False
             start += chunk.size
@@ -192,102 +191,53 @@ class _Folder:
     def _scale(self, node: onnx.NodeProto, weight: Held, factors: Factors) -> None:
         """Multiply a node's weight: where it is, if nobody else reads it."""
         tensor = weight.tensor
-        if not (weight.is_initializer and self._reads[node.input[1]] == 1):
-            tensor = self._new_initializer(f"{node.input[1]}_folded", weight.tensor)
-            self._leave(node.input[1])
+        if not (weight.is_initializer and self.ledger.reads[node.input[1]] == 1):
+            tensor = self.ledger.new_initializer(f"{node.input[1]}_folded", weight.tensor)
+            self.ledger.leave(node.input[1])
             node.input[1] = tensor.name
-        stored = self.blobs.stored(tensor)
+        stored = self._blobs.stored(tensor)
         if stored is not None:
-            blob = self.blobs.blob(tensor, stored)
+            blob = self._blobs.blob(tensor, stored)
             assert blob.factors is None, "a node is folded once, with all that is behind it"
-            self.blobs.mark(tensor, replace(blob, factors=factors))
+            self._blobs.mark(tensor, replace(blob, factors=factors))
             return
-        scaled = factors.scale(self.blobs.array(tensor).reshape(-1))
+        scaled = factors.scale(self._blobs.array(tensor).reshape(-1))
         clear_payload(tensor)
         tensor.raw_data = scaled.tobytes()
 
     def _hand_on(
-        self, node: onnx.NodeProto, norms: Sequence[onnx.NodeProto], offset: Array, constants: _Constants
-    ) -> None:
-        """Let a node make what the last of others made, with an offset."""
+        self, node: onnx.NodeProto, steps: Sequence[onnx.NodeProto], offset: Array, constants: Constants
+    ) -> Sequence[onnx.NodeProto]:
+        """Let a node make what the last of others made, with an offset. Returns those that are to go."""
         name_node(node, title_of(node))
         bias = numpy_helper.from_array(offset)
-        if node.op_type == "MatMul":
-            node.output[0], last = fresh_name(self._taken, f"{node.output[0]}_folded"), norms[-1]
-            title, made = fresh_name(self._taken, f"{node.name}_bias"), last.output[0]
-            added = self._new_initializer(f"{node.name}.bias", bias).name
-            for norm in norms:
-                self._leave(*norm.input)
+        for step in steps:
+            self.ledger.leave(*step.input)
+        if node.op_type == "MatMul" and offset.any():
+            node.output[0], last = fresh_name(self.ledger.taken, f"{node.output[0]}_folded"), steps[-1]
+            title, made = fresh_name(self.ledger.taken, f"{node.name}_bias"), last.output[0]
+            added = self.ledger.new_initializer(f"{node.name}.bias", bias).name
             last.CopyFrom(helper.make_node("Add", [node.output[0], added], [made], title))
-            return
+            self.ledger.reads[node.output[0]] = 1
+            return steps[:-1]
+        node.output[0] = steps[-1].output[0]
+        if node.op_type == "MatMul" or (len(node.input) < 3 and not offset.any()):
+            return steps
         held = constants.get(node.input[2]) if len(node.input) > 2 else None
-        is_own = held is not None and held.is_initializer and self._reads[node.input[2]] == 1
+        is_own = held is not None and held.is_initializer and self.ledger.reads[node.input[2]] == 1
         if held is not None and is_own and held.tensor.dims == bias.dims:
             clear_payload(held.tensor)
             held.tensor.raw_data = bias.raw_data
         else:
-            self._leave(*node.input[2:])
+            self.ledger.leave(*node.input[2:])
             del node.input[2:]
-            node.input.append(self._new_initializer(f"{node.name}.bias", bias).name)
+            node.input.append(self.ledger.new_initializer(f"{node.name}.bias", bias).name)
         beta = find(node, "beta")
         if beta is not None:
             node.attribute.remove(beta)
-        for norm in norms:
-            self._leave(*norm.input)
-        node.output[0] = norms[-1].output[0]
-
-    def _new_initializer(self, wish: str, like: TensorProto) -> TensorProto:
-        """A copy of a tensor in the main graph, which every body sees, under a name of its own; it is read once."""
-        tensor: TensorProto = self.model.graph.initializer.add()
-        tensor.CopyFrom(like)
-        tensor.name = fresh_name(self._taken, wish)
-        self._reads[tensor.name] = 1
-        if self.model.ir_version < _DEFAULTS_SINCE:
-            self.model.graph.input.append(helper.make_tensor_value_info(tensor.name, like.data_type, [*like.dims]))
-        return tensor
-
-    def _leave(self, *names: str) -> None:
-        """Note that each of these is read once less."""
-        self._reads.subtract(names)
-        self._left.update(names)
-
-    def prune(self) -> None:
-        """Take out constants that were read and are no longer, and what was noted of values that are gone."""
-        while unread := {name for name in self._left if not self._reads[name]}:
-            self._left.clear()
-            for graph in _graphs(self.model.graph):
-                held = {tensor.name for tensor in graph.initializer}
-                _drop(graph.initializer, unread)
-                _drop(graph.input, unread & held)
-                _drop(graph.value_info, unread)
-                for position in reversed(range(len(graph.node))):
-                    node = graph.node[position]
-                    if node.op_type in ("Constant", "Identity") and node.output[0] in unread:
-                        self._leave(*node.input)
-                        del graph.node[position]
+        return steps
 
 
 def _as_float32(numbers: Array) -> Array:
     with np.errstate(over="ignore"):
         return numbers.astype(np.float32)
-
-
-def _drop(held: "MutableSequence[TensorProto] | MutableSequence[onnx.ValueInfoProto]", names: Collection[str]) -> None:
-    for position in reversed(range(len(held))):
-        if held[position].name in names:
-            del held[position]
-
-
-def _bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield attribute.g
-            yield from attribute.graphs
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and all bodies in it, of whatever operator."""
-    yield graph
-    for body in _bodies(graph):
-        yield from _graphs(body)
