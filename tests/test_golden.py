@@ -33,7 +33,7 @@ from mezzo.plugins import discovery
 from mezzo.report.names import spell_precision
 
 _FOLDER = Path(__file__).parent / "golden"
-_TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset"})
+_TEXTS = frozenset({"to", "policy", "strategy", "target", "out_of_range", "opset", "fuse"})
 _LISTS = frozenset({"include", "exclude"})
 # ONNX text has no sparse tensors: `sparse: NAME` makes a Constant that holds that weight of the text sparse.
 _OTHERS = frozenset({"assume", "io", "sparse"})

@@ -11,7 +11,7 @@ At version 1 of the dialect `plus` takes FP32 alone. And as real checkers do, th
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ import numpy.typing as npt
 import toy_dialect
 
 from mezzo.core.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record, Words
+from mezzo.core.fused import Fused
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Signature
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype
@@ -198,6 +199,9 @@ class ToyModel:
 
     def fused(self, reading: AnyReading, apart: Sequence[int]) -> "ToyModel":
         return self
+
+    def written(self, result: ToyProgram, find: Callable[[Graph], Sequence[Fused]]) -> ToyProgram:
+        return result
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> ToyProgram:
         """A new program: the source's is never touched, so what the checker refuses leaves no trace."""

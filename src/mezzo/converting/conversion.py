@@ -11,6 +11,7 @@ import numpy as np
 from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.fusing import fused_as
 from mezzo.converting.naming import names_in
+from mezzo.converting.own_operators import with_own_operators
 from mezzo.converting.recalling import asks_for_more, spell_record
 from mezzo.converting.replaying import replay
 from mezzo.converting.version_steps import assign, settle
@@ -50,7 +51,7 @@ def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[D
     """
     try:
         with _collector_paused():
-            return decide_and_apply(model, options, given)
+            return with_own_operators(model, options, *decide_and_apply(model, options, given))
     except MezzoError:
         raise
     except Exception as error:

@@ -20,7 +20,7 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
     was folded into does, so patterns that select nothing else are done with.
     """
     wishes = options.wishes
-    if wishes.line.quantized is None:
+    if wishes.line.quantized is None or options.fuse == "none":
         return model, options
     reading = model.read(wishes.low)
     graph, quantized = reading.graph, wishes.line.dtypes[wishes.line.quantized]
@@ -36,18 +36,32 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
 
 
 def fused_as(model: Model, given: Plan) -> Model:
-    """The model that a plan was made of: what has a line in it was folded into no other."""
+    """The model that a plan was made of: what has a line in it, as the operator that it is, stayed as it was."""
     if given.line.quantized is None:
         return model
     reading = model.read(float_of(given.line), given.version)
-    return model.fused(reading, [node.id for node in reading.graph.nodes if node.name in given.by_name])
+    ops = {name: node.op for name, node in given.by_name.items()}
+    return model.fused(reading, [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op])
 
 
 def _tell(before: Graph, after: Graph) -> str:
-    """What was folded, in words."""
-    gone = [node for node in before.nodes if node.kind is Kind.OP and node.name not in after.by_name]
-    ops = ", ".join(sorted({node.op for node in gone}))
-    return f"{len(gone)} operators ({ops}) are folded into those before them, whose names stand for both"
+    """What was folded, and what is said in other words, in words."""
+    nodes = [node for node in before.nodes if node.kind is Kind.OP]
+    gone = [node.op for node in nodes if node.name not in after.by_name]
+    left = {node.name: after.nodes[after.by_name[node.name]].op for node in nodes if node.name in after.by_name}
+    said = [f"{node.op} as {left[node.name]}" for node in nodes if left.get(node.name, node.op) != node.op]
+    parts = []
+    if gone:
+        parts.append(
+            f"{len(gone)} operators ({_each(gone)}) are folded into those before them, whose names stand for both"
+        )
+    if said:
+        parts.append(f"{len(said)} operators are written in other words ({_each(said)})")
+    return "; ".join(parts)
+
+
+def _each(words: Iterable[str]) -> str:
+    return ", ".join(sorted({*words}))
 
 
 def _still_asked(patterns: Iterable[str], before: Graph, after: Graph) -> Iterable[str]:

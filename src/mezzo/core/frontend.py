@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from mezzo.core.fused import Fused
     from mezzo.core.graph import Graph
     from mezzo.core.lab import Lab
     from mezzo.core.plans import Edit
@@ -195,7 +196,8 @@ class Model(Protocol):
 
     def fused(self, reading: Reading, apart: Sequence[int]) -> "Model":
         """The model with operators folded into those before them that can say as much, where nobody else reads what is
-        between them; itself where there are none. Nodes of `apart` are folded into no other.
+        between them, and with operators written as others that runtimes know better; itself where there are none. Nodes
+        of `apart` stay as they are.
 
         What is left keeps its names, and its numbers but for rounding. A result of it is a result of this model too.
         """
@@ -207,6 +209,11 @@ class Model(Protocol):
 
     def applied(self, reading: Reading) -> Applied:
         """What an application to the reading has done beside its edits."""
+
+    def written(self, result: Artifact, find: "Callable[[Graph], Sequence[Fused]]") -> Artifact:
+        """A result of this model with standard operators folded as in `fused`, and with one operator in place of each
+        group that `find` finds in its graph then. The result itself is not changed.
+        """
 
     def unchanged(self, reading: Reading) -> Artifact:
         """The model as it was read, to be handed on as it is. The reading is spent."""

@@ -202,6 +202,17 @@ class Request:
             also=("quant-mode",),
         ).as_metadata(),
     )
+    fuse: str = field(
+        default="standard",
+        metadata=About(
+            "What to fuse: nothing, what int8 gains by in standard ONNX, or all into ONNX Runtime's own operators.",
+            Form.CHOICE,
+            Scope.OTHER,
+            Panel.WHAT,
+            choices=("none", "standard", "onnxruntime"),
+            also=("fusion", "optimize", "opt", "optimization"),
+        ).as_metadata(),
+    )
     assume: Mapping[str, str] = field(
         default_factory=dict,
         metadata=About(

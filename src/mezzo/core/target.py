@@ -115,6 +115,17 @@ class Gain:
         return f"{self.because}; needs {' or '.join(self.needs)}" if self.needs else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnOperator:
+    """A fused operator of a runtime's own dialect, and the types of its data that the runtime has a kernel for."""
+
+    dialect: str
+    op: str
+    dtypes: frozenset[DType]
+    source: str
+    since: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
@@ -136,6 +147,7 @@ class Target:
     fuses_as: str = ""  # the target whose fusion patterns hold, where they are another's: a file's base
     fused_formats: frozenset[DType] = frozenset()  # of which these patterns say anything: plans need them for no other
     quantized: tuple[QuantizedKernel, ...] = ()  # of those about one operator the first is what to prefer
+    own_operators: tuple[OwnOperator, ...] = ()  # fused, of its runtime's own dialect: written on request alone
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:

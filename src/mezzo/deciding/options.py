@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
 _USUAL_FORMAT = "fp16"
+_FUSES_WITHOUT_TARGET = ("none", "standard")
 _DEFAULT_TARGETS = {
     "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu", "int8,bf16": "openvino-cpu",
     "int8,fp16": "tensorrt",
@@ -48,6 +49,7 @@ class Options:
     """A request, validated. `settings` are the options as given, for the plan.
 
     `version` says whether that of the model's dialect may rise, "auto" or "keep": what ONNX's users call the opset.
+    `fuse` says what is fused: "none", "standard", or the runtime whose own operators the result is written in.
     `is_recorded` says whether the result tells how it was made; `digests` name in it what files the options name.
     `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it. `choice`
     says why the format is taken, where nobody has asked for one.
@@ -56,6 +58,7 @@ class Options:
     wishes: Wishes
     out_of_range: str
     version: str
+    fuse: str
     settings: tuple[tuple[str, str], ...]
     is_recorded: bool = True
     digests: Mapping[str, str] = field(default_factory=dict)
@@ -116,6 +119,7 @@ def read_options(request: Request) -> Options:
     target = chosen_target(to, request.target)
     check_quantizes(words, target)
     is_dynamic = _finds_ranges(request, words, target)
+    check_fuses(request.fuse, target)
     policy = _read_policy(request.policy)
     io: dict[str, DType] = {}
     default: DType | None = HIGH
@@ -153,6 +157,7 @@ def read_options(request: Request) -> Options:
         wishes=wishes,
         out_of_range=request.out_of_range,
         version=request.opset,
+        fuse=request.fuse,
         settings=settings,
         is_recorded=request.provenance,
         digests=digests,
@@ -204,6 +209,17 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
             f"give {option('data')} and another {option('calibrator')}"
         )
     return True
+
+
+def check_fuses(fuse: str, target: Target) -> None:
+    """Raises InputError: a runtime's own operators are asked for, and the target has none of them."""
+    if fuse in _FUSES_WITHOUT_TARGET or target.own_operators:
+        return
+    able = [name for name, held in find_targets().items() if held.own_operators]
+    raise InputError(
+        f"{option('fuse')} is {fuse!r}, and target {target.name!r} runs none of its operators; choose "
+        f"{join_with_or(able)} with {option('target')}, or {setting('fuse', 'standard')}"
+    )
 
 
 def check_parameters(options: Options) -> Options:
@@ -262,10 +278,12 @@ def replay_options(given: Mapping[str, object], plan: Plan) -> Options:
             )
     out_of_range = recorded.get("out_of_range", "protect")
     out_of_range = "error" if out_of_range == "error" else "protect"
-    if plan.line.quantized is None:
-        return read_options(Request(to=to, out_of_range=out_of_range))
-    # What a kernel takes in decides where Quantize stands, so the target's table has to be at hand.
-    return read_options(Request(to=to, out_of_range=out_of_range, target=given.get("target", recorded.get("target"))))  # type: ignore[arg-type]  # its own field
+    fuse = recorded.get("fuse", Request().fuse)
+    if plan.line.quantized is None and fuse in _FUSES_WITHOUT_TARGET:
+        return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse))
+    # What a kernel takes in decides where Quantize stands, and which operators a runtime has: its table is asked.
+    target = given.get("target", recorded.get("target"))
+    return read_options(Request(to=to, out_of_range=out_of_range, fuse=fuse, target=target))  # type: ignore[arg-type]  # its own field
 
 
 def _read_dtype(what: str, given: FormatLike, words: Sequence[str], formats: Mapping[str, DType] = LOW_DTYPES) -> DType:

@@ -5,7 +5,7 @@ all: its few BF16 kernels move values.
 from dataclasses import replace
 
 from mezzo.core.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage, weight
-from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
+from mezzo.core.target import Gain, Listing, OwnOperator, Refusal, Target, kernels
 from mezzo.dtypes import DType
 
 _SINCE = "ONNX Runtime 1.31.1"
@@ -177,4 +177,23 @@ TARGET = Target(
         ),
     ),
     quantized=_QUANTIZED,
+    own_operators=tuple(
+        OwnOperator(
+            dialect="com.microsoft",
+            op=op,
+            dtypes=frozenset({DType.FLOAT32}),
+            source="kernel found, and answers as the operators that it stands for; in FP16 there is none for most",
+            since=_SINCE,
+        )
+        for op in (
+            "BiasGelu",
+            "FastGelu",
+            "FusedConv",
+            "FusedGemm",
+            "FusedMatMul",
+            "Gelu",
+            "QuickGelu",
+            "SkipLayerNormalization",
+        )
+    ),
 )

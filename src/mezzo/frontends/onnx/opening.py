@@ -1,7 +1,8 @@
 """Open a model, with all that it can be asked."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,12 +10,16 @@ from typing import TYPE_CHECKING
 import onnx
 
 from mezzo.core.frontend import Extract, Progress
+from mezzo.core.fused import Fused
+from mezzo.core.graph import Graph
 from mezzo.core.reading import Reading as AnyReading
+from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.expansion import check_expansion
 from mezzo.frontends.onnx.extraction import extract_nodes
 from mezzo.frontends.onnx.files import Source, from_proto, load
 from mezzo.frontends.onnx.folding import fold
+from mezzo.frontends.onnx.fused_operators import write_fused
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.reading import own
 
@@ -42,11 +47,18 @@ class Opened(OnnxModel):
         return super().path if self.given is self else None
 
     def fused(self, reading: AnyReading, apart: Sequence[int]) -> "Opened":
-        """The model with each BatchNormalization folded that can be."""
+        """The model with all folded that can be, and Relu said as Relu."""
         nodes, values = reading.graph.nodes, reading.graph.values
         kept = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
         source = fold(self.source, kept)
         return self if source is None else Opened(source, self.progress, self.given)
+
+    def written(self, result: onnx.ModelProto, find: Callable[[Graph], Sequence[Fused]]) -> onnx.ModelProto:
+        """A result folded, and with fused operators in place of what is found in it."""
+        came = replace(self.source, model=result)
+        source = fold(came, frozenset()) or came
+        reading = Opened(source, None).read(DType.FLOAT16)
+        return write_fused(reading, find(reading.graph), source.blobs)
 
     @cached_property
     def lab(self) -> "OnnxLab":
