@@ -1,6 +1,6 @@
 """What is planned in place of a model that is to be quantized: operators are folded into those before them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mezzo.core.frontend import Model
@@ -11,6 +11,7 @@ from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import matched
 from mezzo.deciding.rules import nodes_in
+from mezzo.report.figures import spell_count
 
 
 def fuse(model: Model, options: Options) -> tuple[Model, Options]:
@@ -52,16 +53,14 @@ def _tell(before: Graph, after: Graph) -> str:
     said = [f"{node.op} as {left[node.name]}" for node in nodes if left.get(node.name, node.op) != node.op]
     parts = []
     if gone:
-        parts.append(
-            f"{len(gone)} operators ({_each(gone)}) are folded into those before them, whose names stand for both"
-        )
+        parts.append(f"{_counted(gone)} folded into those before them, whose names stand for both")
     if said:
-        parts.append(f"{len(said)} operators are written in other words ({_each(said)})")
+        parts.append(f"{_counted(said)} written in other words")
     return "; ".join(parts)
 
 
-def _each(words: Iterable[str]) -> str:
-    return ", ".join(sorted({*words}))
+def _counted(words: Sequence[str]) -> str:
+    return f"{spell_count(len(words), 'operator')} ({', '.join(sorted({*words}))}) {'is' if len(words) == 1 else 'are'}"
 
 
 def _still_asked(patterns: Iterable[str], before: Graph, after: Graph) -> Iterable[str]:

@@ -26,6 +26,7 @@ class PlanOptions(TypedDict, total=False):
     opset: str | None
     calibrator: str | None
     quantize_mode: str | None
+    fuse: str | None
     assume: Mapping[str, str] | None
     trust_external_paths: bool | None
 

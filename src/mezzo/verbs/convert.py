@@ -60,6 +60,9 @@ def convert(
             FP32, "clamp" stores the largest finite number, "error" refuses.
         opset: "auto", the default, raises the version of the model's dialect, ONNX's opset, where only a newer one
             allows the type; "keep" never does.
+        fuse: "standard", the default, folds and rewrites in standard ONNX what INT8 gains by, and leaves floats as they
+            are; "none" leaves all as it is; "onnxruntime" writes the result in ONNX Runtime's own fused operators where
+            it has them, for target "onnxruntime-cpu".
         assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
         plan: a plan to replay instead of deciding; it has to be of this model, and options given beside it have to be
             those it was made with.

@@ -123,7 +123,7 @@ class _Folder:
             total = total.then(affine)
         factors, offset = Factors(total.factor[channels.order], channels.run), _as_float32(total.offset)
         is_scaled = bool((total.factor != 1.0).any())
-        if not np.isfinite(offset).all() or (is_scaled and not self._is_finite(weight.tensor, factors)):
+        if not np.isfinite(offset).all() or (is_scaled and not self._may_scale(weight.tensor, factors)):
             return ()
         steps = [step for step, _ in behind]
         if is_scaled:
@@ -180,8 +180,11 @@ class _Folder:
 
     # -- changing -------------------------------------------------------------------------------------------------
 
-    def _is_finite(self, tensor: TensorProto, factors: Factors) -> bool:
-        start = 0
+    def _may_scale(self, tensor: TensorProto, factors: Factors) -> bool:
+        """Whether a weight stays finite. One that is multiplied as it is streamed is so once."""
+        stored, start = self._blobs.stored(tensor), 0
+        if stored is not None and self._blobs.blob(tensor, stored).factors is not None:
+            return False
         for chunk in self._blobs.chunks(tensor):
             if not np.isfinite(factors.scale(chunk, start)).all():
                 return False
@@ -197,9 +200,7 @@ class _Folder:
             node.input[1] = tensor.name
         stored = self._blobs.stored(tensor)
         if stored is not None:
-            blob = self._blobs.blob(tensor, stored)
-            assert blob.factors is None, "a node is folded once, with all that is behind it"
-            self._blobs.mark(tensor, replace(blob, factors=factors))
+            self._blobs.mark(tensor, replace(self._blobs.blob(tensor, stored), factors=factors))
             return
         scaled = factors.scale(self._blobs.array(tensor).reshape(-1))
         clear_payload(tensor)

@@ -11,7 +11,7 @@ from mezzo.core.nodes import Node, Use
 from mezzo.core.target import OwnOperator
 from mezzo.dtypes import DType
 from mezzo.units.composites import composites
-from mezzo.units.own.activations import ACTIVATIONS, SPELLED
+from mezzo.units.own.activations import ACTIVATIONS, BIASED, SPELLED
 from mezzo.units.own.norms import NORMS
 from mezzo.units.own.products import PRODUCTS
 from mezzo.units.own.rule import Rule
@@ -27,21 +27,30 @@ def fused_in(view: View, split: Partition, rows: Sequence[OwnOperator]) -> Itera
     that the runtime does not find by itself.
     """
     dtypes = {(row.dialect, row.op): row.dtypes for row in rows}
-    alone = {*split.alone}
-    units = [(RULES.get(unit.pattern), unit.nodes) for unit in split.units]
-    units += [
-        (SPELLED.get(composite.name), tuple(sorted(composite.nodes)))
-        for composite in composites(view)
-        if composite.nodes <= alone
-    ]
-    for rule, numbers in units:
-        nodes = [view.graph.nodes[number] for number in numbers]
-        fused = None if rule is None or _is_beside_integers(view, nodes) else rule(view, nodes)
+    taken: set[int] = set()
+    for rule, numbers in _candidates(view, split):
+        nodes = [view.graph.nodes[number] for number in sorted(numbers)]
+        fused = None if numbers & taken or _is_beside_integers(view, nodes) else rule(view, nodes)
         if fused is None or not _is_whole(view, fused):
             continue
         held = _types_in(view, fused)
         if len(held) == 1 and held <= dtypes.get((fused.dialect, fused.op), frozenset()):
+            taken |= numbers
             yield fused
+
+
+def _candidates(view: View, split: Partition) -> Iterator[tuple[Rule, frozenset[int]]]:
+    """Nodes that a rule may write as one operator; of those that overlap the first to try comes first."""
+    for unit in split.units:
+        if unit.pattern in RULES:
+            yield RULES[unit.pattern], frozenset(unit.nodes)
+    alone = {*split.alone}
+    for composite in composites(view):
+        if composite.nodes <= alone and composite.name in SPELLED:
+            added = view.graph.values[composite.value].producer
+            if added in alone and composite.name in BIASED:
+                yield BIASED[composite.name], composite.nodes | {added}
+            yield SPELLED[composite.name], composite.nodes
 
 
 def _is_beside_integers(view: View, nodes: Sequence[Node]) -> bool:

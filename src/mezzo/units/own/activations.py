@@ -150,5 +150,6 @@ def _first_use(view: View, nodes: Sequence[Node], value: int) -> Use | None:
 
 
 ACTIVATIONS: Mapping[str, Rule] = {"gelu": _write_gelu, "bias-gelu": _write_biased, "silu": _write_silu}
-# By the name of what is written out, in whatever spelling.
+# By the name of what is written out, in whatever spelling, alone and with the sum before it.
 SPELLED: Mapping[str, Rule] = {"gelu-erf": _write_gelu, "gelu-tanh": _write_gelu, "silu": _write_silu}
+BIASED: Mapping[str, Rule] = {"gelu-erf": _write_biased, "gelu-tanh": _write_biased}
