@@ -250,6 +250,7 @@ def test_what_runs_on_integers_keeps_its_form_and_the_rest_is_fused() -> None:
     kept = [[node.op_type for node in each.model.graph.node if node.op_type in steps] for each in (plain, fused)]
     assert kept[0] == kept[1] and "Conv" in kept[0]
     assert fused.measured is not None and fused.measured.comparison is not None
+    assert mezzo.convert(proto, plan=fused.plan).model.SerializeToString() == fused.model.SerializeToString()
 
 
 def test_what_runs_in_fp16_stays_as_it_is() -> None:
