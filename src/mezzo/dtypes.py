@@ -1,7 +1,9 @@
 """The element types mezzo knows, and what each floating format can hold."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 class DType(enum.Enum):
@@ -130,8 +132,14 @@ FORMATS: dict[DType, Format] = {
     ),
 }
 
-# Formats whose numbers stand for floats by a scale. A conversion to one takes parameters, which come from data.
-QUANTIZED: frozenset[DType] = frozenset({DType.QUANTIZED8})
+# Formats whose numbers stand for floats by a scale, and what stores them, the first to prefer. What has a sign stores
+# zero as zero. A conversion to one takes parameters, which come from data.
+STORED_AS: Mapping[DType, tuple[DType, ...]] = MappingProxyType({DType.QUANTIZED8: (DType.UINT8, DType.INT8)})
+QUANTIZED: frozenset[DType] = frozenset(STORED_AS)
+# What stores them, with what stores constants that are added to sums of products of integers, and what they are of.
+STORES: Mapping[DType, DType] = MappingProxyType(
+    {stored: dtype for dtype, several in STORED_AS.items() for stored in several} | {DType.INT32: DType.QUANTIZED8}
+)
 
 HIGH = DType.FLOAT32
 LOW_DTYPES: dict[str, DType] = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
@@ -172,6 +180,13 @@ def integer_span(dtype: DType) -> tuple[int, int] | None:
         return None
     bits = size_bits(dtype)
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
+
+
+def storage_span(dtype: DType) -> tuple[int, int]:
+    """Smallest and largest number of a type that stores what is quantized."""
+    span = integer_span(dtype)
+    assert span is not None, "stores what is quantized"
+    return span
 
 
 def size_bits(dtype: DType) -> int:

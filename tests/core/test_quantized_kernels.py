@@ -46,8 +46,8 @@ def test_followers_and_what_composites_are_written_in_may_run_in_the_kernel_befo
 
 def test_what_reads_floats_is_refused_though_it_takes_a_quantize_in():
     assert refused("LayerNormalization") is not None
-    assert TARGET.quantized_kernels("onnx", "LayerNormalization", 17, {}) == (NORM,)
-    assert TARGET.has_quantized("onnx", "LayerNormalization") and not TARGET.has_quantized("onnx", "Sin")
+    assert TARGET.quantized_kernels(Q8, "onnx", "LayerNormalization", 17, {}) == (NORM,)
+    assert TARGET.has_quantized(Q8, "onnx", "LayerNormalization") and not TARGET.has_quantized(Q8, "onnx", "Sin")
 
 
 def test_borders_that_are_no_operators_are_not_refused():

@@ -24,7 +24,7 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
     if wishes.line.quantized is None or options.fuse == "none":
         return model, options
     reading = model.read(wishes.low)
-    graph, quantized = reading.graph, wishes.line.dtypes[wishes.line.quantized]
+    graph, quantized = reading.graph, wishes.line.quantized_format
     regions = [*wishes.keep_regions, *(region for region, dtype in wishes.fixed_regions if dtype is not quantized)]
     apart = {node.id for pattern in wishes.exclude for node in matched(graph, pattern)}
     fused = model.fused(reading, sorted(apart.union(*(nodes_in(graph, region) for region in regions))))

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from mezzo.dtypes import DType, integer_span
+from mezzo.dtypes import DType, storage_span
 from mezzo.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The integers that a tensor may be held in. `is_symmetric`: zero stands in the middle, at 0 where they have a
-    sign. `is_narrow`: the smallest integer is left out, as in -127 to 127.
+    """The numbers that a tensor may be held in. `is_symmetric`: zero stands in the middle, at 0 where they have a sign.
+    `is_narrow`: the smallest integer is left out where no largest answers it, as in -127 to 127.
     """
 
     dtype: DType
@@ -53,10 +53,9 @@ class Grid:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Smallest and largest integer."""
-        held = integer_span(self.dtype)
-        assert held is not None, "a grid is of integers"
-        return held[0] + self.is_narrow, held[1]
+        """Smallest and largest number."""
+        low, high = storage_span(self.dtype)
+        return max(low, -high) if self.is_narrow else low, high
 
     @property
     def steps(self) -> int:

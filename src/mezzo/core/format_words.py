@@ -153,13 +153,18 @@ def read_formats(to: FormatLike) -> tuple[str, ...]:
     words = tuple(read_format(part, what, formats=LEVEL_DTYPES) for part in parts)
     if len(set(words)) < len(words):
         raise InputError(f"{what} is {to!r}, which says a format twice; say each once")
-    floats = [word for word in words if word in LOW_DTYPES]
+    floats, scaled = [word for word in words if word in LOW_DTYPES], [word for word in words if word not in LOW_DTYPES]
+    if len(scaled) > 1:
+        raise InputError(
+            f"{option('to')} is {to!r}, two formats that take scales, and a plan has one; write "
+            f"{join_with_or(setting('to', word) for word in scaled)}"
+        )
     if len(floats) > 1:
         raise InputError(
             f"{option('to')} is {to!r}, two floats beside FP32, and neither holds the other's numbers: one has the "
             f"range, the other the digits; write {join_with_or(setting('to', word) for word in floats)}"
         )
-    return (*(word for word in words if word not in LOW_DTYPES), *floats)
+    return (*scaled, *floats)
 
 
 def spell_formats(to: FormatLike) -> str:

@@ -60,6 +60,11 @@ class Line:
         """The level whose numbers stand for floats by a scale; None where there is none."""
         return next((level for level, dtype in enumerate(self.dtypes) if dtype in QUANTIZED), None)
 
+    @cached_property
+    def quantized_format(self) -> DType | None:
+        """What that level's numbers are of; None where there is none."""
+        return None if self.quantized is None else self.dtypes[self.quantized]
+
     @property
     def only_other(self) -> DType:
         """What the level beside the base hands on, of a line that has one such."""

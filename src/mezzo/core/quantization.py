@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from mezzo.dtypes import DType, integer_span
+from mezzo.dtypes import STORES, DType, storage_span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
-    """What stands for a float x: round(x / scale) + zero_point, rounded to nearest even and kept within the dtype.
+    """What stands for a float x: round(x / scale) + zero_point, rounded to the nearest number of the dtype, ties to
+    even, and kept within the dtype.
 
     `scales` and `zero_points` have one entry for the whole tensor, where `axis` is None, or one per slice along `axis`,
     counted from the front. Scales are above 0, finite, and FP32 numbers; zero points are within the dtype.
@@ -30,7 +31,10 @@ class Quantization:
 
     @property
     def span(self) -> tuple[int, int]:
-        """Smallest and largest integer that is stored."""
-        held = integer_span(self.dtype)
-        assert held is not None, "floats are held as integers"
-        return held
+        """Smallest and largest number that is stored."""
+        return storage_span(self.dtype)
+
+    @property
+    def format(self) -> DType:
+        """The format whose numbers are stored so."""
+        return STORES[self.dtype]

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from mezzo.core.rows import EVERY_VERSION, holds
-from mezzo.dtypes import DType
+from mezzo.dtypes import STORED_AS, DType
 
 # What followers that are composites are written in, as `mezzo.units.composites` finds them.
 _TANH_PARTS = frozenset({"Add", "Div", "Mul", "Pow", "Tanh"})
@@ -95,7 +95,7 @@ def weight(position: int, axis: int | None = None, rank: int | None = None) -> O
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantizedKernel:
-    """An operator that a target runs on quantized operands.
+    """An operator that a target runs on operands quantized to a format.
 
     `operands` that are not named stay floats; where none is, it reads floats alone, and Quantize behind it costs
     nothing. `followers` are operators, and composites such as "gelu-erf", that it takes in, one behind the other, as
@@ -125,9 +125,12 @@ class QuantizedKernel:
     attributes: Mapping[str, object] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     is_dynamic: bool = False
+    format: DType = DType.QUANTIZED8
 
     def __post_init__(self) -> None:
         assert not self.is_dynamic or self.hands is Hands.FLOATS, "what finds ranges as it runs hands on floats"
+        stored = {one.dtype for operand in self.operands for one in operand.storages}
+        assert stored <= {*STORED_AS[self.format]}, "operands are stored as the format's numbers are"
 
     def fits(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
         """Whether the row is about an operator, as far as its attributes tell."""

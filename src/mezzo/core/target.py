@@ -129,7 +129,7 @@ class OwnOperator:
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
-    `formats`, those that have a listing, and eight bits where there are rows of quantized kernels.
+    `formats`, those that have a listing, and quantized ones that some row of quantized kernels is about.
 
     `newest` is the newest version that the runtime loads of each dialect; all of one that it does not name. `notes` are
     for users of every dtype. `also` are other words for it; one that several targets have is asked back.
@@ -153,7 +153,7 @@ class Target:
     def speaks_of(self, dtype: DType) -> bool:
         """Whether the table says anything of what runs in a format."""
         if dtype in QUANTIZED:
-            return bool(self.quantized)
+            return dtype in self._quantized_formats
         return dtype in self.formats or any(listing.dtype is dtype for listing in self.listings)
 
     def refusal(
@@ -174,8 +174,8 @@ class Target:
         for row in self._refusals_of.get((dialect, op), ()):
             if row.refuses(version, attributes, dtype):
                 return row
-        if dtype in QUANTIZED and dialect and not self._runs_quantized(dialect, op, version, attributes):
-            return self._refuse_unquantized(dialect, op, version)
+        if dtype in QUANTIZED and dialect and not self._runs_quantized(dtype, dialect, op, version, attributes):
+            return self._refuse_unquantized(dtype, dialect, op, version)
         for listing in self.listings:
             if listing.dtype is dtype and dialect and not self._lists(dtype, dialect, op, version):
                 because = f"{listing.because} for {op} version {version}"
@@ -192,43 +192,54 @@ class Target:
         return None
 
     def quantized_kernels(
-        self, dialect: str, op: str, version: int, attributes: Mapping[str, object]
+        self, dtype: DType, dialect: str, op: str, version: int, attributes: Mapping[str, object]
     ) -> tuple[QuantizedKernel, ...]:
-        """How an operator runs on quantized operands, as far as its attributes tell; of several ways the first is to be
-        preferred.
+        """How an operator runs on operands quantized to a format, as far as its attributes tell; of several ways the
+        first is to be preferred.
         """
-        found = self._quantized_of.get((dialect, op), ())
+        found = self._quantized_of.get((dtype, dialect, op), ())
         return tuple(row for row in found if row.fits(dialect, op, version, attributes))
 
-    def has_quantized(self, dialect: str, op: str) -> bool:
-        """Whether some row is about an operator on quantized operands, at whatever version and with what attributes."""
-        return (dialect, op) in self._quantized_of
+    def has_quantized(self, dtype: DType, dialect: str, op: str) -> bool:
+        """Whether some row is about an operator on operands quantized to a format, at whatever version and with what
+        attributes.
+        """
+        return (dtype, dialect, op) in self._quantized_of
 
-    @property
-    def finds_ranges(self) -> bool:
-        """Whether some kernel finds the range of its data as it runs."""
-        return any(row.is_dynamic for row in self.quantized)
+    def finds_ranges(self, dtype: DType) -> bool:
+        """Whether some kernel finds the range of its data as it runs, and rounds it to a format."""
+        return any(row.is_dynamic for row in self.quantized if row.format is dtype)
 
-    def _runs_quantized(self, dialect: str, op: str, version: int, attributes: Mapping[str, object]) -> bool:
+    def _runs_quantized(
+        self, dtype: DType, dialect: str, op: str, version: int, attributes: Mapping[str, object]
+    ) -> bool:
         """Whether an operator runs on quantized operands, or in the kernel of one before it."""
-        if (op if dialect == "onnx" else f"{dialect}:{op}") in self._taken_in:
+        if (op if dialect == "onnx" else f"{dialect}:{op}") in self._taken_in[dtype]:
             return True
-        return any(row.operands for row in self.quantized_kernels(dialect, op, version, attributes))
+        return any(row.operands for row in self.quantized_kernels(dtype, dialect, op, version, attributes))
 
     @cached_property
-    def _taken_in(self) -> frozenset[str]:
-        named = frozenset(name for row in self.quantized for name in row.followers)
-        return named.union(*(COMPOSITES[name] for name in named if name in COMPOSITES))
+    def _quantized_formats(self) -> frozenset[DType]:
+        return frozenset(row.format for row in self.quantized)
 
-    def _refuse_unquantized(self, dialect: str, op: str, version: int) -> Refusal:
+    @cached_property
+    def _taken_in(self) -> Mapping[DType, frozenset[str]]:
+        found = {}
+        for dtype in self._quantized_formats:
+            named = frozenset(name for row in self.quantized if row.format is dtype for name in row.followers)
+            found[dtype] = named.union(*(COMPOSITES[name] for name in named if name in COMPOSITES))
+        return found
+
+    def _refuse_unquantized(self, dtype: DType, dialect: str, op: str, version: int) -> Refusal:
         """What is said of an operator that no row runs on quantized operands."""
-        row = self._quantized_of.get((dialect, op), self.quantized)[0]
+        others = tuple(row for row in self.quantized if row.format is dtype)
+        row = self._quantized_of.get((dtype, dialect, op), others)[0]
         return Refusal(
             dialect=dialect,
             op=op,
             because="has no kernel of it on quantized operands",
             source=row.source,
-            dtypes=QUANTIZED,
+            dtypes=frozenset({dtype}),
             versions=(version, version),
             since=row.since,
         )
@@ -269,10 +280,10 @@ class Target:
         return found
 
     @cached_property
-    def _quantized_of(self) -> Mapping[tuple[str, str], tuple[QuantizedKernel, ...]]:
-        found: dict[tuple[str, str], tuple[QuantizedKernel, ...]] = {}
+    def _quantized_of(self) -> Mapping[tuple[DType, str, str], tuple[QuantizedKernel, ...]]:
+        found: dict[tuple[DType, str, str], tuple[QuantizedKernel, ...]] = {}
         for row in self.quantized:
-            key = row.dialect, row.op
+            key = row.format, row.dialect, row.op
             found[key] = (*found.get(key, ()), row)
         return found
 

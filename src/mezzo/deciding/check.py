@@ -150,7 +150,7 @@ def _check_forms(problem: Problem, native: "_Native", edits: Sequence[AddCast | 
 
 def _read_alone(edits: Sequence[Quantize]) -> list[Rewire]:
     """Forms that are held for one reader, as what that reads."""
-    return [Rewire(*edit.reader, edit.value, DType.QUANTIZED8) for edit in edits if edit.reader is not None]
+    return [Rewire(*edit.reader, edit.value, edit.how.format) for edit in edits if edit.reader is not None]
 
 
 def _check_quantized(problem: Problem, edits: Sequence[Quantize]) -> list[str]:
@@ -199,7 +199,7 @@ def _check_readers(
 ) -> list[str]:
     """Every operand reads its own value, in a form that exists and in the dtype that its node needs."""
     graph, found = problem.graph, []
-    made = {(e.value, DType.QUANTIZED8 if isinstance(e, Quantize) else e.dtype) for e in further}
+    made = {(e.value, e.how.format if isinstance(e, Quantize) else e.dtype) for e in further}
     reads: dict[tuple[int, int], Rewire] = {}
     for edit in rewires:
         if (edit.node, edit.operand) in reads:

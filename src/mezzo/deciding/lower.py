@@ -45,7 +45,7 @@ class _Lowering:
     def __init__(self, problem: Problem, levels: Sequence[int], limits: Mapping[int, float]) -> None:
         self.problem, self.graph, self.line = problem, problem.graph, problem.line
         self.levels, self.limits = levels, limits
-        self.quantized = None if self.line.quantized is None else self.line.dtypes[self.line.quantized]
+        self.quantized = self.line.quantized_format
         self.absorbed: dict[int, list[_Wish]] = {}  # by value: wishes of uses that read it through a needless Cast
         known = {} if problem.quantized is None else problem.quantized.dynamic
         self.dynamic = {number: one for number, one in known.items() if levels[number] == self.line.quantized}

@@ -196,17 +196,18 @@ def _finds_ranges(request: Request, words: Sequence[str], target: Target) -> boo
     Raises InputError: they are, and no kernel of the target does so; or there is no such calibrator.
     """
     name, equals, text = request.calibrator.partition("=")
-    is_asked = any(LEVEL_DTYPES[word] in QUANTIZED for word in words)
-    if not is_asked or ":" in name or settle_name("calibrator", name, option("calibrator")) != NO_CALIBRATOR:
+    asked = [LEVEL_DTYPES[word] for word in words if LEVEL_DTYPES[word] in QUANTIZED]
+    if not asked or ":" in name or settle_name("calibrator", name, option("calibrator")) != NO_CALIBRATOR:
         return False
     if equals:
         raise InputError(f"{option('calibrator')} {name!r} takes no setting, and {text!r} was given; write {name}")
-    if not target.finds_ranges:
-        able = [name for name, held in find_targets().items() if held.finds_ranges]
+    if not target.finds_ranges(asked[0]):
+        able = [name for name, held in find_targets().items() if held.finds_ranges(asked[0])]
+        other = f"choose {join_with_or(able)} with {option('target')}, or " if able else ""
         raise InputError(
             f"{setting('calibrator', NO_CALIBRATOR)} lets ranges be found at run time, and the table of target "
-            f"{target.name!r} names no kernel that does so; choose {join_with_or(able)} with {option('target')}, or "
-            f"give {option('data')} and another {option('calibrator')}"
+            f"{target.name!r} names no kernel that does so in {asked[0]}; {other}give {option('data')} and another "
+            f"{option('calibrator')}"
         )
     return True
 
@@ -231,7 +232,7 @@ def check_parameters(options: Options) -> Options:
         raise InputError(
             f"{option('to')} is {to!r}, which takes scales from data, and none is given; give some with "
             f"{option('data')}: an .npz file, a folder of them, or 'random' to try it out"
-            f"{late if wishes.target.finds_ranges else ''}"
+            f"{late if wishes.target.finds_ranges(wishes.line.dtypes[wishes.line.quantized]) else ''}"
         )
     return options
 
@@ -242,8 +243,8 @@ def check_levels(plan: Plan) -> None:
     if sum(word in LOW_DTYPES for word in words) > 1 or len(words) < len(plan.lows):
         raise InputError(
             f"the plan has levels {', '.join(map(str, plan.line.dtypes))}, and a model takes {HIGH} and one of "
-            f"{', '.join(map(str, LOW_DTYPES.values()))}, and {DType.QUANTIZED8} beside them; make a new plan with "
-            f"{verb('plan')}"
+            f"{', '.join(map(str, LOW_DTYPES.values()))}, and {join_with_or(words_of(QUANTIZED))} beside them; make "
+            f"a new plan with {verb('plan')}"
         )
 
 

@@ -94,9 +94,9 @@ class Quantizing:
         return replace(problem, caps=caps, links=tuple(links), quantized=quantized, kernels=kernels)
 
 
-def _tell_alone(node: Node, wishes: Wishes) -> tuple[str, str]:
+def _tell_alone(node: Node, dtype: DType, wishes: Wishes) -> tuple[str, str]:
     """Why no unit takes a node up: a rule and its words."""
-    name, rows = wishes.target.name, wishes.target.quantized_kernels(*node.signature.operator, node.attributes)
+    name, rows = wishes.target.name, wishes.target.quantized_kernels(dtype, *node.signature.operator, node.attributes)
     if wishes.is_dynamic and any(row.operands for row in rows) and not any(row.is_dynamic for row in rows):
         return _UNKNOWN, f"{name} has no kernel of it that finds ranges as it runs, and no data tells them"
     return _ALONE, f"{name} runs none like it on quantized operands, or not in this place"
@@ -127,7 +127,9 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
     graph, target, given, mode = view.graph, wishes.target, wishes.quantized, wishes.quantize_mode
     known = None if given is None else _by_value(graph, given)
     may_run = [choice in (Choice.FREE, Choice.LOW) for choice in choices]
-    quantizers = Quantizers(UnitView(graph, view.rows), target, may_run, known, partial(_may_take, wishes))
+    quantizers = Quantizers(
+        UnitView(graph, view.rows), target, view.low.dtype, may_run, known, partial(_may_take, wishes)
+    )
     units = quantizers.units()
     wanted = between_products(graph, view.rows, units) if mode == SMART else units
     missing = {unit.nodes: value for unit in wanted if (value := lacks(unit, known)) is not None}

@@ -8,7 +8,7 @@ from mezzo.core.levels import Line, Precision, uniform
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.policy import Category
 from mezzo.core.quantization import Quantization
-from mezzo.dtypes import FORMATS, HIGH, DType, integer_span, size_bits
+from mezzo.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, size_bits, storage_span
 from mezzo.errors import InputError
 from mezzo.file_kinds import tell_kind
 from mezzo.places import read_file, write_file
@@ -17,7 +17,6 @@ from mezzo.voices import either
 FORMAT = "mezzo-plan/1"
 _MAX_BYTES = 1 << 30
 _MAX_VERSION = 1000
-_STORES = (DType.UINT8, DType.INT8, DType.INT32)
 _MOST_AXES = 64
 # What older files are of, which say "opset" and no dialect.
 _OLD_DIALECT, _OLD_VERSION = "onnx", "opset"
@@ -153,14 +152,14 @@ def _read_parameters(name: str, held: object) -> Quantization:
     if not isinstance(held, dict):
         raise ValueError(f"{where}: found {held!r}, wanted dtype, scale and zero_point")
     dtype, axis = DType(held["dtype"]), held.get("axis")
-    if dtype not in _STORES:
-        raise ValueError(f"{where}: dtype is {dtype}, wanted one of {', '.join(map(str, _STORES))}")
+    if dtype not in STORES:
+        raise ValueError(f"{where}: dtype is {dtype}, wanted one of {', '.join(map(str, STORES))}")
     if axis is not None and not (isinstance(axis, int) and 0 <= axis < _MOST_AXES):
         raise ValueError(f"{where}: axis is {axis!r}, wanted a number of an axis, counted from 0")
     scales = _numbers(f"{where}: scale", held["scale"], axis is not None, float)
     zeros = _numbers(f"{where}: zero_point", held["zero_point"], False, int)
     zeros = zeros * len(scales) if len(zeros) == 1 else zeros
-    low, high = integer_span(dtype) or (0, 0)
+    low, high = storage_span(dtype)
     if not all(0.0 < scale < math.inf for scale in scales) or len(zeros) != len(scales):
         raise ValueError(f"{where}: scales have to be finite and above 0, each with its zero point")
     if not all(low <= zero <= high for zero in zeros):
@@ -193,6 +192,8 @@ def _line(document: dict[str, object]) -> Line:
     if len(dtypes) < 2 or len({*dtypes}) < len(dtypes) or not {HIGH} < {*dtypes} <= {HIGH, *known}:
         found, lows = ", ".join(map(str, dtypes)) or "none", ", ".join(sorted(map(str, known)))
         raise ValueError(f"levels are {found}, wanted {HIGH} and some of {lows} beside it, each once")
+    if len(QUANTIZED & {*dtypes}) > 1:
+        raise ValueError(f"levels are {', '.join(map(str, dtypes))}, wanted one at most that takes scales")
     return Line(tuple(map(uniform, dtypes)), dtypes.index(base))
 
 

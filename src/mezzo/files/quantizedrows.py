@@ -9,7 +9,7 @@ hands = "either"
 from collections.abc import Mapping, Sequence
 
 from mezzo.core.quantized_kernels import COMPOSITES, Bias, Hands, Operand, QuantizedKernel, Storage
-from mezzo.dtypes import DType
+from mezzo.dtypes import STORED_AS, STORES, DType
 from mezzo.errors import InputError
 from mezzo.files.rowfields import read_attributes, read_versions, split_dialect
 from mezzo.files.tomlfile import check_keys, choose, read_entries, read_text, read_texts, read_truth, read_whole
@@ -32,7 +32,7 @@ _KEYS = {
 }
 _STORAGE = {"type", "symmetric"}
 _OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest", "not_from"}
-_TYPES = {str(dtype): dtype for dtype in (DType.UINT8, DType.INT8)}
+_TYPES = {str(stored): stored for several in STORED_AS.values() for stored in several}
 _LARGEST = 64  # operands and axes; ONNX has no operator that names more
 
 
@@ -62,6 +62,10 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
     positions = [operand.position for operand in operands]
     if len(set(positions)) < len(positions):
         raise InputError(f"{where}: two operands have one position; write each operand once")
+    stored = [storage.dtype for operand in operands for storage in operand.storages]
+    formats = list(dict.fromkeys(STORES[dtype] for dtype in stored)) or [DType.QUANTIZED8]
+    if len(formats) > 1:
+        raise InputError(f"{where}: operands are of {' and '.join(map(str, formats))}; write a row for each")
     hands = Hands(choose(where, "hands", entry["hands"], [one.value for one in Hands]))
     if not operands and hands is not Hands.EITHER:
         raise InputError(
@@ -90,6 +94,7 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
             attributes=read_attributes(where, entry),
             needs=read_texts(where, "needs", entry.get("needs", ())),
             is_dynamic=is_dynamic,
+            format=formats[0],
         )
         for dialect, op in map(split_dialect, read_texts(where, "op", entry["op"]))
     ]

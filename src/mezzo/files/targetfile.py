@@ -78,7 +78,7 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
         for number, entry in enumerate(read_entries(where, document, "gain"), 1)
     ]
     quantized = read_quantized(where, name, read_entries(where, document, "quantized"))
-    new_quantized = {(row.dialect, row.op) for row in quantized}
+    new_quantized = {(row.format, row.dialect, row.op) for row in quantized}
     new_gains, new_listings = {gain.dtype for gain in gains}, {listing.dtype for listing in listings}
     made = replace(
         made,
@@ -86,7 +86,10 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
         # The base's word on a dtype, or on an operator's quantized operands, counts where the file says nothing of it.
         listings=(*listings, *(listing for listing in made.listings if listing.dtype not in new_listings)),
         gains=(*gains, *(gain for gain in made.gains if gain.dtype not in new_gains)),
-        quantized=(*quantized, *(row for row in made.quantized if (row.dialect, row.op) not in new_quantized)),
+        quantized=(
+            *quantized,
+            *(row for row in made.quantized if (row.format, row.dialect, row.op) not in new_quantized),
+        ),
         costs=_read_costs(where, document, made.costs),
     )
     return _read_head(where, document, made)

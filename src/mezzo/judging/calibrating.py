@@ -40,9 +40,10 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     units = judged.quantizing.units
-    asked = _asked(reading.graph, units)
+    asked, dtype = _asked(reading.graph, units), options.wishes.line.quantized_format
+    assert dtype is not None, "the same"
     collector = _watch(model, options, dataset, [*asked.operands])
-    found = _of_values(collector, asked, calibrator)
+    found = _of_values(collector, asked, calibrator, dtype)
     found |= _of_weights(model, reading, asked)
     _add_offsets(model, reading, units, found)
     return replace(options, wishes=replace(options.wishes, quantized=found))
@@ -77,7 +78,10 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     reading, judged = judge_model(model, options)
     assert judged.quantizing is not None, "asked where something is to be quantized"
     asked = _asked(reading.graph, judged.quantizing.units)
-    found = {name: parameters_for(_ANY_RANGE, _grid(way)) for name, way in _storages(asked).items()}
+    dtype = options.wishes.line.quantized_format
+    assert dtype is not None, "the same"
+    ways = _storages(asked, dtype)
+    found = {name: parameters_for(_ANY_RANGE, _grid(way)) for name, way in ways.items()}
     found |= _of_weights(model, reading, asked)
     _add_offsets(model, reading, judged.quantizing.units, found)
     note = "no data told any range: the plan shows which kernels are taken, and its scales stand for none"
@@ -85,9 +89,9 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     return model, replace(options, wishes=wishes, notes=(*options.notes, note))
 
 
-def _storages(asked: "_Asked") -> dict[str, tuple[DType, bool]]:
+def _storages(asked: "_Asked", dtype: DType) -> dict[str, tuple[DType, bool]]:
     """How values are best held of which nothing is known but who reads them."""
-    return {name: storage_of(operands, False) for name, operands in asked.together().items()}
+    return {name: storage_of(dtype, operands, False) for name, operands in asked.together().items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +161,7 @@ def _watch(model: Model, options: Options, dataset: Dataset, names: Sequence[str
     return collector
 
 
-def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator) -> dict[str, Quantization]:
+def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator, dtype: DType) -> dict[str, Quantization]:
     """The parameters of values that were watched; those of a group share theirs. What was never seen gets none."""
     shared = asked.together()
     ranges: dict[str, Range] = {}
@@ -166,11 +170,11 @@ def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator) -> d
             continue
         seen = collector.summary(name)
         is_never_negative = seen.extremes is not None and seen.extremes.low >= 0.0
-        chosen = choose_range(calibrator, seen, _grid(storage_of(operands, is_never_negative)))
+        chosen = choose_range(calibrator, seen, _grid(storage_of(dtype, operands, is_never_negative)))
         if chosen is not None:
             ranges[name] = chosen
     return {
-        name: parameters_for(held, _grid(storage_of(shared[name], held.low >= 0.0)))
+        name: parameters_for(held, _grid(storage_of(dtype, shared[name], held.low >= 0.0)))
         for name, held in align(ranges, asked.groups).items()
     }
 

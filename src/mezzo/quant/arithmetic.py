@@ -2,7 +2,8 @@
 
 Source: ONNX QuantizeLinear-25 and DequantizeLinear-25: x / scale in FP32, rounded half to even, plus the zero point,
 saturated. Of NaN, and of what INT32 cannot hold, the standard says nothing that its reference keeps everywhere: here
-they saturate too, and NaN becomes the smallest integer, as ONNX Runtime does it (1.31 on x86).
+they saturate too, and NaN becomes the smallest integer, as ONNX Runtime does it (1.31 on x86). Where floats store what
+is quantized, infinity saturates, and NaN stays.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
+from mezzo.dtypes import DType, integer_span, storage_span
 
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
@@ -25,13 +26,24 @@ _STORAGE = {
 _WIDEST_FLOAT = 1 << 24
 
 
+def nearest(steps: Array, dtype: DType) -> Array:
+    """The numbers of a storage that are nearest to some, ties to even; integers beyond those that it holds."""
+    if integer_span(dtype) is not None:
+        return np.rint(steps)
+    low, high = storage_span(dtype)
+    held: Array = np.clip(steps, low, high).astype(_STORAGE[dtype]).astype(steps.dtype)
+    return held
+
+
 def quantize(numbers: npt.ArrayLike, how: Quantization) -> Array:
-    """Integers for FP32 numbers."""
+    """What stands for FP32 numbers."""
     floats = np.asarray(numbers, np.float32)
     scales, zero_points = _parameters(how, floats.ndim)
     low, high = how.span
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        steps = np.rint(floats / scales)
+        steps = nearest(floats / scales, how.dtype)
+        if integer_span(how.dtype) is None:
+            return steps.astype(_STORAGE[how.dtype])
         if max(-low, high) > _WIDEST_FLOAT:
             steps = steps.astype(np.float64)
         held = np.clip(steps, low - zero_points, high - zero_points)
@@ -39,12 +51,12 @@ def quantize(numbers: npt.ArrayLike, how: Quantization) -> Array:
     return (held.astype(np.int64) + zero_points.astype(np.int64)).astype(_STORAGE[how.dtype])
 
 
-def dequantize(integers: npt.ArrayLike, how: Quantization) -> Floats:
-    """FP32 numbers for integers."""
-    held = np.asarray(integers)
+def dequantize(stored: npt.ArrayLike, how: Quantization) -> Floats:
+    """FP32 numbers for what stands for them."""
+    held = np.asarray(stored)
     scales, zero_points = _parameters(how, held.ndim)
     with np.errstate(over="ignore", under="ignore"):
-        found: Floats = (held.astype(np.int64) - zero_points).astype(np.float32) * scales
+        found: Floats = (held.astype(np.float64) - zero_points).astype(np.float32) * scales
     return found
 
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from mezzo.core.calibrator import Grid, Range
 from mezzo.core.quantization import Quantization
-from mezzo.quant.arithmetic import quantize
+from mezzo.quant.arithmetic import nearest, quantize
 from mezzo.quant.parameters import parameters_for
 
 Doubles = npt.NDArray[np.float64]
@@ -86,7 +86,7 @@ def _squared_errors(rows: Floats, how: Quantization, grid: Grid) -> Doubles:
         block = slice(top, top + height)
         for start in range(0, rows.shape[1], width):
             part = rows[block, start : start + width]
-            held = np.rint(part / scales[block])
+            held = nearest(part / scales[block], grid.dtype)
             np.minimum(np.maximum(held, low[block], out=held), high[block], out=held)
             held *= scales[block]
             held -= part

@@ -12,7 +12,7 @@ from mezzo.core.nodes import Kind, Node, Role, Use
 from mezzo.core.quantization import Quantization
 from mezzo.core.quantized_kernels import Bias, Hands, Operand, QuantizedKernel
 from mezzo.core.target import Target
-from mezzo.dtypes import DType
+from mezzo.dtypes import STORED_AS, DType, storage_span
 from mezzo.units.composites import composites_of
 from mezzo.units.view import View
 
@@ -64,12 +64,13 @@ def lacks(unit: QuantizedUnit, known: Mapping[int, Quantization] | None) -> int 
 
 
 class Quantizers:
-    """The quantized kernels of a target over one graph."""
+    """The kernels of a target over one graph that read operands quantized to a format."""
 
     def __init__(
         self,
         view: View,
         target: Target,
+        dtype: DType,
         may_run: Sequence[bool],
         known: Mapping[int, Quantization] | None,
         takes: "Takes",
@@ -77,7 +78,7 @@ class Quantizers:
         """`may_run`: by node, whether it may run quantized at all. `known`: the parameters of values, by id; None where
         nobody has asked yet, and all is taken to fit. `takes`: whether a kernel may be taken for a node.
         """
-        self._view, self._target, self._may_run, self._known = view, target, may_run, known
+        self._view, self._target, self._dtype, self._may_run, self._known = view, target, dtype, may_run, known
         self._takes = takes
 
     def units(self) -> tuple[QuantizedUnit, ...]:
@@ -118,7 +119,7 @@ class Quantizers:
                 yield from (value for value in node.outputs[:1] if value is not None)
 
     def _kernels(self, node: Node) -> Sequence[QuantizedKernel]:
-        return self._target.quantized_kernels(*node.signature.operator, node.attributes)
+        return self._target.quantized_kernels(self._dtype, *node.signature.operator, node.attributes)
 
     def _reads(self, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
         """What a node reads quantized as a kernel's row says; None where it is not the row's."""
@@ -332,12 +333,14 @@ def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
             )
 
 
-def storage_of(operands: Iterable[Operand], is_never_negative: bool) -> tuple[DType, bool]:
-    """How a value is best held for all who read it, and whether it is symmetric: as most of them take it, U8 first."""
+def storage_of(dtype: DType, operands: Iterable[Operand], is_never_negative: bool) -> tuple[DType, bool]:
+    """How a value is best held in a quantized format for all who read it, and whether it is symmetric: as most of them
+    take it.
+    """
     wanted = [*operands]
 
     def takers(way: tuple[DType, bool]) -> int:
         dtype, is_symmetric = way
         return sum(operand.takes(dtype, is_symmetric or is_never_negative) for operand in wanted)
 
-    return max(((DType.UINT8, False), (DType.INT8, True)), key=takers)
+    return max(((stored, storage_span(stored)[0] < 0) for stored in STORED_AS[dtype]), key=takers)

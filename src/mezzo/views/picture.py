@@ -156,7 +156,7 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
     quantized = Counter(edit.value for edit in plan.edits if isinstance(edit, Rewire) and edit.dtype in QUANTIZED)
     for edit in plan.edits:
         if isinstance(edit, Quantize) and edit.value in stored:
-            stored[edit.value].add(DType.QUANTIZED8)
+            stored[edit.value].add(edit.how.format)
             quantized[edit.value] += edit.reader is not None
         elif isinstance(edit, RunDynamic):
             weight = graph.nodes[edit.node].inputs[edit.product.weight]
@@ -165,7 +165,7 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
             quantized[weight] += 1
     for number, count in quantized.items():
         if number in stored and count == len(graph.uses[number]):  # nobody is left to read the floats
-            stored[number] = {DType.QUANTIZED8}
+            stored[number] &= QUANTIZED
     bytes_by_dtype: Counter[DType] = Counter()
     for number, dtypes in stored.items():
         for dtype in dtypes:

@@ -9,7 +9,7 @@ import onnx.helper
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire, RunDynamic
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import HIGH, QUANTIZED, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.attributes import constant_tensor, find, set_int
 from mezzo.frontends.onnx.blobs import Blobs
@@ -218,7 +218,7 @@ class _Applier:
     def _show_outputs(self) -> None:
         for number, (public, form) in self.forms.public.items():
             place = self.handles.places[Use(number, 0)]
-            shown = HIGH if form[1] is DType.QUANTIZED8 else form[1]
+            shown = HIGH if form[1] in QUANTIZED else form[1]
             if shown is not self.graph.nodes[number].signature.dtype:
                 retype_proto(self.handles.model.graph.output[place.position].type, shown)
             if self.forms.name_of(form) == public:

@@ -8,7 +8,7 @@ import onnx
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Use
 from mezzo.core.plans import Edit, Quantize, Retype, Rewire, RunDynamic
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import HIGH, QUANTIZED, DType
 from mezzo.frontends.onnx.handles import Container, Handles, OperandPlace
 from mezzo.frontends.onnx.names import Names
 
@@ -44,7 +44,7 @@ class Forms:
         if dtype is self.native_dtype(value):
             return self.native_name(value)
         if (value, dtype) not in self.by_form:
-            word = "dequantized" if dtype is DType.QUANTIZED8 else dtype
+            word = "dequantized" if dtype in QUANTIZED else dtype
             name = f"{self.graph.values[value].name}_{word}"
             self.by_form[value, dtype] = self.names.fresh(self.container(value), name)
         return self.by_form[value, dtype]
@@ -69,7 +69,7 @@ class Forms:
 
     def _settled(self, form: Form) -> Form:
         """The dequantized form of a value is the base's where it has taken that over."""
-        return (form[0], HIGH) if form[1] is DType.QUANTIZED8 and form[0] in self.taken_over else form
+        return (form[0], HIGH) if form[1] in QUANTIZED and form[0] in self.taken_over else form
 
     def note(self, edits: Sequence[Edit]) -> None:
         """Learn the native dtypes, which forms are read, and who keeps a graph output's name."""
@@ -77,7 +77,7 @@ class Forms:
         quantized = [edit for edit in edits if type(edit) is Quantize]
         self.taken_over = {edit.value: "" for edit in quantized if edit.takes_over}
         self.wanted = {(edit.value, HIGH) for edit in quantized}
-        self.rewired |= {edit.reader: (edit.value, DType.QUANTIZED8) for edit in quantized if edit.reader is not None}
+        self.rewired |= {edit.reader: (edit.value, edit.how.format) for edit in quantized if edit.reader is not None}
         for edit in edits:
             if type(edit) is RunDynamic:
                 value = self.graph.nodes[edit.node].inputs[edit.product.weight]

@@ -12,9 +12,10 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.core.plans import Accumulation
-from mezzo.dtypes import DType
+from mezzo.dtypes import QUANTIZED, DType
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.opset import default_opset, reachable_opset, set_opset
+from mezzo.frontends.onnx.schema import quantized_since
 from mezzo.frontends.onnx.types import TO_ONNX
 
 FP8 = (TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2)
@@ -25,16 +26,14 @@ _LARGEST_KEPT: dict[int, float] = {
     TensorProto.FLOAT8E5M2: float(np.nextafter(np.float32(61440), np.float32(0))),
 }
 # The first opset whose Cast knows the format, and with tiled sums: Slice with axes as operands, Min of integers.
-_FIRST_OPSET = {
-    DType.FLOAT16: 6, DType.BFLOAT16: 13, DType.FLOAT8E4M3FN: 19, DType.FLOAT8E5M2: 19, DType.QUANTIZED8: 13,
-}  # fmt: skip
+_FIRST_OPSET = {DType.FLOAT16: 6, DType.BFLOAT16: 13, DType.FLOAT8E4M3FN: 19, DType.FLOAT8E5M2: 19}
 _FIRST_TILED = 13
-FORMATS = frozenset(_FIRST_OPSET)
+FORMATS = frozenset(_FIRST_OPSET) | QUANTIZED
 
 
 def least_opset(formats: Collection[DType], accumulation: Accumulation | None) -> int:
     """The first opset that has what an emulation in these formats takes."""
-    wanted = [_FIRST_OPSET[dtype] for dtype in formats]
+    wanted = [quantized_since(dtype) if dtype in QUANTIZED else _FIRST_OPSET[dtype] for dtype in formats]
     if accumulation is not None:
         wanted += [_FIRST_TILED, _FIRST_OPSET.get(accumulation.dtype, 1)]
     return max(wanted, default=1)

@@ -1,4 +1,4 @@
-"""Payloads of floats as payloads of integers, bit for bit as ONNX's QuantizeLinear puts them there."""
+"""Payloads of floats as payloads of what stands for them, bit for bit as ONNX's QuantizeLinear puts it there."""
 
 import json
 import math
@@ -8,13 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mezzo.core.quantization import Quantization
-from mezzo.dtypes import DType
+from mezzo.dtypes import STORES, DType, integer_span
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.factors import spread
 from mezzo.frontends.onnx.rounding import STORAGE, Array
-
-# What QuantizeLinear makes of floats at every opset that knows several scales, and what biases are held in.
-_STORED_AS = (DType.INT8, DType.UINT8, DType.INT32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class QuantizedPayload:
     def quantize(self, values: Array, start: int = 0) -> Array:
         """Round flat numbers, element `start` of their tensor the first of them, to nearest even and saturate.
 
-        NaN becomes the least integer, as in ONNX Runtime and the reference evaluator.
+        NaN becomes the least integer, as in ONNX Runtime and the reference evaluator; floats keep it.
         """
         how, (low, high) = self.how, self.how.span
         scales: Array = np.array(how.scales, np.float32)
@@ -39,6 +36,8 @@ class QuantizedPayload:
             scales, zeros = self._laid(scales, start, values.size), self._laid(zeros, start, values.size)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             steps: Array = values.astype(np.float32) / scales
+            if integer_span(how.dtype) is None:
+                return np.clip(steps, low, high, out=steps).astype(STORAGE[how.dtype])
             steps = np.rint(steps, out=steps).astype(zeros.dtype, copy=False)
             np.maximum(steps, low - zeros, out=steps)
             np.minimum(steps, high - zeros, out=steps)
@@ -64,8 +63,8 @@ def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> Qua
         ContractError: the parameters do not fit the tensor.
     """
     where = f"value {name!r} cannot be quantized"
-    if how.dtype not in _STORED_AS:
-        valid = ", ".join(map(str, _STORED_AS))
+    if how.dtype not in STORES:
+        valid = ", ".join(map(str, STORES))
         raise ContractError(f"{where}: {how.dtype} holds no quantized numbers; choose one of {valid}")
     low, high = how.span
     if not all(low <= zero <= high for zero in how.zero_points):

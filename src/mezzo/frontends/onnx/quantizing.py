@@ -16,7 +16,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Use
 from mezzo.core.plans import Edit, Quantize
 from mezzo.core.quantization import Quantization
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import HIGH, QUANTIZED, DType
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.attributes import set_int
 from mezzo.frontends.onnx.blobs import Blobs
@@ -81,7 +81,7 @@ class Quantizing:
         base = self.forms.made_name((number, HIGH))
         quantized = self._fresh(number, "quantized")
         parameters = self._parameters(number, how)
-        result = self.forms.name_of((number, DType.QUANTIZED8))
+        result = self.forms.name_of((number, how.format))
         self._add(number, "QuantizeLinear", [base, *parameters], quantized, how.axis)
         self._add(number, "DequantizeLinear", [quantized, *parameters], result, how.axis)
         native = self.forms.native_name(number)
@@ -95,7 +95,7 @@ class Quantizing:
         operands = [self._integers(number, how), *self._parameters(number, how)]
         self._held[number, how] = operands[0], operands[1]
         if edit.reader is None:
-            result = self.forms.name_of((number, DType.QUANTIZED8))
+            result = self.forms.name_of((number, how.format))
         else:
             result = self._fresh(number, "dequantized")
             proto = self.handles.protos[edit.reader.node]
@@ -166,8 +166,8 @@ class Quantizing:
         self.placement.add(value.scope, self.placement.behind(number), node)
 
     def _readers(self, number: int) -> Iterator[Use]:
-        form = number, DType.QUANTIZED8
-        return (use for use in self.graph.uses[number] if self.forms.rewired.get(use) == form)
+        forms = [(number, dtype) for dtype in QUANTIZED]
+        return (use for use in self.graph.uses[number] if self.forms.rewired.get(use) in forms)
 
     def _fresh(self, number: int, word: str) -> str:
         return self.forms.names.fresh(self.forms.container(number), f"{self.graph.values[number].name}_{word}")

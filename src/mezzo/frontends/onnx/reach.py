@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import onnx
 
 from mezzo.core.lab import Reached
-from mezzo.dtypes import DType
+from mezzo.dtypes import STORES, DType
 from mezzo.frontends.onnx.compared import formats_in
 from mezzo.frontends.onnx.value_types import TypedScope, value_types
 
@@ -62,11 +62,17 @@ def _walk(graph: onnx.GraphProto, scope: TypedScope, bits: _Bits) -> None:
         elif bodies:
             outputs = _walk_bodies(node, bodies, given, bits)
         else:
-            steps = 1 << (_FORMATS.index(DType.QUANTIZED8) + 1) if node.op_type in QUANTIZES else 0
+            steps = _steps(scope, node) if node.op_type in QUANTIZES else 0
             outputs = [_union(given) | steps] * len(node.output)
         for name, reached in zip(node.output, outputs, strict=False):
             if name:
                 bits[name] = reached | _own(scope, name)
+
+
+def _steps(scope: TypedScope, node: onnx.NodeProto) -> int:
+    """The bit of the quantized format that a node makes: integers are of one, floats of the one that they store."""
+    stored = next(iter(formats_in(scope.types.get(node.output[0], ""))), DType.UINT8)
+    return 1 << (_FORMATS.index(STORES.get(stored, DType.QUANTIZED8)) + 1)
 
 
 def _walk_bodies(

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import onnx.defs
 
 from mezzo.core.nodes import Role, Signature
-from mezzo.dtypes import FLOATING, HIGH, DType
+from mezzo.dtypes import FLOATING, HIGH, QUANTIZED, STORED_AS, DType
 from mezzo.frontends.onnx.attributes import decode, find
 from mezzo.frontends.onnx.contrib import CONTRIB
 from mezzo.frontends.onnx.special import AGGREGATES, Special, special
@@ -29,7 +29,7 @@ from mezzo.frontends.onnx.types import (
 
 _LOW = (DType.FLOAT16, DType.BFLOAT16)
 # The opset from which QuantizeLinear and DequantizeLinear take a scale for each slice of a tensor.
-QUANTIZED_FROM = 13
+_SLICES_FROM = 13
 # What converts between floats and integers runs as it came.
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
@@ -98,10 +98,27 @@ def find_schema(domain: str, op: str, opset: int) -> Schema | None:
 @cache
 def can_convert(low: DType, opset: int | None) -> bool:
     """Whether an opset has what converts FP32 to a low dtype and back; None: that of a model without one."""
-    if low is DType.QUANTIZED8:
-        return opset is not None and opset >= QUANTIZED_FROM
+    if low in QUANTIZED:
+        return opset is not None and low in quantized_formats(opset)
     schema = None if opset is None else find_schema("", "Cast", opset)
     return schema is not None and schema.admits("T2", low) and schema.admits("T1", low)
+
+
+@cache
+def quantized_formats(opset: int) -> frozenset[DType]:
+    """What QuantizeLinear makes at an opset, of each slice of a tensor with a scale of its own."""
+    schema = find_schema("", "QuantizeLinear", opset)
+    if schema is None or opset < _SLICES_FROM:
+        return frozenset()
+    made = schema.outputs[0]
+    return frozenset(dtype for dtype, stored in STORED_AS.items() if all(schema.admits(made, one) for one in stored))
+
+
+def quantized_since(dtype: DType) -> int:
+    """The first opset at which QuantizeLinear makes a quantized format."""
+    return next(
+        opset for opset in range(_SLICES_FROM, onnx.defs.onnx_opset_version() + 1) if dtype in quantized_formats(opset)
+    )
 
 
 class Solved(NamedTuple):
@@ -137,8 +154,8 @@ def solve(
             bound.setdefault(variable, value_type)
     signature = _signature(domain, op, schema, row, bound, inputs, types)
     # Whatever is quantized stays typed as it is, and reads what was dequantized.
-    if signature.dtype is HIGH and not domain and opset >= QUANTIZED_FROM and op not in _QUANTIZERS:
-        signature = replace(signature, legal=signature.legal | {DType.QUANTIZED8})
+    if signature.dtype is HIGH and not domain and op not in _QUANTIZERS:
+        signature = replace(signature, legal=signature.legal | quantized_formats(opset))
     return Solved(signature, types)
 
 

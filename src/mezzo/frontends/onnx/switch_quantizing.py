@@ -86,9 +86,9 @@ class Quantizer:
             shape = [1] * numbers.ndim
             if how.axis is not None:
                 shape[how.axis] = len(how.scales)
-            zeros = np.array(how.zero_points, np.int64).reshape(shape if how.axis is not None else ())
+            zeros = np.array(how.zero_points, np.float64).reshape(shape if how.axis is not None else ())
             scales = np.array(how.scales, np.float32).reshape(shape if how.axis is not None else ())
-            self._weights[key] = self._hold((stored.astype(np.int64) - zeros).astype(np.float32) * scales)
+            self._weights[key] = self._hold((stored.astype(np.float64) - zeros).astype(np.float32) * scales)
         return self._weights[key]
 
     def _hold(self, numbers: "np.ndarray") -> str:

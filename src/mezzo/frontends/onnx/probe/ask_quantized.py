@@ -49,7 +49,7 @@ def claiming(target: Target, form: Form, way: Way) -> QuantizedKernel | None:
     if way not in ways(form):
         return None
     version = onnx.defs.get_schema(form.op, form.opset, "").since_version
-    rows = target.quantized_kernels("onnx", form.op, version, form.attributes)
+    rows = target.quantized_kernels(DType.QUANTIZED8, "onnx", form.op, version, form.attributes)
     return next((row for row in rows if way in _goes_on(row) and _is_of(row, form, way)), None)
 
 
@@ -110,7 +110,9 @@ def ask_quantized(
             progress(f"asking {package} about integers", number, len(forms))
         claimed = {way: row for way in ways(form) if (row := claiming(target, form, way)) is not None}
         for way in claimed or (
-            () if target.has_quantized("onnx", form.op) else [way for way in ways(form) if way in _TELLING]
+            ()
+            if target.has_quantized(DType.QUANTIZED8, "onnx", form.op)
+            else [way for way in ways(form) if way in _TELLING]
         ):
             built = write(form, way)
             reason = child.ask(built.model.SerializeToString(), built.feeds)
