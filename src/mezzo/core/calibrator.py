@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from mezzo.dtypes import DType, storage_span
+from mezzo.dtypes import DType, integer_span, storage_span
 from mezzo.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ class Grid:
         return max(low, -high) if self.is_narrow else low, high
 
     @property
+    def is_even(self) -> bool:
+        """Whether all steps are of one size, as those of integers are."""
+        return integer_span(self.dtype) is not None
+
+    @property
     def steps(self) -> int:
         """How many steps lie between the smallest and the largest integer. U8: 255."""
         low, high = self.span
@@ -104,6 +109,7 @@ class Summary:
 
 class Calibrator(ABC):
     """One way to choose a range. `name` is its option, `summary` its line in the table; `also` are other words for it.
+    `needs_even`: it takes the steps of a grid to be of one size.
 
     A subclass may be a frozen dataclass with a setting, which `setting` reads: "percentile=99.9".
     """
@@ -111,6 +117,7 @@ class Calibrator(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     also: ClassVar[tuple[str, ...]] = ()
+    needs_even: ClassVar[bool] = False
 
     @abstractmethod
     def choose(self, seen: Summary, grid: Grid) -> Range:

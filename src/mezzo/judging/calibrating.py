@@ -15,9 +15,10 @@ from mezzo.core.quantized_kernels import Hands, Operand
 from mezzo.core.reading import Reading
 from mezzo.deciding.options import Options
 from mezzo.deciding.quantizing import name_offset
-from mezzo.dtypes import DType
+from mezzo.dtypes import STORED_AS, DType, integer_span
 from mezzo.errors import InputError
 from mezzo.numerics.datasets import Dataset
+from mezzo.plugins.discovery import calibrators
 from mezzo.quant.choosing import align, choose_range
 from mezzo.quant.collector import Collector
 from mezzo.quant.parameters import bias_parameters, guarded_weights, parameters_for
@@ -34,9 +35,10 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
     """The options with the parameters of every value that the target's kernels may read or make quantized.
 
     Raises:
-        InputError: the data is at fault, or has no sample.
+        InputError: the data is at fault, or has no sample, or the calibrator does not suit the format.
         ContractError: the model does not run.
     """
+    _check_method(calibrator, options)
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     units = judged.quantizing.units
@@ -229,3 +231,14 @@ def with_parameters(model: Model, options: Options, dataset: Dataset, calibrator
     if options.wishes.is_dynamic:
         return at_run_time(model, options)
     return calibrate(model, options, dataset, calibrator_of(calibrator))
+
+
+def _check_method(calibrator: Calibrator, options: Options) -> None:
+    """Raises InputError: a way to choose ranges does not suit the format."""
+    dtype = options.wishes.line.quantized_format
+    if dtype is not None and calibrator.needs_even and integer_span(STORED_AS[dtype][0]) is None:
+        able = ", ".join(name for name, one in calibrators().items() if not one.needs_even)
+        raise InputError(
+            f"{option('calibrator')} is {calibrator.name!r}, which weighs steps of one size, and those of {dtype} grow "
+            f"with its numbers; choose one of {able}"
+        )

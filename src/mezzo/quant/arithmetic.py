@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
 
 # Formats of fewer bits than a byte are held in one.
-_STORAGE = {
+STORAGE = {
     DType.UINT8: np.uint8, DType.INT8: np.int8, DType.UINT16: np.uint16, DType.INT16: np.int16,
     DType.INT32: np.int32, DType.UINT4: np.uint8, DType.INT4: np.int8, DType.UINT2: np.uint8, DType.INT2: np.int8,
 }  # fmt: skip
@@ -31,7 +31,7 @@ def nearest(steps: Array, dtype: DType) -> Array:
     if integer_span(dtype) is not None:
         return np.rint(steps)
     low, high = storage_span(dtype)
-    held: Array = np.clip(steps, low, high).astype(_STORAGE[dtype]).astype(steps.dtype)
+    held: Array = np.clip(steps, low, high).astype(STORAGE[dtype]).astype(steps.dtype)
     return held
 
 
@@ -43,12 +43,12 @@ def quantize(numbers: npt.ArrayLike, how: Quantization) -> Array:
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         steps = nearest(floats / scales, how.dtype)
         if integer_span(how.dtype) is None:
-            return steps.astype(_STORAGE[how.dtype])
+            return steps.astype(STORAGE[how.dtype])
         if max(-low, high) > _WIDEST_FLOAT:
             steps = steps.astype(np.float64)
         held = np.clip(steps, low - zero_points, high - zero_points)
     held = np.where(np.isnan(held), low - zero_points, held)
-    return (held.astype(np.int64) + zero_points.astype(np.int64)).astype(_STORAGE[how.dtype])
+    return (held.astype(np.int64) + zero_points.astype(np.int64)).astype(STORAGE[how.dtype])
 
 
 def dequantize(stored: npt.ArrayLike, how: Quantization) -> Floats:

@@ -29,6 +29,7 @@ class Entropy(Calibrator):
     name: ClassVar[str] = "entropy"
     summary: ClassVar[str] = "the range whose integers tell most of how the numbers are spread; the rest is clipped"
     also: ClassVar[tuple[str, ...]] = ("kl", "kl-divergence")
+    needs_even: ClassVar[bool] = True
 
     def choose(self, seen: Summary, grid: Grid) -> Range:
         density = density_of(seen, grid)

@@ -11,6 +11,7 @@ import numpy as np
 
 from mezzo.core.calibrator import Calibrator, Grid, Range, Summary
 from mezzo.quant.density import Density, Doubles, density_of
+from mezzo.quant.floats import squared_error_to
 
 # Bins on each side that are looked at.
 _BINS = 1024
@@ -43,6 +44,9 @@ def squared_errors(density: Density, grid: Grid, lows: Doubles, highs: Doubles) 
     masses = np.concatenate([density.below[::-1], density.above]) / density.width
     edges = np.arange(-len(density.below), len(density.above) + 1) * density.width
     low, high = grid.span
+    if not grid.is_even:
+        scales = highs[:, None] / high
+        return np.diff(squared_error_to(edges / scales, grid.dtype) * scales**3, axis=1) @ masses
     if grid.is_symmetric:
         steps = highs[:, None] / (high - grid.middle)
         zeros = np.full_like(steps, grid.middle - low)
