@@ -15,7 +15,7 @@ from mezzo import dtypes
 from mezzo.core.facts import OpFacts
 from mezzo.core.policy import Category, Policy, rule
 from mezzo.core.target import Listing, Target, kernels
-from mezzo.dtypes import HALF_FORMATS, DType, Format, narrow_formats
+from mezzo.dtypes import HALF_FORMATS, QUANTIZED, DType, Format, narrow_formats
 from mezzo.files.policyfile import read_policy
 from mezzo.files.targetfile import read_target
 from mezzo.frontends.onnx.contrib import CONTRIB
@@ -24,11 +24,11 @@ from mezzo.frontends.onnx.types import parse_type_string
 from mezzo.ops import dialects, op_facts
 from mezzo.plugins import discovery
 
-FP8, INT4 = DType.FLOAT8E4M3FN, DType.INT4
+FP6, INT4 = DType.FLOAT6E3M2, DType.INT4
 # As their rows in the table of formats would be; INT4 stands for whole numbers that are scaled.
 LEARNED = {
-    "fp8": Format(
-        dtype=FP8, size_bytes=1, max_finite=448.0, smallest_normal=2.0**-6, smallest_subnormal=2.0**-9, eps=2.0**-3
+    "fp6": Format(
+        dtype=FP6, size_bytes=1, max_finite=28.0, smallest_normal=2.0**-2, smallest_subnormal=2.0**-4, eps=2.0**-2
     ),
     "int4": Format(dtype=INT4, size_bytes=1, max_finite=7.0, smallest_normal=1.0, smallest_subnormal=1.0, eps=1.0),
 }
@@ -168,7 +168,7 @@ def test_schemas_let_no_group_hold_a_format_that_the_reader_does_not_know(learne
             text = next((text for text in held if text == "tensor(float)"), held[0])
             inputs.append(None if "map" in text or "opaque" in text else parse_type_string(text))
         signature = solve(domain, op, opset, tuple(inputs), len(schema.outputs), None).signature
-        known = HALF_FORMATS | {DType.FLOAT32, DType.FLOAT64, DType.QUANTIZED8}
+        known = HALF_FORMATS | QUANTIZED | {DType.FLOAT32, DType.FLOAT64}
         assert signature.legal <= known, (domain, op, opset)
         seen += bool(signature.legal & HALF_FORMATS)
     assert seen > 300  # the law has something to hold
@@ -208,29 +208,29 @@ def test_rows_that_name_a_format_are_heeded_in_it() -> None:
     judging = Policy(
         name="p",
         summary="",
-        rules=(rule("r", Category.ALLOW, "r", ops=["MatMul"], formats=[FP8]),),
+        rules=(rule("r", Category.ALLOW, "r", ops=["MatMul"], formats=[FP6]),),
         findings=frozenset(),
     )
-    assert judging.judge(("onnx", "MatMul"), None, FP8).category is Category.ALLOW
-    assert judging.judge(("onnx", "Sin"), None, FP8).rule == "unknown-format"
+    assert judging.judge(("onnx", "MatMul"), None, FP6).category is Category.ALLOW
+    assert judging.judge(("onnx", "Sin"), None, FP6).rule == "unknown-format"
     assert judging.judge(("onnx", "MatMul"), None, DType.FLOAT16).category is Category.DENY
     running = Target(
         name="t",
         summary="",
-        listings=(Listing(dtype=FP8, kernels=kernels("onnx", "MatMul"), because="none", source="table", since=""),),
+        listings=(Listing(dtype=FP6, kernels=kernels("onnx", "MatMul"), because="none", source="table", since=""),),
     )
-    assert running.refusal("onnx", "MatMul", 13, {}, FP8) is None
-    assert running.refusal("onnx", "Sin", 13, {}, FP8) is not None
+    assert running.refusal("onnx", "MatMul", 13, {}, FP6) is None
+    assert running.refusal("onnx", "Sin", 13, {}, FP6) is not None
     assert running.refusal("onnx", "MatMul", 13, {}, INT4) is not None
 
 
 def test_formats_of_a_whole_policy_or_target_may_be_named() -> None:
     plain = Policy(
-        name="p", summary="", rules=(rule("r", Category.ALLOW, "r"),), findings=frozenset(), formats=frozenset({FP8})
+        name="p", summary="", rules=(rule("r", Category.ALLOW, "r"),), findings=frozenset(), formats=frozenset({FP6})
     )
-    assert plain.judge(("onnx", "Sin"), None, FP8).category is Category.ALLOW
+    assert plain.judge(("onnx", "Sin"), None, FP6).category is Category.ALLOW
     assert plain.judge(("onnx", "Sin"), None, DType.FLOAT16).category is Category.DENY
-    assert Target(name="t", summary="", formats=frozenset({FP8})).refusal("onnx", "Sin", 7, {}, FP8) is None
+    assert Target(name="t", summary="", formats=frozenset({FP6})).refusal("onnx", "Sin", 7, {}, FP6) is None
 
 
 def test_files_name_the_formats_they_speak_of() -> None:
@@ -256,5 +256,5 @@ def test_region_fixed_low_runs_only_what_the_target_runs() -> None:
 
 def test_rule_about_overflow_asks_for_the_range(monkeypatch: pytest.MonkeyPatch) -> None:
     assert narrow_formats() & HALF_FORMATS == {DType.FLOAT16}
-    monkeypatch.setitem(dtypes.FORMATS, FP8, LEARNED["fp8"])
-    assert narrow_formats() == {DType.FLOAT16, FP8}
+    monkeypatch.setitem(dtypes.FORMATS, FP6, LEARNED["fp6"])
+    assert narrow_formats() == {DType.FLOAT16, FP6}

@@ -183,10 +183,12 @@ def check_quantizes(words: Sequence[str], target: Target) -> None:
     """Raises InputError: a quantized format is asked for, and the target has no kernels for any."""
     strange = [word for word in words if LEVEL_DTYPES[word] in QUANTIZED and not target.speaks_of(LEVEL_DTYPES[word])]
     if strange:
+        gain = target.gain(LEVEL_DTYPES[strange[0]])
+        why = "" if gain is None else f" ({gain.because})"
         able = [name for name, held in find_targets().items() if held.speaks_of(LEVEL_DTYPES[strange[0]])]
         raise InputError(
             f"{option('to')} is {','.join(words)!r}, and the table of target {target.name!r} names no kernel in "
-            f"{strange[0]}; choose one of {', '.join(able)} with {option('target')}"
+            f"{strange[0]}{why}; choose one of {', '.join(able)} with {option('target')}"
         )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from mezzo.core.facts import OpFacts
 from mezzo.core.graph import Graph
-from mezzo.dtypes import HIGH, Format
+from mezzo.dtypes import HIGH, QUANTIZED, Format
 from mezzo.estimates import arithmetic, contractions, curves, integers, movement, norms, reductions, sums
 from mezzo.estimates.backward import Backward, Coarse
 from mezzo.estimates.forward import Forward
@@ -32,7 +32,8 @@ LAWS: Laws = {
 
 # An output may be off by this many eps of the format: roundings on the way add up to about as much.
 _TOLERATED_EPS = 4.0
-_MOST_TOLERATED = 0.02
+# Nor by more than this, unless two eps are more of what is quantized: who asks for so few bits has data that judges.
+_MOST_TOLERATED, _FEWEST_EPS = 0.02, 2.0
 # Ends of evenly spread numbers of unit size.
 _UNIT_END = 3.0**0.5
 
@@ -93,13 +94,14 @@ def _walk(
     masks: Collection[int],
 ) -> Estimates:
     size = len(graph.values)
+    fewest = _FEWEST_EPS * low.eps if low.dtype in QUANTIZED else 0.0
     site = Site(
         graph=graph,
         rows=rows,
         held=[UNKNOWN] * size,
         origin=list(range(size)),
         kept=list(range(size)),
-        tolerance=min(_TOLERATED_EPS * low.eps, _MOST_TOLERATED),
+        tolerance=min(_TOLERATED_EPS * low.eps, max(_MOST_TOLERATED, fewest)),
         masks=frozenset(masks),
     )
     site.clamped |= {value for value in limited if graph.constants[value].maximum >= low.overflow_from}

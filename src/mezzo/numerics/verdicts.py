@@ -12,6 +12,8 @@ from mezzo.voices import option
 # One rounding is off by 0.2 eps in root mean square, and independent ones add up like their square root: 8 eps are
 # 1,600 roundings in a row, more than the deepest paths of today's networks have. An overflow gives far more.
 _LOW_EPS = 8
+# What is off by more than half of itself says little, of however few bits it was made.
+_MOST_LOW = 0.5
 # Noise is measured with one move per number; other kernels round at every layer. 16 is the root of 256 layers.
 _NOISES = 16
 _HIGH = (DType.FLOAT32, DType.FLOAT64)
@@ -65,7 +67,7 @@ def choose_budget(max_error: float | None, lowest: DType, noise: float) -> Budge
     if lowest in _HIGH:
         eps = FORMATS[DType.FLOAT32].eps
         return Budget(min(_NOISES * max(noise, eps), MOST_NOISE), f"{_NOISES} times the noise of FP32")
-    error = _LOW_EPS * FORMATS[lowest].eps
+    error = min(_LOW_EPS * FORMATS[lowest].eps, _MOST_LOW)
     if raised > error:
         return Budget(raised, f"the noise of FP32 itself, as {_LOW_EPS} eps of {lowest} are below it")
     return Budget(error, f"{_LOW_EPS} eps of {lowest}")

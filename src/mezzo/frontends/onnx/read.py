@@ -88,7 +88,8 @@ class Reader(Builder):
                 if id(old) not in kept:
                     kept[id(old)] = replace(old, legal=old.legal - {low})
                 self.nodes[number] = node._replace(signature=kept[id(old)])
-        lacking = f"Cast to {low}" if low in FLOATING else "QuantizeLinear that takes an axis"
+        lacking = "QuantizeLinear that takes an axis" if low is DType.QUANTIZED8 else f"QuantizeLinear to {low}"
+        lacking = f"Cast to {low}" if low in FLOATING else lacking
         self.notes.append(f"this opset has no {lacking}, so nothing runs in it")
 
     # -- nodes ----------------------------------------------------------------------------------------------------
