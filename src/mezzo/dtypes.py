@@ -38,6 +38,8 @@ class DType(enum.Enum):
     BOOL = "bool"
     STRING = "str"
     QUANTIZED8 = "int8"  # eight bits with a scale; what stores them, I8 or U8, is its parameters' (core.quantization)
+    QUANTIZED_E4M3 = "fp8"  # FP8 with a scale
+    QUANTIZED_E5M2 = "fp8-e5m2"
     COMPLEX64 = "c64"
     COMPLEX128 = "c128"
 
@@ -130,11 +132,39 @@ FORMATS: dict[DType, Format] = {
         eps=2.0**-7,
         words=("int8", "i8", "u8", "uint8", "s8", "qint8", "quint8", "q8", "w8a8"),
     ),
+    # The same, and the largest step is a fourteenth and a seventh of the largest number.
+    DType.QUANTIZED_E4M3: Format(
+        dtype=DType.QUANTIZED_E4M3,
+        size_bytes=1,
+        max_finite=3.4028234663852886e38,
+        smallest_normal=2.0**-126,
+        smallest_subnormal=2.0**-149,
+        eps=2.0**-4,
+        words=(
+            *("fp8", "float8", "f8", "e4m3", "e4m3fn", "fp8e4m3", "fp8e4m3fn", "float8e4m3", "float8e4m3fn", "f8e4m3"),
+            "f8e4m3fn",
+        ),
+    ),
+    DType.QUANTIZED_E5M2: Format(
+        dtype=DType.QUANTIZED_E5M2,
+        size_bytes=1,
+        max_finite=3.4028234663852886e38,
+        smallest_normal=2.0**-126,
+        smallest_subnormal=2.0**-149,
+        eps=2.0**-3,
+        words=("fp8-e5m2", "e5m2", "float8e5m2", "f8e5m2", "bf8"),
+    ),
 }
 
 # Formats whose numbers stand for floats by a scale, and what stores them, the first to prefer. What has a sign stores
 # zero as zero. A conversion to one takes parameters, which come from data.
-STORED_AS: Mapping[DType, tuple[DType, ...]] = MappingProxyType({DType.QUANTIZED8: (DType.UINT8, DType.INT8)})
+STORED_AS: Mapping[DType, tuple[DType, ...]] = MappingProxyType(
+    {
+        DType.QUANTIZED8: (DType.UINT8, DType.INT8),
+        DType.QUANTIZED_E4M3: (DType.FLOAT8E4M3FN,),
+        DType.QUANTIZED_E5M2: (DType.FLOAT8E5M2,),
+    }
+)
 QUANTIZED: frozenset[DType] = frozenset(STORED_AS)
 # What stores them, with what stores constants that are added to sums of products of integers, and what they are of.
 STORES: Mapping[DType, DType] = MappingProxyType(
@@ -144,7 +174,12 @@ STORES: Mapping[DType, DType] = MappingProxyType(
 HIGH = DType.FLOAT32
 LOW_DTYPES: dict[str, DType] = {"fp16": DType.FLOAT16, "bf16": DType.BFLOAT16}
 # All that a model is converted to, by the word of options.
-LEVEL_DTYPES: dict[str, DType] = {**LOW_DTYPES, "int8": DType.QUANTIZED8}
+LEVEL_DTYPES: dict[str, DType] = {
+    **LOW_DTYPES,
+    "int8": DType.QUANTIZED8,
+    "fp8": DType.QUANTIZED_E4M3,
+    "fp8-e5m2": DType.QUANTIZED_E5M2,
+}
 # What a row of a policy or a target means that names no format. Not all of LOW_DTYPES: their authors knew these, and a
 # format that mezzo learns later is for each of them to take up.
 HALF_FORMATS: frozenset[DType] = frozenset({DType.FLOAT16, DType.BFLOAT16})
@@ -182,11 +217,13 @@ def integer_span(dtype: DType) -> tuple[int, int] | None:
     return (-(1 << bits - 1), (1 << bits - 1) - 1) if is_signed else (0, (1 << bits) - 1)
 
 
+# The largest finite number of floats that store what is quantized. Source: OCP FP8 1.0.
+_LARGEST = {DType.FLOAT8E4M3FN: 448, DType.FLOAT8E5M2: 57344}
+
+
 def storage_span(dtype: DType) -> tuple[int, int]:
-    """Smallest and largest number of a type that stores what is quantized."""
-    span = integer_span(dtype)
-    assert span is not None, "stores what is quantized"
-    return span
+    """Smallest and largest finite number of a type that stores what is quantized."""
+    return integer_span(dtype) or (-_LARGEST[dtype], _LARGEST[dtype])
 
 
 def size_bits(dtype: DType) -> int:

@@ -18,16 +18,26 @@ from mezzo.verbs import convert as pipeline
 CONVERT = ("convert", "small.onnx", "out.onnx")
 CASES = [
     (
-        (*CONVERT, "--to", "fp8"),
-        "--to is 'fp8'; FP8 takes scales .*; choose one of fp16, bf16, int8",
+        (*CONVERT, "--to", "fp8", "--target", "onnxruntime-cpu"),
+        "--to is 'fp8', and the table of target 'onnxruntime-cpu' names no kernel in fp8 .as it optimizes by default, "
+        "ONNX Runtime's CPU loads no MatMul or Gemm on FP8: .*; choose one of .*tensorrt with --target",
     ),
     (
-        (*CONVERT, "--to", "bf16,fp8"),
-        "--to is 'fp8'; FP8 takes scales .*; choose one of fp16, bf16, int8",
+        (*CONVERT, "--to", "int8,fp8"),
+        "--to is 'int8,fp8', two formats that take scales, and a plan has one; write --to int8 or --to fp8",
+    ),
+    (
+        (*CONVERT, "--to", "fp8"),
+        "--to is 'fp8', which takes scales from data, and none is given; give some with --data: .*",
+    ),
+    (
+        (*CONVERT, "--to", "mxfp8"),
+        "--to is 'mxfp8'; of FP8 a conversion takes E4M3FN and E5M2 with a scale .*; choose one of fp16, bf16, int8, "
+        "fp8, fp8-e5m2",
     ),
     (
         (*CONVERT, "--to", "fp16,"),
-        "--to is ''; choose one of fp16, bf16, int8",
+        "--to is ''; choose one of fp16, bf16, int8, fp8, fp8-e5m2",
     ),
     (
         (*CONVERT, "--to", "bf16,bf16"),

@@ -70,8 +70,9 @@ def test_dtypes_of_libraries_are_told_by_their_names(given_dtype: object, word: 
         (np.float64, "wider than FP32"),
         ("16", "two formats have 16 bits"),
         (16, "two formats have 16 bits"),
-        (ml_dtypes.float8_e4m3fn, "FP8 takes scales"),
-        ("e5m2", "FP8 takes scales"),
+        (ml_dtypes.float8_e4m3fn, "scales from data"),
+        (ml_dtypes.float8_e4m3fnuz, "takes E4M3FN and E5M2 with a scale"),
+        ("mxfp8", "takes E4M3FN and E5M2 with a scale"),
         ("nf4", "4 and 6 bits"),
         (np.int8, "scales from data"),
         ("Q4_K_M", "those of eight bits"),
@@ -94,13 +95,13 @@ def test_what_is_no_low_format_is_refused_with_what_is_known_of_it(written: obje
 
 def test_a_new_format_brings_its_words_in_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Format(
-        dtype=DType.FLOAT8E4M3FN, size_bytes=1, max_finite=448.0, smallest_normal=2.0**-6, smallest_subnormal=2.0**-9,
-        eps=2.0**-3, words=("fp8", "float8", "e4m3"),
+        dtype=DType.FLOAT6E3M2, size_bytes=1, max_finite=28.0, smallest_normal=2.0**-2, smallest_subnormal=2.0**-4,
+        eps=2.0**-2, words=("fp6", "float6", "e3m2"),
     )  # fmt: skip
     monkeypatch.setitem(dtypes.FORMATS, row.dtype, row)
-    monkeypatch.setitem(dtypes.LOW_DTYPES, "fp8", row.dtype)
-    monkeypatch.setitem(dtypes.LEVEL_DTYPES, "fp8", row.dtype)
-    assert [spell_formats(word) for word in ("FP8", "torch.float8", " e4m3 ")] == ["fp8"] * 3
+    monkeypatch.setitem(dtypes.LOW_DTYPES, "fp6", row.dtype)
+    monkeypatch.setitem(dtypes.LEVEL_DTYPES, "fp6", row.dtype)
+    assert [spell_formats(word) for word in ("FP6", "torch.float6", " e3m2 ")] == ["fp6"] * 3
 
 
 def test_no_word_stands_for_two_formats() -> None:
@@ -113,6 +114,33 @@ def test_no_word_stands_for_two_formats() -> None:
 def test_what_is_quantized_stands_first_of_several_formats(written: object) -> None:
     assert read_formats(written) == ("int8", "bf16")
     assert spell_formats(written) == "int8,bf16"
+
+
+@pytest.mark.parametrize(
+    ("written", "word"),
+    [
+        ("fp8", "fp8"),
+        ("FP8_E4M3", "fp8"),
+        ("e4m3fn", "fp8"),
+        (ml_dtypes.float8_e4m3fn, "fp8"),
+        ("torch.float8_e4m3fn", "fp8"),
+        (DType.FLOAT8E4M3FN, "fp8"),
+        ("fp8_e5m2", "fp8-e5m2"),
+        ("E5M2", "fp8-e5m2"),
+        (ml_dtypes.float8_e5m2, "fp8-e5m2"),
+        (DType.QUANTIZED_E5M2, "fp8-e5m2"),
+        ("bf16,fp8", "fp8,bf16"),
+    ],
+)
+def test_fp8_is_e4m3_unless_it_says_otherwise(written: object, word: str) -> None:
+    assert spell_formats(written) == word
+
+
+def test_two_formats_with_scales_do_not_go_together() -> None:
+    with pytest.raises(
+        InputError, match='a plan has one; write to="int8" or to="fp8"'
+    ):
+        read_formats("int8,fp8,bf16")
 
 
 def test_two_floats_do_not_go_together_and_nothing_is_said_twice() -> None:

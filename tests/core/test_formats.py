@@ -23,10 +23,10 @@ def test_every_dtype_is_spelled_as_onnx_spells_it_and_has_a_short_name() -> None
     sized = {"FLOAT": "FLOAT32", "DOUBLE": "FLOAT64"}  # the two whose size ONNX does not spell
     spelled = {sized.get(name, name) for name in onnx.TensorProto.DataType.keys()}  # noqa: SIM118  an enum of protobuf
     # What is quantized is a form of FP32 in plans, and no element type of any file.
-    assert {dtype.name for dtype in DType} - {"QUANTIZED8"} == spelled - {"UNDEFINED"}
+    assert {dtype.name for dtype in DType} - {dtype.name for dtype in QUANTIZED} == spelled - {"UNDEFINED"}
     short = (
         "f64 f32 f16 bf16 f8e4m3fn f8e4m3fnuz f8e5m2 f8e5m2fnuz f8e8m0 f6e2m3 f6e3m2 f4e2m1 i64 i32 i16 i8 i4 i2 u64 "
-        "u32 u16 u8 u4 u2 bool str int8 c64 c128"
+        "u32 u16 u8 u4 u2 bool str int8 fp8 fp8-e5m2 c64 c128"
     )
     assert " ".join(map(str, DType)) == short
 

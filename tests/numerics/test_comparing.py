@@ -322,7 +322,7 @@ def test_the_users_metric_decides_with_a_drop():
     ("options", "message"),
     [
         ({"run": "fast"}, "run 'fast' is unknown; choose one of emulated, native"),
-        ({"accumulate": "fp8"}, "accumulate is 'fp8'; FP8 takes scales"),
+        ({"accumulate": "fp8"}, "accumulate is 'fp8'; fp8 is what operators are quantized to"),
         ({"tile": 4}, "tile is 4 without accumulate"),
         ({"accumulate": "bf16", "tile": 0}, "tile is 0; give 1 or more"),
         ({"accumulate": "bf16", "run": "native"}, "only an emulated run rounds its sums"),

@@ -28,7 +28,7 @@ _BITS = "16"
 _ELSEWHERE: tuple[tuple[tuple[str, ...], str], ...] = (
     (
         ("fp8", "float8", "f8", "e4m3", "e5m2", "mxfp8", "hf8"),
-        "FP8 takes scales that come with quantization, and ONNX computes few operators in it",
+        "of FP8 a conversion takes E4M3FN and E5M2 with a scale for a tensor or a slice, fp8 and fp8-e5m2",
     ),
     (
         ("fp4", "float4", "f4", "nf4", "mxfp4", "nvfp4", "e2m1", "fp6", "float6", "f6", "e3m2", "e2m3"),

@@ -40,7 +40,8 @@ _USUAL_FORMAT = "fp16"
 _FUSES_WITHOUT_TARGET = ("none", "standard")
 _DEFAULT_TARGETS = {
     "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu", "int8,bf16": "openvino-cpu",
-    "int8,fp16": "tensorrt",
+    "int8,fp16": "tensorrt", "fp8": "tensorrt", "fp8,fp16": "tensorrt", "fp8,bf16": "tensorrt", "fp8-e5m2": "onnx",
+    "fp8-e5m2,fp16": "onnx", "fp8-e5m2,bf16": "onnx",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ is quantized, infinity saturates, and NaN stays.
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +22,7 @@ Array = npt.NDArray[Any]
 STORAGE = {
     DType.UINT8: np.uint8, DType.INT8: np.int8, DType.UINT16: np.uint16, DType.INT16: np.int16,
     DType.INT32: np.int32, DType.UINT4: np.uint8, DType.INT4: np.int8, DType.UINT2: np.uint8, DType.INT2: np.int8,
+    DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn, DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
 }  # fmt: skip
 # FP32 holds integers up to here, so what is clipped in it is clipped right.
 _WIDEST_FLOAT = 1 << 24

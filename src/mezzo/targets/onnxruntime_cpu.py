@@ -175,6 +175,19 @@ TARGET = Target(
             needs=_COMPUTES_INT8,
             short="ONNX Runtime's CPU computes it in INT8",
         ),
+        *(
+            Gain(
+                dtype=dtype,
+                is_faster=False,
+                because="as it optimizes by default, ONNX Runtime's CPU loads no MatMul or Gemm on FP8: what it fuses "
+                "them into does not take it",
+                source=f"QuantizeLinear, DequantizeLinear and MatMul or Gemm at opset 21, {_SINCE}: INVALID_GRAPH, "
+                "MatMulIntegerToFloat or QGemm; Conv loads, and runs in FP32",
+                since=_SINCE,
+                short="ONNX Runtime's CPU loads no product in FP8",
+            )
+            for dtype in (DType.QUANTIZED_E4M3, DType.QUANTIZED_E5M2)
+        ),
     ),
     quantized=_QUANTIZED,
     own_operators=tuple(

@@ -247,6 +247,18 @@ TARGET = Target(
             needs=_COMPUTES_INT8,
             short="OpenVINO's CPU computes it in INT8",
         ),
+        *(
+            Gain(
+                dtype=dtype,
+                is_faster=False,
+                because="OpenVINO's CPU takes FP8 back to FP32 with reference kernels, and multiplies in FP32",
+                source="runtime graph of QuantizeLinear, DequantizeLinear and MatMul at opset 21: ref_f8e4m3 and "
+                "ref_f8e5m2, gemm_mlas_f32",
+                since=_SINCE,
+                short="OpenVINO's CPU multiplies FP8 in FP32",
+            )
+            for dtype in (DType.QUANTIZED_E4M3, DType.QUANTIZED_E5M2)
+        ),
     ),
     quantized=(*_PRODUCTS, *_ELEMENTWISE, *_MOVED),
 )

@@ -1,5 +1,7 @@
 """TensorRT, strongly typed: the operators that its ONNX parser imports in each type."""
 
+from dataclasses import replace
+
 from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel, weight
 from mezzo.core.target import Gain, Listing, Refusal, Target, kernels
 from mezzo.dtypes import DType
@@ -71,6 +73,34 @@ def _kernel(
     )
 
 
+# Operators that TensorRT multiplies in FP8, E4M3FN alone.
+_FP8_GEMM = "from documents, not run here: Explicit Quantization; release notes 10.6 and 10.7, per-channel scaling"
+_FP8_CONV = "from documents, not run here: Explicit Quantization; release notes 10.12, limitations"
+_FP8_ATTENTION = "from documents, not run here: release notes 10.6, FP8 multi-head attention"
+# A convolution's kernel holds 32 numbers at most.
+_TOO_LARGE = frozenset({*((size,) * 2 for size in range(6, 16)), *((size,) * 3 for size in range(4, 8))})
+
+
+def _fp8(op: str, source: str, *operands: Operand, **attributes: object) -> QuantizedKernel:
+    return QuantizedKernel(
+        op=op,
+        operands=tuple(replace(one, dtype=DType.FLOAT8E4M3FN) for one in operands),
+        hands=Hands.EITHER,
+        followers=_ACTIVATIONS,
+        source=source,
+        since=_SINCE,
+        attributes=attributes,
+        format=DType.QUANTIZED_E4M3,
+    )
+
+
+_FP8 = (
+    _fp8("Conv", _FP8_CONV, _data(), weight(1), group=frozenset({None, 1})),
+    _fp8("Gemm", _FP8_GEMM, _data(), weight(1, 0), transB=1),
+    _fp8("Gemm", _FP8_GEMM, _data(), weight(1, -1), transB=frozenset({None, 0})),
+    _fp8("MatMul", _FP8_GEMM, _data(), weight(1, -1, rank=2)),
+    _fp8("MatMul", _FP8_ATTENTION, _data(), _data(1)),
+)
 _QUANTIZED = (
     _kernel("Conv", _data(), weight(1, 0), followers=_ACTIVATIONS),
     _kernel("ConvTranspose", _data(), weight(1, 1), followers=_ACTIVATIONS),
@@ -103,6 +133,15 @@ TARGET = Target(
             because="TensorRT scatters without reduction only",
             source=_SOURCE,
             attributes={"reduction": frozenset({"add", "mul", "max", "min"})},
+            since=_SINCE,
+        ),
+        Refusal(
+            dialect="onnx",
+            op="Conv",
+            because="its FP8 kernels take at most 32 numbers, and what is larger runs in floats, slower",
+            source=_FP8_CONV,
+            dtypes=frozenset({DType.QUANTIZED_E4M3}),
+            attributes={"kernel_shape": _TOO_LARGE},
             since=_SINCE,
         ),
     ),
@@ -148,6 +187,14 @@ TARGET = Target(
             source=_HARDWARE,
             since="compute capability 7.5",
         ),
+        Gain(
+            dtype=DType.QUANTIZED_E4M3,
+            is_faster=True,
+            because="FP8 is multiplied on tensor cores",
+            source=_HARDWARE,
+            since="compute capability 8.9",
+            needs=("compute capability 8.9 (Ada)",),
+        ),
     ),
-    quantized=_QUANTIZED,
+    quantized=(*_QUANTIZED, *_FP8),
 )
