@@ -72,7 +72,7 @@ def test_row_may_find_ranges_as_it_runs():
     text = f"[[quantized]]\nop = 'MatMul'\nhands = 'floats'\ndynamic = true\noperands = [{{ position = 0 }}, {weight}]"
     found = read(text)
     assert found.finds_ranges(DType.QUANTIZED8) and [row.is_dynamic for row in found.quantized] == [True]
-    assert not read("base = 'openvino-cpu.").finds_ranges(DType.QUANTIZED8)
+    assert not read("base = 'openvino-cpu'").finds_ranges(DType.QUANTIZED8)
 
 
 def test_file_without_rows_runs_nothing_on_quantized_operands():

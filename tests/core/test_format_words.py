@@ -137,9 +137,7 @@ def test_fp8_is_e4m3_unless_it_says_otherwise(written: object, word: str) -> Non
 
 
 def test_two_formats_with_scales_do_not_go_together() -> None:
-    with pytest.raises(
-        InputError, match='a plan has one; write to="int8" or to="fp8"'
-    ):
+    with pytest.raises(InputError, match='a plan has one; write to="int8" or to="fp8"'):
         read_formats("int8,fp8,bf16")
 
 

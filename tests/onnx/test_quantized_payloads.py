@@ -23,13 +23,16 @@ from mezzo.frontends.onnx.run import Engine, native_session
 from mezzo.quant.arithmetic import quantize
 
 _I8, _U8, _I32 = DType.INT8, DType.UINT8, DType.INT32
-_ONNX = {_I8: onnx.TensorProto.INT8, _U8: onnx.TensorProto.UINT8}
+_F8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E5M2)
+_ONNX = {
+    _I8: onnx.TensorProto.INT8, _U8: onnx.TensorProto.UINT8, _F8[0]: onnx.TensorProto.FLOAT8E4M3FN,
+    _F8[1]: onnx.TensorProto.FLOAT8E5M2,
+}  # fmt: skip
 
 
 def quantization(rng: np.random.Generator, dtype: DType, count: int | None, axis: int | None = None) -> Quantization:
     """Parameters drawn from a seed: scales of several binades, zero points of the whole span."""
-    span = integer_span(dtype)
-    assert span is not None
+    span = integer_span(dtype) or (0, 0)
     scales = np.exp(rng.uniform(-9, 3, count or 1)).astype(np.float32)
     zeros = np.zeros(count or 1, int) if dtype is _I32 else rng.integers(span[0], span[1] + 1, count or 1)
     return Quantization(dtype=dtype, scales=tuple(scales.tolist()), zero_points=tuple(zeros.tolist()), axis=axis)
@@ -50,12 +53,12 @@ def quantizer(how: Quantization, shape: tuple[int, ...]) -> onnx.ModelProto:
     ports = helper.make_tensor_value_info("x", 1, shape), helper.make_tensor_value_info("y", _ONNX[how.dtype], shape)
     weights = [onnx.numpy_helper.from_array(scales, "s"), onnx.numpy_helper.from_array(zeros, "z")]
     graph = helper.make_graph([node], "g", [ports[0]], [ports[1]], weights)
-    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 13)])
+    return helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 19)])
 
 
 @pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("dtype", [_I8, _U8])
-def test_integers_are_those_of_quantize_linear(dtype: DType, seed: int) -> None:
+@pytest.mark.parametrize("dtype", [_I8, _U8, *_F8])
+def test_payloads_are_those_of_quantize_linear(dtype: DType, seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = tuple(rng.integers(1, 6, 4).tolist())
     axis = None if seed % 3 == 0 else int(rng.integers(4))
@@ -63,14 +66,15 @@ def test_integers_are_those_of_quantize_linear(dtype: DType, seed: int) -> None:
     x = numbers(rng, shape, how.scales[0])
     got = payload_of(how, shape, "x").quantize(x.reshape(-1)).reshape(shape)
     model = quantizer(how, shape)
-    native = native_session(model, Engine.ONNXRUNTIME).run({"x": x})["y"]
     (reference,) = onnx.reference.ReferenceEvaluator(model).run(None, {"x": x})
-    assert got.dtype == native.dtype
-    np.testing.assert_array_equal(got, native, f"seed {seed}")
     np.testing.assert_array_equal(got, reference, f"seed {seed}")
+    if dtype is not DType.FLOAT8E5M2:  # ONNX Runtime 1.31 hands none out to Python
+        native = native_session(model, Engine.ONNXRUNTIME).run({"x": x})["y"]
+        assert got.dtype == native.dtype
+        np.testing.assert_array_equal(got, native, f"seed {seed}")
 
 
-@pytest.mark.parametrize("dtype", [_I8, _U8, _I32])
+@pytest.mark.parametrize("dtype", [_I8, _U8, _I32, *_F8])
 @pytest.mark.parametrize("seed", range(8))
 def test_files_hold_what_calibration_has_weighed(dtype: DType, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -80,7 +84,9 @@ def test_files_hold_what_calibration_has_weighed(dtype: DType, seed: int) -> Non
     x = numbers(rng, shape, how.scales[0])
     x.reshape(-1)[:2] = np.nan, np.inf
     got = payload_of(how, shape, "x").quantize(x.reshape(-1)).reshape(shape)
-    np.testing.assert_array_equal(got, quantize(x, how), f"seed {seed}")
+    wanted = quantize(x, how)
+    assert got.dtype == wanted.dtype
+    np.testing.assert_array_equal(got.astype(float), wanted.astype(float), f"seed {seed}")
 
 
 def test_what_is_no_number_saturates() -> None:
@@ -92,7 +98,7 @@ def test_what_is_no_number_saturates() -> None:
     assert got.tolist() == native.tolist()
 
 
-@pytest.mark.parametrize("dtype", [_I8, _U8, _I32])
+@pytest.mark.parametrize("dtype", [_I8, _U8, _I32, *_F8])
 @pytest.mark.parametrize("seed", range(12))
 def test_pieces_make_the_whole(dtype: DType, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -129,19 +135,23 @@ def large_model(path: Path, axis: int) -> tuple[np.ndarray, np.ndarray]:
     return w, b
 
 
+@pytest.mark.parametrize("dtype", [_I8, *_F8])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_streamed_weights_are_those_made_in_memory(tmp_path: Path, axis: int) -> None:
+def test_streamed_weights_are_those_made_in_memory(tmp_path: Path, axis: int, dtype: DType) -> None:
     w, b = large_model(tmp_path / "m.onnx", axis)
     rng = np.random.default_rng(5)
-    hows = {"w": quantization(rng, _I8, w.shape[axis], axis), "b": quantization(rng, _I32, b.size, 0)}
+    hows = {"w": quantization(rng, dtype, w.shape[axis], axis), "b": quantization(rng, _I32, b.size, 0)}
     hows["w2"] = hows["w"]
+    if dtype in _F8:
+        hows["b"] = quantization(rng, dtype, b.size, 0)
+    level = hows["w"].format
     model = open_model(tmp_path / "m.onnx")
-    reading = model.read(DType.QUANTIZED8)
+    reading = model.read(level, 19)
     graph = reading.graph
     values = {value.name: number for number, value in enumerate(graph.values)}
     edits: list[Edit] = [Quantize(values[name], how, takes_over=False) for name, how in hows.items()]
     readers = (("a", "w"), ("a2", "w2"), ("b", "b"))
-    edits += [Rewire(graph.by_name[node], 1, values[name], DType.QUANTIZED8) for node, name in readers]
+    edits += [Rewire(graph.by_name[node], 1, values[name], level) for node, name in readers]
     result = model.apply(reading, edits)
     assert model.fault(graph, result) is None
     assert model.store is not None
@@ -151,8 +161,9 @@ def test_streamed_weights_are_those_made_in_memory(tmp_path: Path, axis: int) ->
     held = {t.name: onnx.numpy_helper.to_array(t) for t in model.materialize(result).graph.initializer}
     for name, array in (("w", w), ("w2", w), ("b", b)):
         whole = payload_of(hows[name], array.shape, name).quantize(array.reshape(-1)).reshape(array.shape)
-        np.testing.assert_array_equal(written[f"{name}_quantized"], whole)
-        np.testing.assert_array_equal(held[f"{name}_quantized"], whole)
+        for stored in (written, held):
+            assert stored[f"{name}_quantized"].dtype == whole.dtype
+            np.testing.assert_array_equal(stored[f"{name}_quantized"], whole)
         assert name not in written
     onnx.checker.check_model(str(tmp_path / "out.onnx"), full_check=True)
 
@@ -179,6 +190,10 @@ g (float[2,3] x) => (float[2,4] y)
         (
             "further w i32 1 4",
             "value 'w' cannot be quantized: i32 is dequantized without a zero point; let",
+        ),
+        (
+            "further w f8e4m3fn 1 4",
+            "value 'w' cannot be quantized: f8e4m3fn is dequantized without a zero point; let",
         ),
         ("over h i32 1 0", "value 'h' cannot be quantized: i32 holds constants alone; take i8 or u8"),
     ],

@@ -14,7 +14,8 @@ from mezzo.quant.choosing import align, choose_range
 from mezzo.quant.collector import TENSOR_BINS, Collector
 
 U8, S8 = Grid(dtype=DType.UINT8), Grid(dtype=DType.INT8, is_symmetric=True)
-GRIDS = [U8, S8, Grid(dtype=DType.INT8), Grid(dtype=DType.UINT8, is_symmetric=True), Grid(dtype=DType.UINT4)]
+F8 = Grid(dtype=DType.FLOAT8E4M3FN, is_symmetric=True)
+GRIDS = [U8, S8, Grid(dtype=DType.INT8), Grid(dtype=DType.UINT8, is_symmetric=True), Grid(dtype=DType.UINT4), F8]
 EVERY_CALIBRATOR = pytest.mark.parametrize("chosen_by", list(calibrators().values()), ids=list(calibrators()))
 EVERY_GRID = pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: f"{grid.dtype}-{grid.is_symmetric}")
 

@@ -148,7 +148,7 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
         choices[number] = Choice.HIGH
         if verdicts[number].category is Category.DENY:
             continue
-        rule, text = _tell_alone(graph.nodes[number], wishes)
+        rule, text = _tell_alone(graph.nodes[number], view.low.dtype, wishes)
         if number in apart:
             rule, text = _APART, "stands between no two products with weights that run quantized"
         if number in unseen:

@@ -8,7 +8,7 @@ from mezzo.core.levels import Line, Precision, uniform
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.core.policy import Category
 from mezzo.core.quantization import Quantization
-from mezzo.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, size_bits, storage_span
+from mezzo.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, integer_span, size_bits
 from mezzo.errors import InputError
 from mezzo.file_kinds import tell_kind
 from mezzo.places import read_file, write_file
@@ -159,7 +159,7 @@ def _read_parameters(name: str, held: object) -> Quantization:
     scales = _numbers(f"{where}: scale", held["scale"], axis is not None, float)
     zeros = _numbers(f"{where}: zero_point", held["zero_point"], False, int)
     zeros = zeros * len(scales) if len(zeros) == 1 else zeros
-    low, high = storage_span(dtype)
+    low, high = integer_span(dtype) or (0, 0)  # floats store zero as zero
     if not all(0.0 < scale < math.inf for scale in scales) or len(zeros) != len(scales):
         raise ValueError(f"{where}: scales have to be finite and above 0, each with its zero point")
     if not all(low <= zero <= high for zero in zeros):

@@ -69,7 +69,7 @@ def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> Qua
     low, high = how.span
     if not all(low <= zero <= high for zero in how.zero_points):
         raise ContractError(f"{where}: its zero points are not all from {low} to {high}, what {how.dtype} holds")
-    if how.dtype is DType.INT32 and not how.is_symmetric:
+    if (how.dtype is DType.INT32 or integer_span(how.dtype) is None) and not how.is_symmetric:
         raise ContractError(f"{where}: {how.dtype} is dequantized without a zero point; let all of them be 0")
     if how.axis is None:
         return QuantizedPayload(how, 0)
