@@ -4,7 +4,7 @@ A case is comment lines that say what rule it guards, options as `key: value` (`
 `include`), the model as ONNX text under `--- before`, the result as typed text under `--- after`, and one line per
 operator, `node: level`, under `--- levels`. Every value is held in U8 with a scale of a half and zero at 0; those that
 `negative: NAMES` names with zero at 128, those of `signed: NAMES` in S8; of those of `unseen: NAMES` nothing is known.
-Weights are held as their reader asks.
+Where the format is FP8, all are held in that. Weights are held as their reader asks.
 
     python tests/test_quantized_plans.py --write [PATTERN]
 
@@ -29,7 +29,7 @@ from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
 from mezzo.deciding.planner import Judged
 from mezzo.deciding.quantizing import name_offset
-from mezzo.dtypes import DType
+from mezzo.dtypes import STORED_AS, DType
 
 _FOLDER = Path(__file__).parent / "quantized_plans"
 _LISTS = frozenset({"exclude", "include", "negative", "signed", "unseen"})
@@ -45,13 +45,16 @@ def read_case(path: Path) -> tuple[str, dict[str, str], str, dict[str, str]]:
     return head, options, parts.pop("before"), parts
 
 
-def parameters_of(graph: Graph, judged: Judged, options: dict[str, str]) -> dict[str, Quantization]:
+def parameters_of(
+    graph: Graph, judged: Judged, options: dict[str, str], format_: DType | None
+) -> dict[str, Quantization]:
     """Parameters for every value of the main graph, as a case says."""
     assert judged.quantizing is not None
     negative, signed = (options.get(key, "").split() for key in ("negative", "signed"))
-    found = {}
+    assert format_ is not None
+    found, plain = {}, STORED_AS[format_][0]
     for value in graph.values:
-        dtype = DType.INT8 if value.name in signed else DType.UINT8
+        dtype = DType.INT8 if value.name in signed else plain
         zero = 128 if value.name in negative else 0
         found[value.name] = Quantization(dtype=dtype, scales=(0.5,), zero_points=(zero,))
     for unit in judged.quantizing.units:
@@ -62,7 +65,7 @@ def parameters_of(graph: Graph, judged: Judged, options: dict[str, str]) -> dict
                 axis = None if read.operand.axis is None else read.operand.axis % len(shape)
                 count = 1 if axis is None else shape[axis] or 1
                 counts.append((count, axis))
-                found[graph.values[read.value].name] = _weights(DType.INT8, count, axis)
+                found[graph.values[read.value].name] = _weights(read.operand.dtype, count, axis)
         if unit.offset is not None and counts:
             count, axis = counts[0]
             found[name_offset(graph, unit.offset.use)] = _weights(DType.INT32, count, None if axis is None else 0)
@@ -80,7 +83,7 @@ def plan_case(options: dict[str, str], before: str) -> dict[str, str]:
     chosen: Options = read_options(Request(**words))  # type: ignore[arg-type]  # words of its fields
     model = open_model(onnx.parser.parse_model(before))
     reading, judged = judge_model(model, chosen)
-    found = parameters_of(reading.graph, judged, options)
+    found = parameters_of(reading.graph, judged, options, chosen.wishes.line.quantized_format)
     chosen = replace(chosen, wishes=replace(chosen.wishes, quantized=found))
     decided, result = convert_model(model, chosen, None)
     levels = [f"{node.name}: {node.precision.compute}\n" for node in decided.plan.nodes if node.kind == "op"]
