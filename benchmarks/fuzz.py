@@ -91,7 +91,7 @@ def make_mutant(seeds: Sequence[bytes], seed: int, number: int) -> tuple[bytes, 
         "exclude": [["op:Add"], ["*"], ["\x00"]],
         "trust_external_paths": [True],
         "io": [{"in0": "bf16"}, {"in0": options["to"], "v1": "fp32"}, {"": "fp16"}],
-        "to": ["fp8", ""],
+        "to": ["fp6", ""],
     }
     for name, values in rare.items():
         if rng.random() < (0.02 if name != "to" else 0.002):

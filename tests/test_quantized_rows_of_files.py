@@ -75,6 +75,18 @@ def test_row_may_find_ranges_as_it_runs():
     assert not read("base = 'openvino-cpu'").finds_ranges(DType.QUANTIZED8)
 
 
+def test_rows_of_fp8_are_of_its_format_and_leave_int8_s_alone():
+    fp8 = "[[quantized]]\nop = 'Conv'\nhands = 'either'\noperands = [{ position = 0, type = 'f8e5m2' }]\n"
+    found = read(f"base = 'openvino-cpu'\n{fp8}")
+    (row,) = found.quantized_kernels(DType.QUANTIZED_E5M2, "onnx", "Conv", 11, {})
+    assert (row.format, row.operands) == (DType.QUANTIZED_E5M2, (Operand(position=0, dtype=DType.FLOAT8E5M2),))
+    assert found.speaks_of(DType.QUANTIZED_E5M2) and not found.speaks_of(DType.QUANTIZED_E4M3)
+    base = discovery.target("openvino-cpu")
+    assert [one for one in found.quantized if one.format is DType.QUANTIZED8] == list(base.quantized)
+    refusal = found.refusal("onnx", "Softmax", 13, {}, DType.QUANTIZED_E5M2)
+    assert refusal is not None and refusal.source == "mine" and refusal.dtypes == {DType.QUANTIZED_E5M2}
+
+
 def test_file_without_rows_runs_nothing_on_quantized_operands():
     found = read("")
     assert not found.speaks_of(DType.QUANTIZED8)
@@ -108,6 +120,10 @@ def test_refusals_and_gains_may_be_about_int8():
         (f"{HEAD}operands = [{{ position = true }}]", "position is True; write a whole number"),
         (f"{HEAD}operands = [{{ position = 0 }}, {{ position = 0 }}]", "two operands have one position"),
         (f"{HEAD}operands = [{{ position = 0, type = 'i4' }}]", "type is 'i4'; choose one of u8, i8"),
+        (
+            f"{HEAD}operands = [{{ position = 0, type = 'f8e4m3fn' }}, {{ position = 1, type = 'i8' }}]",
+            "operands are of fp8 and int8; write a row for each",
+        ),
         (f"{HEAD}operands = [{{ position = 0, type = 8 }}]", "type is 8; choose one of u8, i8"),
         (f"{HEAD}operands = [{{ position = 0, axis = 'last' }}]", "axis is 'last'; write a whole number"),
         (f"{HEAD}operands = [{{ position = 0, axis = 99 }}]", "axis is 99; write a whole number from -64 to 64"),

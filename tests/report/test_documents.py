@@ -79,6 +79,10 @@ def test_schema_is_a_schema_and_knows_no_field_it_does_not_tell():
             assert not missing, f"{place}: {missing} have no description"
 
 
+def test_schema_names_every_type_that_a_node_may_run_in():
+    assert schema()["$defs"]["dtype"]["enum"] == [str(dtype) for dtype in DType]
+
+
 def _objects(part: object, place: str):
     if isinstance(part, dict):
         yield place, part

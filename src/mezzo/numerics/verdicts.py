@@ -67,7 +67,9 @@ def choose_budget(max_error: float | None, lowest: DType, noise: float) -> Budge
     if lowest in _HIGH:
         eps = FORMATS[DType.FLOAT32].eps
         return Budget(min(_NOISES * max(noise, eps), MOST_NOISE), f"{_NOISES} times the noise of FP32")
-    error = min(_LOW_EPS * FORMATS[lowest].eps, _MOST_LOW)
+    error = _LOW_EPS * FORMATS[lowest].eps
+    if error > _MOST_LOW:
+        return Budget(_MOST_LOW, f"half of an answer, as {_LOW_EPS} eps of {lowest} are above it")
     if raised > error:
         return Budget(raised, f"the noise of FP32 itself, as {_LOW_EPS} eps of {lowest} are below it")
     return Budget(error, f"{_LOW_EPS} eps of {lowest}")
