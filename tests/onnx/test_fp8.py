@@ -24,6 +24,7 @@ from mezzo.deciding.options import read_options
 from mezzo.deciding.planner import judge
 from mezzo.deciding.quantizing import quantized_ports
 from mezzo.dtypes import FORMATS, DType
+from mezzo.frontends.onnx.lowcast import least_opset
 from mezzo.frontends.onnx.run import Engine, emulated_session, native_session
 from mezzo.quant.arithmetic import round_trip
 
@@ -180,3 +181,10 @@ def test_tuning_moves_what_hurts_out_of_fp8() -> None:
 
 def _in_fp8(nodes: Sequence[PlannedNode]) -> set[str]:
     return {node.name for node in nodes if node.kind == "op" and str(node.precision.compute) == "fp8"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "opset"), [(DType.QUANTIZED8, 13), (DType.QUANTIZED_E4M3, 19), (DType.QUANTIZED_E5M2, 19)]
+)
+def test_emulating_takes_the_first_opset_that_quantizes_so(dtype: DType, opset: int) -> None:
+    assert least_opset([DType.FLOAT16, dtype], None) == opset
