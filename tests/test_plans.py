@@ -12,6 +12,7 @@ import mezzo
 from mezzo.dtypes import DType
 from mezzo.views.plandiff import compare_plans
 
+_WANTED = "wanted f32 and some of bf16, f16, fp8, fp8-e5m2, int8 beside it"
 _TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[4,4] x) => (float[4,4] y)
@@ -378,22 +379,22 @@ def test_field_of_a_wrong_kind_is_refused(field: str, value: object, tmp_path: P
 @pytest.mark.parametrize(
     ("levels", "base", "words"),
     [
-        ([], "f32", "levels are none, wanted f32 and some of bf16, f16, int8 beside it, each once"),
-        (["f32"], "f32", "levels are f32, wanted f32 and some of bf16, f16, int8 beside it, each once"),
-        (["f16", "bf16"], "f32", "levels are f16, bf16, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        ([], "f32", f"levels are none, {_WANTED}, each once"),
+        (["f32"], "f32", f"levels are f32, {_WANTED}, each once"),
+        (["f16", "bf16"], "f32", f"levels are f16, bf16, {_WANTED}, each once"),
         (
             ["f32", "f16", "f16"],
             "f32",
-            "levels are f32, f16, f16, wanted f32 and some of bf16, f16, int8 beside it, each once",
+            f"levels are f32, f16, f16, {_WANTED}, each once",
         ),
-        (["f32", "f32"], "f32", "levels are f32, f32, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        (["f32", "f32"], "f32", f"levels are f32, f32, {_WANTED}, each once"),
         (
             ["f32", "f16", "f8e5m2"],
             "f32",
-            "levels are f32, f16, f8e5m2, wanted f32 and some of bf16, f16, int8 beside it",
+            f"levels are f32, f16, f8e5m2, {_WANTED}",
         ),
-        (["f32", "f64"], "f32", "levels are f32, f64, wanted f32 and some of bf16, f16, int8 beside it, each once"),
-        (["f32", "i64"], "f32", "levels are f32, i64, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        (["f32", "f64"], "f32", f"levels are f32, f64, {_WANTED}, each once"),
+        (["f32", "i64"], "f32", f"levels are f32, i64, {_WANTED}, each once"),
         (["f32", "f16"], "f16", "base is f16, wanted f32"),
         (["f32", "half"], "f32", "'half' is not a valid DType"),
         ("f32", "f32", "levels is 'f32', wanted a list"),
@@ -418,8 +419,8 @@ def test_plan_of_three_levels_is_read_and_not_replayed(tmp_path: Path) -> None:
     assert mezzo.load_plan(save(loaded, tmp_path)) == loaded
     assert loaded.by_name["m1"].precision.compute is DType.BFLOAT16
     said = (
-        "the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8 beside them; make a "
-        "new plan with 'mezzo.plan'"
+        "the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8, fp8 or fp8-e5m2 "
+        "beside them; make a new plan with 'mezzo.plan'"
     )
     for attempt in (
         lambda: replay(_TEXT, place),
@@ -484,8 +485,8 @@ def test_levels_may_stand_in_any_order(tmp_path: Path) -> None:
     ("changes", "words"),
     [
         ({"high": "f16"}, "base is f16, wanted f32"),
-        ({"low": "f32"}, "levels are f32, f32, wanted f32 and some of bf16, f16, int8 beside it, each once"),
-        ({"low": "i8"}, "levels are f32, i8, wanted f32 and some of bf16, f16, int8 beside it, each once"),
+        ({"low": "f32"}, f"levels are f32, f32, {_WANTED}, each once"),
+        ({"low": "i8"}, f"levels are f32, i8, {_WANTED}, each once"),
     ],
 )
 def test_pair_that_no_plan_has_is_refused(changes: dict[str, str], words: str, tmp_path: Path) -> None:
