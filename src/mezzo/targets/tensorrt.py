@@ -75,7 +75,10 @@ def _kernel(
 
 # Operators that TensorRT multiplies in FP8, E4M3FN alone.
 _FP8_GEMM = "from documents, not run here: Explicit Quantization; release notes 10.6 and 10.7, per-channel scaling"
-_FP8_CONV = "from documents, not run here: Explicit Quantization; release notes 10.12, limitations"
+_FP8_CONV = (
+    "from documents, not run here: Explicit Quantization; release notes 10.12 and 10.13.3, limitations; TensorRT-RTX "
+    "names FP8 for matrix products alone"
+)
 _FP8_ATTENTION = "from documents, not run here: release notes 10.6, FP8 multi-head attention"
 # A convolution's kernel holds 32 numbers at most.
 _TOO_LARGE = frozenset({*((size,) * 2 for size in range(6, 16)), *((size,) * 3 for size in range(4, 8))})
@@ -191,7 +194,7 @@ TARGET = Target(
             dtype=DType.QUANTIZED_E4M3,
             is_faster=True,
             because="FP8 is multiplied on tensor cores",
-            source=_HARDWARE,
+            source="Working with Quantized Types, NVIDIA TensorRT-RTX",
             since="compute capability 8.9",
             needs=("compute capability 8.9 (Ada)",),
         ),
