@@ -46,6 +46,7 @@ _LISTED: Mapping[str, tuple[object, Written]] = {
     "opset": ("keep", "keep"),
     "calibrator": ("entropy", "entropy"),
     "assume": ({"x": "0..1"}, ("x=0..1",)),
+    "correct": ("smooth,bias", "smooth,bias"),
 }
 
 

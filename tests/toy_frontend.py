@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import toy_dialect
 
+from mezzo.core.corrections import Correction
 from mezzo.core.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record, Words
 from mezzo.core.fused import Fused
 from mezzo.core.graph import Graph
@@ -202,6 +203,9 @@ class ToyModel:
 
     def written(self, result: ToyProgram, find: Callable[[Graph], Sequence[Fused]]) -> ToyProgram:
         return result
+
+    def corrected(self, corrections: Sequence[Correction]) -> "ToyModel":
+        return self
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> ToyProgram:
         """A new program: the source's is never touched, so what the checker refuses leaves no trace."""

@@ -105,7 +105,7 @@ def _request() -> dict[str, Field[Any]]:
 def _metavar(option: Field[Any]) -> str | None:
     said, low = about(option), next(iter(LOW_DTYPES))
     match said.form:
-        case Form.FORMATS | Form.NAME | Form.FLAG:
+        case Form.FORMATS | Form.WORDS | Form.NAME | Form.FLAG:
             return None
         case Form.CHOICE:
             return "|".join(said.choices)
@@ -128,7 +128,7 @@ def _completion(option: Field[Any]) -> Callable[..., list[str]] | None:
     match said.form:
         case Form.FORMATS:
             return choices.complete_formats
-        case Form.CHOICE:
+        case Form.CHOICE | Form.WORDS:
             return choices.completing(said.choices)
         case Form.NAME:
             assert said.plug_in is not None, f"{option.name} says which plug-ins it names"
@@ -160,7 +160,7 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     match about(option).form:
         case Form.FLAG:
             kind, default = bool, False
-        case Form.FORMATS | Form.CHOICE | Form.NAME:
+        case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME:
             kind, default = (str | None if option.default is None else str), option.default
         case Form.PATTERNS | Form.PATHS | Form.PATH_DTYPES | Form.PORT_DTYPES | Form.PORT_ENDS:
             pass

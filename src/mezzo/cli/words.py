@@ -35,6 +35,8 @@ def settle(option: Field[Any], written: Written) -> Written:
             return spell_formats(written)
         case Form.CHOICE:
             return choices.settle_choice(word, written, said.choices)
+        case Form.WORDS:
+            return ",".join(choices.settle_choice(word, one, said.choices) for one in written.split(","))
         case Form.NAME if said.plug_in == "calibrator" and {*written} & {":", "="}:
             return written  # a function, or a name with its setting, which is read with the data
         case Form.NAME if not (said.is_file and written.endswith(".toml")):
@@ -58,7 +60,7 @@ def _read_parts(option: str, said: About, parts: tuple[str, ...]) -> object:
             return _read_ports(option, parts, said.choices)
         case Form.PORT_ENDS:
             return _read_ends(option, parts)
-        case Form.FORMATS | Form.CHOICE | Form.NAME | Form.FLAG:
+        case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME | Form.FLAG:
             raise AssertionError(f"{option} is written once")
         case _:
             assert_never(said.form)

@@ -91,7 +91,7 @@ def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tupl
     it was made of.
     """
     if given is not None:
-        model = fused_as(model, given)
+        model = fused_as(model, given).corrected(given.corrected)
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}
@@ -253,6 +253,7 @@ def _make_plan(
         gain=_gain_of(wishes),
         quantized=parameters_of(problem, levels),
         dynamic=dynamic_names(problem, levels),
+        corrected=options.corrected,
         choice=options.choice,
         make_names=lambda: names_in(problem.graph),
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from mezzo.core.fused import Fused
+    from mezzo.core.corrections import Correction
     from mezzo.core.graph import Graph
     from mezzo.core.lab import Lab
     from mezzo.core.plans import Edit
@@ -200,6 +201,12 @@ class Model(Protocol):
         of `apart` stay as they are.
 
         What is left keeps its names, and its numbers but for rounding. A result of it is a result of this model too.
+        """
+
+    def corrected(self, corrections: "Sequence[Correction]") -> "Model":
+        """The model with constants of its main graph changed; itself where there are no corrections.
+
+        Raises InputError: one is no constant of FP32 numbers there, or of another shape.
         """
 
     # -- applying -------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ class PlanOptions(TypedDict, total=False):
     calibrator: str | None
     quantize_mode: str | None
     fuse: str | None
+    correct: str | None
     assume: Mapping[str, str] | None
     trust_external_paths: bool | None
 

@@ -23,6 +23,7 @@ class Form(enum.Enum):
 
     FORMATS = "a low format, or several with commas"
     CHOICE = "one of its choices"
+    WORDS = "some of its choices, with commas"
     NAME = "the name of a plug-in, or the path of a file that holds one"
     PATTERNS = "globs on nodes, or op: and one on operators"
     PATHS = "paths of scopes or modules"

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
+from mezzo.core.corrections import Correction
 from mezzo.core.levels import Line, Precision
 from mezzo.core.nodes import Use
 from mezzo.core.policy import Category
@@ -129,11 +130,11 @@ class Plan(Shown):
     `dialect` is that of the model, and `version` the one of it that the edits need; None where no step is taken.
     `settings` are the options that made the plan, by name, for the reader. `limits` are the constants stored within
     bounds: the name of their source, the bound. `quantized` are the parameters of values, by name, that nodes read or
-    make quantized; `dynamic` are the nodes, by name, that find the range of their data as they run. `origin` is what
-    the model tells of how it was made, as far as it bears on the plan; `gain` what the target's table says of its
-    speed; `choice` why this format is taken, where nobody has asked for one. `names` are empty where the plan stands
-    apart from its model, as a saved one does. The nodes, the fingerprint and the names are worked out when first asked
-    for: most conversions never do.
+    make quantized; `dynamic` are the nodes, by name, that find the range of their data as they run; `corrected` are
+    constants that were changed before anything was planned. `origin` is what the model tells of how it was made, as far
+    as it bears on the plan; `gain` what the target's table says of its speed; `choice` why this format is taken, where
+    nobody has asked for one. `names` are empty where the plan stands apart from its model, as a saved one does. The
+    nodes, the fingerprint and the names are worked out when first asked for: most conversions never do.
     """
 
     line: Line
@@ -148,6 +149,7 @@ class Plan(Shown):
     origin: tuple[str, ...] = ()
     quantized: tuple[tuple[str, Quantization], ...] = ()
     dynamic: tuple[str, ...] = ()
+    corrected: tuple[Correction, ...] = ()
     gain: Gain | None = field(default=None, repr=False, compare=False)
     choice: str | None = field(default=None, repr=False, compare=False)
     make_names: Callable[[], Names] = field(default=lambda: _NO_NAMES, repr=False, compare=False)

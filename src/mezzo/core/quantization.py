@@ -12,12 +12,16 @@ class Quantization:
 
     `scales` and `zero_points` have one entry for the whole tensor, where `axis` is None, or one per slice along `axis`,
     counted from the front. Scales are above 0, finite, and FP32 numbers; zero points are within the dtype.
+
+    `turned`, of a constant: a bit per element in the order of memory, the first of a byte its highest, set where the
+    other of the two integers next to x / scale stands for it than the nearest; empty where none is.
     """
 
     dtype: DType
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
     axis: int | None = None
+    turned: bytes = b""
 
     def __post_init__(self) -> None:
         assert len(self.scales) == len(self.zero_points), "one zero point for each scale"

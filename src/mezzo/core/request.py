@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
+from mezzo.core.corrections import AUTO, NONE, STEPS, settle_words
 from mezzo.core.format_words import FormatLike, plain_word
 from mezzo.core.option import About, Form, Panel, Scope, about
 from mezzo.core.policy import NodeFunction, Policy
@@ -213,6 +214,18 @@ class Request:
             also=("fusion", "optimize", "opt", "optimization"),
         ).as_metadata(),
     )
+    correct: str = field(
+        default=AUTO,
+        metadata=About(
+            "What int8 corrects of constants where --data shows that it helps: auto (smooth,weights), none, or some of "
+            "smooth, weights and bias, with commas.",
+            Form.WORDS,
+            Scope.EVERY_NODE,
+            Panel.WHAT,
+            choices=(AUTO, NONE, *STEPS),
+            also=("bias-correction", "smooth-quant", "smoothquant", "adaround", "gptq"),
+        ).as_metadata(),
+    )
     assume: Mapping[str, str] = field(
         default_factory=dict,
         metadata=About(
@@ -264,6 +277,8 @@ def _tidy(said: About, value: Any) -> object:
         case ((Form.CHOICE | Form.PORT_DTYPES), str()):
             meant = names_meant(value, dict.fromkeys(said.choices, ()))
             return meant[0] if meant else value
+        case Form.WORDS, str():
+            return settle_words(value, said.choices)
         case ((Form.PORT_DTYPES | Form.PATH_DTYPES), Mapping()):
             return {name: plain_word(dtype) for name, dtype in value.items()}
         case Form.PORT_ENDS, Mapping():
@@ -318,6 +333,9 @@ def check_choices(request: Request) -> None:
     for option in fields(request):
         said, value = about(option), getattr(request, option.name)
         is_word = said.form is Form.CHOICE or (said.form is Form.PORT_DTYPES and isinstance(value, str))
+        if said.form is Form.WORDS:
+            for word in str(value).split(","):
+                choose_one(option.name, word, said.choices)
         if is_word:
             choose_one(option.name, value, said.choices)
 

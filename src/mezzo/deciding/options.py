@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mezzo.core.calibrator import NO_CALIBRATOR
+from mezzo.core.corrections import Correction, read_steps
 from mezzo.core.format_words import FormatLike, read_format, read_formats, spell_formats, words_of
 from mezzo.core.levels import Line, line_of, uniform
 from mezzo.core.plans import Plan
@@ -53,7 +54,8 @@ class Options:
     `fuse` says what is fused: "none", "standard", or the runtime whose own operators the result is written in.
     `is_recorded` says whether the result tells how it was made; `digests` name in it what files the options name.
     `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it. `choice`
-    says why the format is taken, where nobody has asked for one.
+    says why the format is taken, where nobody has asked for one. `steps` are the corrections that may be tried, and
+    `corrected` those that the model was given on data.
     """
 
     wishes: Wishes
@@ -66,6 +68,8 @@ class Options:
     recalled: "Recalled | None" = None
     notes: tuple[str, ...] = ()
     choice: str | None = None
+    steps: tuple[str, ...] = ()
+    corrected: tuple[Correction, ...] = ()
 
 
 def chosen_target(to: str, target: TargetLike) -> Target:
@@ -163,6 +167,7 @@ def read_options(request: Request) -> Options:
         is_recorded=request.provenance,
         digests=digests,
         choice=choice,
+        steps=read_steps(request.correct),
     )
 
 

@@ -1,5 +1,6 @@
 """Plans as JSON: written, read by people, edited by hand, read back."""
 
+import base64
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from mezzo.core.quantization import Quantization
 from mezzo.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, integer_span, size_bits
 from mezzo.errors import InputError
 from mezzo.file_kinds import tell_kind
+from mezzo.files.corrections import read_corrections, spell_corrections
 from mezzo.places import read_file, write_file
 from mezzo.voices import either
 
@@ -39,6 +41,8 @@ def to_json(plan: Plan) -> str:
         head["quantized"] = {name: _spell_parameters(how) for name, how in plan.quantized}
     if plan.dynamic:
         head["dynamic"] = list(plan.dynamic)
+    if plan.corrected:
+        head["corrected"] = spell_corrections(plan.corrected)
     lines = [json.dumps(_node(node), ensure_ascii=False) for node in plan.nodes]
     body = ",\n    ".join(lines)
     text = json.dumps(head, indent=2, ensure_ascii=False)
@@ -66,7 +70,8 @@ def _spell_parameters(how: Quantization) -> dict[str, object]:
     scales: object = list(how.scales)
     if how.axis is None:
         scales, zeros = how.scales[0], how.zero_points[0]
-    return {"dtype": str(how.dtype), **axis, "scale": scales, "zero_point": zeros}
+    turned = {"turned": base64.b64encode(how.turned).decode()} if how.turned else {}
+    return {"dtype": str(how.dtype), **axis, "scale": scales, "zero_point": zeros, **turned}
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
@@ -114,6 +119,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
             notes=tuple(str(note) for note in document["notes"]),
             quantized=tuple((str(name), _read_parameters(name, held)) for name, held in _quantized(document)),
             dynamic=_dynamic(document, frozenset(names)),
+            corrected=read_corrections(document.get("corrected", [])),
             make_nodes=lambda: nodes,
             make_fingerprint=lambda: fingerprint,
         )
@@ -164,7 +170,18 @@ def _read_parameters(name: str, held: object) -> Quantization:
         raise ValueError(f"{where}: scales have to be finite and above 0, each with its zero point")
     if not all(low <= zero <= high for zero in zeros):
         raise ValueError(f"{where}: zero points have to lie from {low} to {high}")
-    return Quantization(dtype=dtype, scales=scales, zero_points=tuple(map(int, zeros)), axis=axis)
+    turned = _read_turned(where, held.get("turned", ""))
+    return Quantization(dtype=dtype, scales=scales, zero_points=tuple(map(int, zeros)), axis=axis, turned=turned)
+
+
+def _read_turned(where: str, held: object) -> bytes:
+    """Which elements are rounded to the other side. Raises ValueError: it says no such thing."""
+    try:
+        if isinstance(held, str):
+            return base64.b64decode(held, validate=True)
+    except ValueError as error:
+        raise ValueError(f"{where}: turned is no text in base64, a bit for each element") from error
+    raise ValueError(f"{where}: turned is {type(held).__name__}, wanted text in base64")
 
 
 def _numbers(where: str, held: object, has_several: bool, kind: type) -> tuple[float, ...]:

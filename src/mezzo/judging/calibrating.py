@@ -47,7 +47,7 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
     collector = _watch(model, options, dataset, [*asked.operands])
     found = _of_values(collector, asked, calibrator, dtype)
     found |= _of_weights(model, reading, asked)
-    _add_offsets(model, reading, units, found)
+    add_offsets(model, reading, units, found)
     return replace(options, wishes=replace(options.wishes, quantized=found))
 
 
@@ -85,7 +85,7 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     ways = _storages(asked, dtype)
     found = {name: parameters_for(_ANY_RANGE, _grid(way)) for name, way in ways.items()}
     found |= _of_weights(model, reading, asked)
-    _add_offsets(model, reading, judged.quantizing.units, found)
+    add_offsets(model, reading, judged.quantizing.units, found)
     note = "no data told any range: the plan shows which kernels are taken, and its scales stand for none"
     wishes = replace(options.wishes, quantized=found)
     return model, replace(options, wishes=wishes, notes=(*options.notes, note))
@@ -191,9 +191,7 @@ def _of_weights(model: Model, reading: Reading, asked: _Asked) -> dict[str, Quan
     return found
 
 
-def _add_offsets(
-    model: Model, reading: Reading, units: Sequence[QuantizedUnit], found: dict[str, Quantization]
-) -> None:
+def add_offsets(model: Model, reading: Reading, units: Sequence[QuantizedUnit], found: dict[str, Quantization]) -> None:
     """Add the parameters of what is added up in INT32, at the scale of its unit's operands multiplied; weights' scales
     are raised where it would take too much of the sum. A weight may be read by several units, so all are raised first.
     """

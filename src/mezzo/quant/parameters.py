@@ -55,6 +55,11 @@ def guarded_weights(weights: Quantization, bias: npt.NDArray[Any], data: Quantiz
     return replace(weights, scales=tuple(scales))
 
 
+def is_guarded(bias: npt.NDArray[Any], how: Quantization) -> bool:
+    """Whether a bias that is held at the scale of sums takes no more than half of an INT32 one."""
+    return bool((np.abs(np.asarray(bias, np.float64)) <= _MOST_BIAS * np.array(how.scales)).all())
+
+
 def quantize_bias(bias: npt.NDArray[Any], how: Quantization) -> npt.NDArray[np.int32]:
     """The integers of a bias, rounded from FP64: QuantizeLinear has no INT32."""
     steps = np.rint(np.asarray(bias, np.float64) / np.array(how.scales))

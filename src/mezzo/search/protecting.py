@@ -10,6 +10,7 @@ from mezzo.converting.conversion import convert_model, judge_model
 from mezzo.converting.fusing import fuse
 from mezzo.converting.recalling import recall
 from mezzo.converting.results import Converted, finish
+from mezzo.core.corrections import BIAS
 from mezzo.core.policy import Lifting
 from mezzo.core.request import Request
 from mezzo.core.strategy import cost
@@ -18,6 +19,7 @@ from mezzo.deciding.planner import Judged, rows_of
 from mezzo.dtypes import FORMATS, DType
 from mezzo.judging.answers import compare_on
 from mezzo.judging.calibrating import with_parameters
+from mezzo.judging.correcting import correct_biases, correct_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.judging.measuring import measure_ranges
 from mezzo.numerics.datasets import Dataset
@@ -63,27 +65,36 @@ def convert_on_data(
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     model, options = fuse(model, options)
-    ranges = measure_ranges(model, dataset)
+    whole, seen = dataset, None
     if options.wishes.is_dynamic:
         options = with_parameters(model, options, dataset, request.calibrator)
     elif options.wishes.line.quantized is not None:
-        options, dataset = _calibrated(model, options, dataset, request.calibrator)
+        model, options, seen, dataset = _calibrated(model, options, dataset, request.calibrator)
+    ranges = measure_ranges(model, whole)
     # What was made up speaks against running low, and never for it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)
     attempt = lifted or _protect(model, options, dataset, ranges)
+    if BIAS in options.steps and seen is not None:
+        attempt = _with_biases(model, options, attempt, seen, dataset)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
 
-def _calibrated(model: "Model", options: Options, dataset: Dataset, calibrator: str) -> tuple[Options, Dataset]:
-    """The options with scales from a part of the data, and the rest, which judges them; all of it where it is too
-    little to be parted.
+def _calibrated(
+    model: "Model", options: Options, dataset: Dataset, calibrator: str
+) -> "tuple[Model, Options, Dataset | None, Dataset]":
+    """The options with scales from a part of the data, that part, and the rest, which judges them; None and all of it
+    where it is too little to be parted. The model comes with the corrections of its constants that help on the rest.
     """
     seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
     options = with_parameters(model, options, seen, calibrator)
+    model, options = correct_parameters(
+        model, options, seen, unseen, lambda changed, wishes: with_parameters(changed, wishes, seen, calibrator)
+    )
     if unseen is not None:
-        return replace(options, notes=(*options.notes, f"scales are from {seen.name}, which judged no answer")), unseen
+        note = f"scales are from {seen.name}, which judged no answer"
+        return model, replace(options, notes=(*options.notes, note)), seen, unseen
     note = f"scales are from {seen.name}, all of it, and the answers were judged on the same: other data may be worse"
-    return replace(options, notes=(*options.notes, note)), dataset
+    return model, replace(options, notes=(*options.notes, note)), None, dataset
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,16 @@ class _Attempt:
     def comparison(self) -> Comparison:
         assert self.measured.comparison is not None, "an attempt is checked"
         return self.measured.comparison
+
+
+def _with_biases(model: "Model", options: Options, held: _Attempt, seen: Dataset, unseen: Dataset) -> _Attempt:
+    """The same plan with biases that bring means back, where answers on data held back are nearer by that."""
+    better = correct_biases(model, options, (held.decided, held.result), seen, unseen)
+    comparison = held.comparison
+    if better.is_kept:
+        comparison = check(model, better.result, unseen, None, options.wishes.low)
+    measured = replace(held.measured, comparison=comparison, data=comparison.data)
+    return _Attempt(better.decided, better.result, measured)
 
 
 def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> _Attempt:

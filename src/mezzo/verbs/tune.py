@@ -18,6 +18,7 @@ from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
 from mezzo.judging.answers import read_accumulation
 from mezzo.judging.calibrating import with_parameters
+from mezzo.judging.correcting import correct_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.costs import table_costs
 from mezzo.numerics.frontier import Candidate, predict
@@ -128,7 +129,7 @@ def tune(
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
     model, chosen = fuse(model, chosen)
-    chosen = with_parameters(model, chosen, seen, request.calibrator)
+    model, chosen = _calibrated(model, chosen, seen, request.calibrator)
     chosen, ranges = protect(model, chosen, seen)
     problem = judge_model(model, chosen)[1].problem
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
@@ -326,6 +327,19 @@ def _check_strategy(options: Options) -> Options:
     if name != "mincut":
         raise InputError(f"strategy {name!r} knows no price of error; tune with 'mincut', or leave it out")
     return options
+
+
+def _calibrated(model: "Model", options: Options, seen: "Dataset", calibrator: str) -> "tuple[Model, Options]":
+    """The options with parameters from the data that is tuned on, and the model with corrections of its constants that
+    help on a part of it which gave none.
+    """
+    if options.wishes.line.quantized is None or not options.steps:
+        return model, with_parameters(model, options, seen, calibrator)
+    known, held_back = split(seen, lambda batch: can_cut(model, batch))
+    options = with_parameters(model, options, known, calibrator)
+    return correct_parameters(
+        model, options, known, held_back, lambda changed, wishes: with_parameters(changed, wishes, known, calibrator)
+    )
 
 
 def _split(

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from mezzo.core.corrections import Correction
 from mezzo.core.frontend import Extract, Progress
 from mezzo.core.fused import Fused
 from mezzo.core.graph import Graph
 from mezzo.core.reading import Reading as AnyReading
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
+from mezzo.frontends.onnx.correcting import correct
 from mezzo.frontends.onnx.expansion import check_expansion
 from mezzo.frontends.onnx.extraction import extract_nodes
 from mezzo.frontends.onnx.files import Source, from_proto, load
@@ -59,6 +61,10 @@ class Opened(OnnxModel):
         source = fold(came, frozenset()) or came
         reading = Opened(source, None).read(DType.FLOAT16)
         return write_fused(reading, find(reading.graph), source.blobs)
+
+    def corrected(self, corrections: Sequence[Correction]) -> "Opened":
+        """The model with constants changed."""
+        return Opened(correct(self.source, corrections), self.progress, self.given) if corrections else self
 
     @cached_property
     def lab(self) -> "OnnxLab":

@@ -1,5 +1,6 @@
 """Payloads of floats as payloads of what stands for them, bit for bit as ONNX's QuantizeLinear puts it there."""
 
+import base64
 import json
 import math
 from collections.abc import Sequence
@@ -38,13 +39,22 @@ class QuantizedPayload:
             steps: Array = values.astype(np.float32) / scales
             if integer_span(how.dtype) is None:
                 return np.clip(steps, low, high, out=steps).astype(STORAGE[how.dtype])
+            others = self._others(steps, start) if how.turned else None
             steps = np.rint(steps, out=steps).astype(zeros.dtype, copy=False)
+            if others is not None:
+                steps += others
             np.maximum(steps, low - zeros, out=steps)
             np.minimum(steps, high - zeros, out=steps)
             if np.isnan(np.max(steps, initial=0)):
                 steps = np.where(np.isnan(steps), low - zeros, steps)
         steps += zeros
         return steps.astype(STORAGE[how.dtype])
+
+    def _others(self, steps: Array, start: int) -> Array:
+        """What leads from the nearest whole number to the other next to each step, where that is to stand for it."""
+        first, end = start // 8, -(-(start + steps.size) // 8)
+        bits = np.unpackbits(np.frombuffer(self.how.turned, np.uint8)[first:end])[start - 8 * first :][: steps.size]
+        return np.where(bits, np.where(steps >= np.rint(steps), 1, -1), 0).astype(steps.dtype)
 
     def _laid(self, parameters: Array, start: int, count: int) -> Array:
         """The parameter of each of the elements."""
@@ -53,7 +63,8 @@ class QuantizedPayload:
     def to_text(self) -> str:
         """Spell the parameters for a marker; `read_payload` reads them."""
         how = self.how
-        return json.dumps([how.dtype.value, how.axis, how.scales, how.zero_points, self.run])
+        turned = base64.b64encode(how.turned).decode()
+        return json.dumps([how.dtype.value, how.axis, how.scales, how.zero_points, self.run, turned])
 
 
 def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> QuantizedPayload:
@@ -71,6 +82,7 @@ def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> Qua
         raise ContractError(f"{where}: its zero points are not all from {low} to {high}, what {how.dtype} holds")
     if (how.dtype is DType.INT32 or integer_span(how.dtype) is None) and not how.is_symmetric:
         raise ContractError(f"{where}: {how.dtype} is dequantized without a zero point; let all of them be 0")
+    _check_turned(how, shape, where)
     if how.axis is None:
         return QuantizedPayload(how, 0)
     if not 0 <= how.axis < len(shape):
@@ -85,8 +97,23 @@ def payload_of(how: Quantization, shape: Sequence[int | None], name: str) -> Qua
     return QuantizedPayload(how, max(math.prod(known), 1))
 
 
+def _check_turned(how: Quantization, shape: Sequence[int | None], where: str) -> None:
+    """Raises ContractError: what is rounded to the other side is of another tensor, or of one that is computed."""
+    if not how.turned:
+        return
+    if how.dtype is DType.INT32 or any(length is None for length in shape):
+        raise ContractError(f"{where}: only weights may be rounded to the other side; leave 'turned' out")
+    elements = math.prod(length for length in shape if length is not None)
+    if len(how.turned) != -(-elements // 8):
+        raise ContractError(
+            f"{where}: 'turned' holds {len(how.turned)} bytes, and its {elements} elements take {-(-elements // 8)}; "
+            "give a bit for each, or leave it out"
+        )
+
+
 def read_payload(text: str) -> QuantizedPayload:
     """Read what `to_text` has spelled."""
-    dtype, axis, scales, zeros, run = json.loads(text)
-    how = Quantization(dtype=DType(dtype), scales=tuple(scales), zero_points=tuple(zeros), axis=axis)
+    dtype, axis, scales, zeros, run, turned = json.loads(text)
+    bits = base64.b64decode(turned)
+    how = Quantization(dtype=DType(dtype), scales=tuple(scales), zero_points=tuple(zeros), axis=axis, turned=bits)
     return QuantizedPayload(how, run)

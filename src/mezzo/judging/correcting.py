@@ -1,0 +1,149 @@
+"""Corrections of what INT8 does to a model, each tried on its own and kept only where data that it was not made from
+shows that answers are nearer by more than samples vary.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mezzo.converting.conversion import convert_model
+from mezzo.converting.decided import Decided
+from mezzo.core.corrections import BIAS, SMOOTH, WEIGHTS, Correction
+from mezzo.core.frontend import Model
+from mezzo.core.reading import Artifact
+from mezzo.core.request import Request
+from mezzo.deciding.options import Options, read_options
+from mezzo.judging.biases import bias_of, corrected_biases
+from mezzo.judging.gains import Errors, errors_of
+from mezzo.judging.smoothing import smoothed
+from mezzo.judging.turning import with_turned_weights
+from mezzo.numerics.datasets import Dataset
+
+Calibrate = Callable[[Model, Options], Options]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrected:
+    """A model with the options to plan it by, and how far its answers are off on data held back, once that is known.
+
+    `told` is what was corrected; `is_shown`: where that was shown on data held back, place by place, so that answers
+    need only not be worse.
+    """
+
+    model: Model
+    options: Options
+    errors: Errors | None = None
+    told: str = ""
+    is_shown: bool = False
+
+    def noting(self, note: str) -> "Corrected":
+        """The same, and what is to be told of it."""
+        return replace(self, options=replace(self.options, notes=(*self.options.notes, note)))
+
+
+def correct_parameters(
+    model: Model, options: Options, seen: Dataset, unseen: Dataset | None, calibrate: Calibrate
+) -> tuple[Model, Options]:
+    """The model and its options with those corrections of constants and scales that help, with a note of each.
+
+    `seen` is what scales are from, as `calibrate` takes them again for a changed model; `unseen` decides.
+    """
+    now = Corrected(model=model, options=options)
+    for step in (step for step in options.steps if step in (SMOOTH, WEIGHTS)):
+        if unseen is None:
+            now = now.noting(f"correction {step}: left, as no data was held back that could show that it helps")
+            continue
+        candidate = _smoothed(now, seen, unseen, calibrate) if step == SMOOTH else _turned(now, seen, unseen)
+        if candidate is not None:
+            now = _better_of(step, now, candidate, unseen)
+    return now.model, now.options
+
+
+def _better_of(step: str, now: Corrected, candidate: Corrected, unseen: Dataset) -> Corrected:
+    """What a correction has made, if it is nearer on data held back; else what there was."""
+    before, after = now.errors or _errors(now, unseen), _errors(candidate, unseen)
+    is_kept = after.root < before.root if candidate.is_shown else before.falls_to(after)
+    held = _tell(candidate.told, before, after)
+    if is_kept:
+        return Corrected(model=candidate.model, options=candidate.options, errors=after).noting(
+            f"correction {step}: kept, {held}"
+        )
+    return replace(now, errors=before).noting(f"correction {step}: left, {held}: {_why(before, after)}")
+
+
+def _errors(held: Corrected, unseen: Dataset) -> Errors:
+    return errors_of(held.model, convert_model(held.model, held.options, None)[1], unseen)
+
+
+def _turned(held: Corrected, seen: Dataset, unseen: Dataset) -> Corrected | None:
+    """Weights held as suits their products."""
+    turned = with_turned_weights(held.model, held.options, seen, unseen)
+    if turned is None:
+        return None
+    told = f"{turned.nearer} of {turned.products} products are nearer on them"
+    return Corrected(model=held.model, options=turned.options, told=told, is_shown=True)
+
+
+def _smoothed(held: Corrected, seen: Dataset, unseen: Dataset, calibrate: Calibrate) -> Corrected | None:
+    """The model with what channels have too much of moved into weights, and scales taken again; None where no place
+    for it gains.
+    """
+    corrections = smoothed(held.model, held.options, seen, unseen)
+    if not corrections:
+        return None
+    options = replace(held.options, corrected=(*held.options.corrected, *corrections))
+    model = held.model.corrected(corrections)
+    return Corrected(model=model, options=calibrate(model, options), told=f"{len(corrections)} constants scaled")
+
+
+class WithBiases(NamedTuple):
+    """A result, with biases corrected if that is kept."""
+
+    decided: Decided
+    result: Artifact
+    is_kept: bool
+
+
+def correct_biases(
+    model: Model, options: Options, made: tuple[Decided, Artifact], seen: Dataset, unseen: Dataset
+) -> WithBiases:
+    """A result of the same plan with biases that bring means back to where they are in floats, if answers on data held
+    back are nearer by more than samples vary; else the result as it is. The plan notes which.
+    """
+    decided, result = made
+    graph, line, given = decided.reading.graph, decided.problem.line, decided.plan
+    nodes = [node.id for node in graph.nodes if decided.levels[node.id] == line.quantized and bias_of(graph, node.id)]
+    if not nodes:
+        return WithBiases(decided, result, False)
+    replaying = read_options(Request(to=dict(given.settings)["to"], target=options.wishes.target))
+
+    def carry_out(corrections: Sequence[Correction]) -> tuple[Decided, Artifact]:
+        return convert_model(model, replaying, replace(given, corrected=tuple(corrections)))
+
+    found = corrected_biases(
+        model, graph, nodes, dict(given.quantized), seen, lambda corrections: carry_out(corrections)[1]
+    )
+    if not found:
+        return WithBiases(decided, result, False)
+    changed, better = carry_out(found)
+    before, after = errors_of(model, result, unseen), errors_of(model, better, unseen)
+    held = _tell(f"{len(found)} biases moved", before, after)
+    if not before.falls_to(after):
+        return WithBiases(_noting(decided, f"correction {BIAS}: left, {held}: {_why(before, after)}"), result, False)
+    told = _noting(decided, f"correction {BIAS}: kept, {held}").plan
+    plan = replace(told, corrected=(*given.corrected, *found), edits=changed.plan.edits)
+    return WithBiases(replace(changed, plan=plan), better, True)
+
+
+def _noting(decided: Decided, note: str) -> Decided:
+    return replace(decided, plan=replace(decided.plan, notes=(*decided.plan.notes, note)))
+
+
+def _tell(told: str, before: Errors, after: Errors) -> str:
+    return (
+        f"{told}; error {before.root:.3g} -> {after.root:.3g} on {len(after.squares)} samples held back from the scales"
+    )
+
+
+def _why(before: Errors, after: Errors) -> str:
+    return "no more than chance may show" if after.root < before.root else "it does not help"

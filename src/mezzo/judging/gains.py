@@ -1,0 +1,66 @@
+"""Whether one result of a model answers better than another, sample by sample on the same data."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.converting.results import lab_of
+from mezzo.core.frontend import Model
+from mezzo.core.lab import Running
+from mezzo.core.reading import Artifact
+from mezzo.numerics.datasets import Dataset
+from mezzo.numerics.statistics import root_ratio
+
+Doubles = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """The squared error of each sample, over the mean square of the reference; of several outputs their sum."""
+
+    squares: Doubles
+
+    @property
+    def root(self) -> float:
+        """The error of all samples."""
+        return float(np.sqrt(self.squares.mean())) if len(self.squares) else 0.0
+
+    def falls_to(self, other: "Errors") -> bool:
+        """Whether another result's error on the same samples is less by more than what samples vary by."""
+        if len(self.squares) != len(other.squares) or not np.isfinite(other.squares).all():
+            return False
+        if not np.isfinite(self.squares).all():
+            return len(other.squares) > 0
+        if not self.squares.any():
+            return False
+        return root_ratio(other.squares, self.squares).high < 1.0
+
+
+def errors_of(model: Model, result: Artifact, dataset: Dataset) -> Errors:
+    """The errors of a result against the model that came in, in the true precision."""
+    running = Running(is_emulated=True, accumulation=None, names=("the reference", "the model"))
+    sessions = lab_of(model.given).pair(model.materialize(result), running).load({})
+    squares: dict[str, list[Doubles]] = {}
+    wholes: dict[str, float] = {}
+    for batch in dataset:
+        if not batch.samples:
+            continue
+        wanted, found = sessions.run(batch.feeds)
+        for name in wanted:
+            want, have = np.asarray(wanted[name]), np.asarray(found[name])
+            if want.dtype.kind != "f" or want.shape != have.shape:
+                continue
+            rows = batch.samples if want.ndim and want.shape[0] % batch.samples == 0 else 1
+            want, have = (each.astype(np.float64).reshape(rows, -1) for each in (want, have))
+            with np.errstate(invalid="ignore", over="ignore"):
+                squares.setdefault(name, []).append(np.nan_to_num(((have - want) ** 2).sum(1), nan=np.inf))
+                wholes[name] = wholes.get(name, 0.0) + float(np.nan_to_num(want**2, posinf=0.0).sum())
+    parts = [np.concatenate(held) for held in squares.values()]
+    counts = {len(part) for part in parts}
+    if len(counts) != 1:  # outputs without a sample of their own
+        parts, counts = [np.array([part.sum()]) for part in parts], {1}
+    total = np.zeros(counts.pop())
+    for name, part in zip(squares, parts, strict=True):
+        total += part * (len(part) / wholes[name] if wholes[name] > 0 else 0.0)
+    return Errors(total)
