@@ -113,6 +113,12 @@ def test_too_little_data_corrects_nothing() -> None:
     assert result.plan.corrected == ()
 
 
+def test_data_drawn_at_random_corrects_nothing() -> None:
+    result = mezzo.convert(model(1), to="int8", target="openvino-cpu", data="random", correct="smooth,weights,bias")
+    assert set(told(result).values()) == {"left, as data drawn at random shows nothing of what helps"}
+    assert not result.plan.corrected and not any(how.turned for _, how in result.plan.quantized)
+
+
 @pytest.mark.parametrize("steps", ["smooth,weights", "smooth,weights,bias"])
 def test_saved_plan_replays_corrections_byte_for_byte(steps: str, tmp_path: Path) -> None:
     result = convert(model(1), 1, correct=steps)

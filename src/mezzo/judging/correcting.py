@@ -50,6 +50,9 @@ def correct_parameters(
     """
     now = Corrected(model=model, options=options)
     for step in (step for step in options.steps if step in (SMOOTH, WEIGHTS)):
+        if seen.seed is not None:
+            now = now.noting(f"correction {step}: left, as data drawn at random shows nothing of what helps")
+            continue
         if unseen is None:
             now = now.noting(f"correction {step}: left, as no data was held back that could show that it helps")
             continue

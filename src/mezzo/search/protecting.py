@@ -74,7 +74,7 @@ def convert_on_data(
     # What was made up speaks against running low, and never for it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)
     attempt = lifted or _protect(model, options, dataset, ranges)
-    if BIAS in options.steps and seen is not None:
+    if BIAS in options.steps and seen is not None and seen.seed is None:
         attempt = _with_biases(model, options, attempt, seen, dataset)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
