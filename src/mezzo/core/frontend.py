@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from mezzo.core.fused import Fused
     from mezzo.core.corrections import Correction
+    from mezzo.core.fused import Fused
     from mezzo.core.graph import Graph
     from mezzo.core.lab import Lab
     from mezzo.core.plans import Edit

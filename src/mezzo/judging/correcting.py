@@ -13,6 +13,7 @@ from mezzo.core.frontend import Model
 from mezzo.core.reading import Artifact
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
+from mezzo.dtypes import STORED_AS, DType, integer_span
 from mezzo.judging.biases import bias_of, corrected_biases
 from mezzo.judging.gains import Errors, errors_of
 from mezzo.judging.smoothing import smoothed
@@ -56,10 +57,19 @@ def correct_parameters(
         if unseen is None:
             now = now.noting(f"correction {step}: left, as no data was held back that could show that it helps")
             continue
+        if step == WEIGHTS and (uneven := _uneven(options)) is not None:
+            now = now.noting(f"correction {step}: left, as it moves weights by even steps, which {uneven} has not")
+            continue
         candidate = _smoothed(now, seen, unseen, calibrate) if step == SMOOTH else _turned(now, seen, unseen)
         if candidate is not None:
             now = _better_of(step, now, candidate, unseen)
     return now.model, now.options
+
+
+def _uneven(options: Options) -> DType | None:
+    """The format with scales that is planned for, where its numbers are no integers."""
+    found = options.wishes.line.quantized_format
+    return found if found is not None and integer_span(STORED_AS[found][0]) is None else None
 
 
 def _better_of(step: str, now: Corrected, candidate: Corrected, unseen: Dataset) -> Corrected:
@@ -118,7 +128,9 @@ def correct_biases(
     nodes = [node.id for node in graph.nodes if decided.levels[node.id] == line.quantized and bias_of(graph, node.id)]
     if not nodes:
         return WithBiases(decided, result, False)
-    replaying = read_options(Request(to=dict(given.settings)["to"], target=options.wishes.target))
+    settings = dict(given.settings)
+    fuse = settings.get("fuse", Request().fuse)
+    replaying = read_options(Request(to=settings["to"], target=options.wishes.target, fuse=fuse))
 
     def carry_out(corrections: Sequence[Correction]) -> tuple[Decided, Artifact]:
         return convert_model(model, replaying, replace(given, corrected=tuple(corrections)))
