@@ -1,4 +1,4 @@
-"""Writes docs/reference/account.md and bench.md: every field of the JSON documents, from their schemas.
+"""Writes account.md, bench.md and quantize-report.md of docs/reference: each field of the JSON documents, from schemas.
 
 python tools/account_page.py           # writes the pages
 python tools/account_page.py --check   # ends with 1 if a page differs from its schema
@@ -12,10 +12,12 @@ from typing import Any
 from generated import keep
 
 from mezzo.report.account import schema
+from mezzo.report.calibrations import calibrations_schema
 from mezzo.report.timings import bench_schema
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "account.md"
 BENCH_PAGE = PAGE.with_name("bench.md")
+CALIBRATIONS_PAGE = PAGE.with_name("quantize-report.md")
 HEAD = """\
 # The account as data
 
@@ -46,6 +48,7 @@ The schema is JSON Schema 2020-12; in Python, `mezzo.report.account.schema()` re
 import json
 import jsonschema
 from mezzo.report.account import schema
+from mezzo.report.calibrations import calibrations_schema
 
 jsonschema.validate(json.load(open("account.json")), schema())
 ```
@@ -69,6 +72,24 @@ Times are in ns. Numbers, names and the order are spelled as in [the account](ac
 """
 
 
+CALIBRATIONS_HEAD = """\
+# Calibrators as data
+
+<!-- Written by tools/account_page.py from src/mezzo/report/quantize-report.schema.json: change that, then run the
+script. -->
+
+`mezzo quantize-report --json` prints one JSON document: what each calibrator makes of a model's answers, on which data,
+and what it takes.
+
+```sh
+mezzo quantize-report model.onnx --data calib.npz --calibrators minmax,mse --json > calibrators.json
+```
+
+Numbers, names and the order are spelled as in [the account](account.md). The schema is JSON Schema 2020-12; in Python,
+`mezzo.report.calibrations.calibrations_schema()` reads it.
+"""
+
+
 def spell_page() -> str:
     """The page of the account."""
     return _spell(HEAD, schema())
@@ -77,6 +98,11 @@ def spell_page() -> str:
 def spell_bench_page() -> str:
     """The page of times."""
     return _spell(BENCH_HEAD, bench_schema())
+
+
+def spell_calibrations_page() -> str:
+    """The page of calibrators."""
+    return _spell(CALIBRATIONS_HEAD, calibrations_schema())
 
 
 def _spell(head: str, whole: dict[str, Any]) -> str:
@@ -144,4 +170,5 @@ def _spell_type(field: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(keep({PAGE: spell_page(), BENCH_PAGE: spell_bench_page()}, "the schema", __doc__))
+    pages = {PAGE: spell_page(), BENCH_PAGE: spell_bench_page(), CALIBRATIONS_PAGE: spell_calibrations_page()}
+    sys.exit(keep(pages, "the schema", __doc__))

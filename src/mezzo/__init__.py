@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mezzo.core.plans import Plan
     from mezzo.files.planfile import load_plan, save_plan
     from mezzo.folders.converting import ConvertedFolder, convert_folder
+    from mezzo.numerics.calibrations import Calibrations
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
     from mezzo.numerics.timings import FileTimes, Timings
     from mezzo.verbs.bench import bench
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from mezzo.verbs.explain import explain
     from mezzo.verbs.lists import convert_lists
     from mezzo.verbs.partition import Extracted, FusedUnit, Split, extract, partition
+    from mezzo.verbs.quantize_report import quantize_report
     from mezzo.verbs.ranges import ranges
     from mezzo.verbs.sensitivity import sensitivity
     from mezzo.verbs.strategies import compare_strategies
     from mezzo.verbs.tune import tune
 
 __all__ = [
+    "Calibrations",
     "Comparison",
     "ContractError",
     "Converted",
@@ -58,6 +61,7 @@ __all__ = [
     "load_plan",
     "partition",
     "plan",
+    "quantize_report",
     "ranges",
     "save_plan",
     "sensitivity",
@@ -66,6 +70,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Calibrations": "mezzo.numerics.calibrations",
     "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.converting.results",
     "ConvertedFolder": "mezzo.folders.converting",
@@ -92,6 +97,7 @@ _HOMES = {
     "load_plan": "mezzo.files.planfile",
     "partition": "mezzo.verbs.partition",
     "plan": "mezzo.verbs.convert",
+    "quantize_report": "mezzo.verbs.quantize_report",
     "ranges": "mezzo.verbs.ranges",
     "save_plan": "mezzo.files.planfile",
     "sensitivity": "mezzo.verbs.sensitivity",

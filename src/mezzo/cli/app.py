@@ -15,6 +15,7 @@ from mezzo.cli.explain import explain
 from mezzo.cli.partition import partition
 from mezzo.cli.planning import plan
 from mezzo.cli.probe import probe
+from mezzo.cli.quantize_report import quantize_report
 from mezzo.cli.ranges import ranges
 from mezzo.cli.sensitivity import sensitivity
 from mezzo.cli.show import show
@@ -23,8 +24,8 @@ from mezzo.cli.tune import tune
 from mezzo.cli.version import print_versions
 
 _COMMANDS = (
-    convert, compare, tune, bench, ranges, sensitivity, plan, explain, diff, show, partition, policies, strategies,
-    targets, ops, probe, doctor,
+    convert, compare, tune, bench, quantize_report, ranges, sensitivity, plan, explain, diff, show, partition, policies,
+    strategies, targets, ops, probe, doctor,
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def make_app() -> typer.Typer:
     )
     app.callback()(describe)
     for command in _COMMANDS:
-        app.command(epilog=examples_of(command.__name__, is_terminal=is_terminal))(command)
+        app.command(epilog=examples_of(command.__name__.replace("_", "-"), is_terminal=is_terminal))(command)
     return app
 
 

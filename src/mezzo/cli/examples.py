@@ -67,6 +67,21 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("mezzo bench model.onnx --seconds 5 -v", "for five seconds, and what the time goes into"),
         ("mezzo bench model.onnx --runs 10 --json", "every turn as data"),
     ),
+    "quantize-report": (
+        ("mezzo quantize-report model.onnx --data data.npz", "every calibrator, for ONNX Runtime's CPU"),
+        (
+            "mezzo quantize-report model.onnx --data data.npz --target openvino-cpu --to int8,bf16",
+            "three precisions in one plan",
+        ),
+        (
+            "mezzo quantize-report model.onnx --data data.npz --calibrators minmax,mse,percentile=99.9",
+            "some of them, with a setting",
+        ),
+        (
+            "mezzo quantize-report model.onnx --data data.npz --held-out data.npz --json",
+            "judged on other data, as data",
+        ),
+    ),
     "plan": (
         ("mezzo plan model.onnx --to fp16", "what would run in which precision, and why"),
         ("mezzo plan model.onnx --to fp16 --save plan.json", "save it for review, editing and replay"),

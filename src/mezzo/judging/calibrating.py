@@ -18,6 +18,7 @@ from mezzo.deciding.quantizing import name_offset
 from mezzo.dtypes import STORED_AS, DType, integer_span
 from mezzo.errors import InputError
 from mezzo.numerics.datasets import Dataset
+from mezzo.numerics.measures import DataSource
 from mezzo.plugins.discovery import calibrators
 from mezzo.quant.choosing import align, choose_range
 from mezzo.quant.collector import Collector
@@ -31,6 +32,17 @@ from mezzo.voices import option
 _ANY_RANGE = Range(0.0, 1.0)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What data shows of a model's values, for any calibrator to choose from."""
+
+    data: DataSource
+    reading: Reading
+    units: Sequence[QuantizedUnit]
+    asked: "_Asked"
+    collector: Collector
+
+
 def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Calibrator) -> Options:
     """The options with the parameters of every value that the target's kernels may read or make quantized.
 
@@ -38,16 +50,28 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
         InputError: the data is at fault, or has no sample, or the calibrator does not suit the format.
         ContractError: the model does not run.
     """
-    _check_method(calibrator, options)
+    return choose_parameters(model, options, watch(model, options, dataset), calibrator)
+
+
+def watch(model: Model, options: Options, dataset: Dataset) -> Watched:
+    """What values that may be quantized hold on the data. Errors are those of `calibrate`."""
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
-    units = judged.quantizing.units
-    asked, dtype = _asked(reading.graph, units), options.wishes.line.quantized_format
-    assert dtype is not None, "the same"
-    collector = _watch(model, options, dataset, [*asked.operands])
-    found = _of_values(collector, asked, calibrator, dtype)
-    found |= _of_weights(model, reading, asked)
-    add_offsets(model, reading, units, found)
+    asked = _asked(reading.graph, judged.quantizing.units)
+    source, collector = _watch(model, options, dataset, [*asked.operands])
+    return Watched(data=source, reading=reading, units=judged.quantizing.units, asked=asked, collector=collector)
+
+
+def choose_parameters(model: Model, options: Options, watched: Watched, calibrator: Calibrator) -> Options:
+    """The options with the parameters that a calibrator chooses. Raises InputError: it fails, or does not suit the
+    format.
+    """
+    _check_method(calibrator, options)
+    dtype = options.wishes.line.quantized_format
+    assert dtype is not None, "asked where something is to be quantized"
+    found = _of_values(watched.collector, watched.asked, calibrator, dtype)
+    found |= _of_weights(model, watched.reading, watched.asked)
+    add_offsets(model, watched.reading, watched.units, found)
     return replace(options, wishes=replace(options.wishes, quantized=found))
 
 
@@ -146,21 +170,21 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
     return asked
 
 
-def _watch(model: Model, options: Options, dataset: Dataset, names: Sequence[str]) -> Collector:
-    """What values of the model, by name, hold on the data."""
+def _watch(model: Model, options: Options, dataset: Dataset, names: Sequence[str]) -> tuple[DataSource, Collector]:
+    """What values of the model, by name, hold on the data, and how much of that there was."""
     reading, collector = model.read(options.wishes.low), Collector()
     numbers = {value.name: number for number, value in enumerate(reading.graph.values) if value.scope == 0}
     show = lab_of(model).observer(reading, [numbers[name] for name in names if name in numbers])
-    done = 0
+    batches, done = 0, 0
     for batch in dataset:
         if model.progress is not None:
             model.progress("calibrating", done, 0)
         for shown in show(batch.feeds):
             collector.add(reading.graph.values[shown.value].name, shown.numbers)
-        done += batch.samples
+        batches, done = batches + 1, done + batch.samples
     if not done:
         raise InputError(f"{dataset.name}: has no sample, and scales come from data; give some with {option('data')}")
-    return collector
+    return dataset.source(batches, done), collector
 
 
 def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator, dtype: DType) -> dict[str, Quantization]:

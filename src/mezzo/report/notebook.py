@@ -11,8 +11,10 @@ from functools import singledispatch
 from mezzo.core.plans import Plan
 from mezzo.dtypes import FORMATS, DType
 from mezzo.machine import find_machine
+from mezzo.numerics.calibrations import Calibrations
 from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
 from mezzo.numerics.timings import Timings
+from mezzo.report.calibrations import spell_row
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_number
 from mezzo.report.groups import count_precisions
 from mezzo.report.headline import Aim, Headline, Move
@@ -141,6 +143,27 @@ def _(timings: Timings) -> str:
     rows = [(*name, median) for name, median in zip(named, medians, strict=True)]
     head = f"<div>{_safe(_lines(timings)[0])}</div>"
     return _frame(head + _table(("file", "median time, speed", "of the longest"), _with_bars(rows, max(medians))))
+
+
+@_lines.register
+def _(found: Calibrations) -> Sequence[str]:
+    about = f"Calibrations to {found.to} for {found.target}, judged on {clean(spell_data(found.judged))}"
+    best = (
+        "no calibrator's answers are right"
+        if found.best is None
+        else f"best: {clean(found.best.calibrator)}, {spell_row(found.best)}"
+    )
+    others = [f"{clean(row.calibrator)}: {spell_row(row)}" for row in found.rows if row is not found.best]
+    return about, best, join_some(others, _NAMED) or "no other was asked for"
+
+
+@_page.register
+def _(found: Calibrations) -> str:
+    errors = [row.verdict.error.estimate for row in found.rows]
+    named = [(clean(row.calibrator), spell_row(row)) for row in found.rows]
+    rows = [(*name, error) for name, error in zip(named, errors, strict=True)]
+    head = f"<div>{_safe(_lines(found)[0])}</div>"
+    return _frame(head + _table(("calibrator", "", "error, of the largest"), _with_bars(rows, max(errors))))
 
 
 def lines_of(what: str, headline: Headline) -> Sequence[str]:

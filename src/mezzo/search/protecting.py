@@ -70,12 +70,7 @@ def convert_on_data(
         options = with_parameters(model, options, dataset, request.calibrator)
     elif options.wishes.line.quantized is not None:
         model, options, seen, dataset = _calibrated(model, options, dataset, request.calibrator)
-    ranges = measure_ranges(model, whole)
-    # What was made up speaks against running low, and never for it.
-    lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)
-    attempt = lifted or _protect(model, options, dataset, ranges)
-    if BIAS in options.steps and seen is not None and seen.seed is None:
-        attempt = _with_biases(model, options, attempt, seen, dataset)
+    attempt = attempt_on(model, options, dataset, measure_ranges(model, whole), seen)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
 
@@ -85,20 +80,28 @@ def _calibrated(
     """The options with scales from a part of the data, that part, and the rest, which judges them; None and all of it
     where it is too little to be parted. The model comes with the corrections of its constants that help on the rest.
     """
-    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
+    seen, unseen, note = split_for_scales(model, dataset)
     options = with_parameters(model, options, seen, calibrator)
     model, options = correct_parameters(
         model, options, seen, unseen, lambda changed, wishes: with_parameters(changed, wishes, seen, calibrator)
     )
+    told = replace(options, notes=(*options.notes, note))
+    return (model, told, None, dataset) if unseen is None else (model, told, seen, unseen)
+
+
+def split_for_scales(model: "Model", dataset: Dataset) -> tuple[Dataset, Dataset | None, str]:
+    """The part of the data that scales are from, the rest, which judges them, None where it is too little to be parted,
+    and what to tell of that.
+    """
+    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
     if unseen is not None:
-        note = f"scales are from {seen.name}, which judged no answer"
-        return model, replace(options, notes=(*options.notes, note)), seen, unseen
+        return seen, unseen, f"scales are from {seen.name}, which judged no answer"
     note = f"scales are from {seen.name}, all of it, and the answers were judged on the same: other data may be worse"
-    return model, replace(options, notes=(*options.notes, note)), None, dataset
+    return seen, None, note
 
 
 @dataclass(frozen=True)
-class _Attempt:
+class Attempt:
     """One conversion with its check."""
 
     decided: "Decided"
@@ -111,23 +114,37 @@ class _Attempt:
         return self.measured.comparison
 
 
-def _with_biases(model: "Model", options: Options, held: _Attempt, seen: Dataset, unseen: Dataset) -> _Attempt:
+def attempt_on(
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, seen: "Dataset | None" = None
+) -> Attempt:
+    """Convert by what the data shows: with what it lifts where the answers hold then, else with all protection. `seen`
+    is what scales are from where other data judges; biases are corrected on it if that is asked for.
+    """
+    # What was made up speaks against running low, and never for it.
+    lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)
+    attempt = lifted or _protect(model, options, dataset, ranges)
+    if BIAS in options.steps and seen is not None and seen.seed is None:
+        return _with_biases(model, options, attempt, seen, dataset)
+    return attempt
+
+
+def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset, unseen: Dataset) -> Attempt:
     """The same plan with biases that bring means back, where answers on data held back are nearer by that."""
     better = correct_biases(model, options, (held.decided, held.result), seen, unseen)
     comparison = held.comparison
     if better.is_kept:
         comparison = check(model, better.result, unseen, None, options.wishes.low)
     measured = replace(held.measured, comparison=comparison, data=comparison.data)
-    return _Attempt(better.decided, better.result, measured)
+    return Attempt(better.decided, better.result, measured)
 
 
-def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> _Attempt:
+def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> Attempt:
     decided, result = convert_model(model, options, None)
     comparison = check(model, result, dataset, None, options.wishes.low)
-    return _Attempt(decided, result, Measured(data=comparison.data, ranges=ranges, comparison=comparison, notes=notes))
+    return Attempt(decided, result, Measured(data=comparison.data, ranges=ranges, comparison=comparison, notes=notes))
 
 
-def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt:
+def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> Attempt:
     """Convert with all protection, from structure and from data; a result that fails its check is repaired."""
     options = with_protection(model, options, ranges, HEADROOM)
     attempt = _attempt(model, options, dataset, ranges)
@@ -136,7 +153,7 @@ def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Range
     return attempt
 
 
-def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> _Attempt | None:
+def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> Attempt | None:
     """Convert with what data lifts, and put protection back by what errors cost where the check does not hold with its
     margin. None where nothing is lifted, nothing that was lifted holds, or the data cannot tell.
     """
@@ -170,7 +187,7 @@ def _is_cheaper(one: "Decided", other: "Decided") -> bool:
     return cost(problem, one.levels) < cost(problem, other.levels)
 
 
-def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: _Attempt) -> _Attempt | None:
+def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt) -> Attempt | None:
     """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
     verdict = lifted.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
@@ -281,7 +298,7 @@ def _tuner(model: "Model", options: Options, dataset: "Dataset", goal: Goal, eva
     return Tuner(model, options, goal, dataset, Limits(evaluations=evaluations), Memory(None, {}))
 
 
-def _repair(model: "Model", options: Options, dataset: "Dataset", failed: _Attempt) -> _Attempt:
+def _repair(model: "Model", options: Options, dataset: "Dataset", failed: Attempt) -> Attempt:
     """Give nodes back to FP32, the costliest first, until the check holds."""
     verdict = failed.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=1.0, shares=shares_of(failed.comparison))

@@ -1,0 +1,85 @@
+"""mezzo quantize-report: what each calibrator makes of a model's answers."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mezzo.cli import choices, measuring
+from mezzo.cli import options as given
+from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.verdicts import CANNOT_TELL
+from mezzo.core.option import Panel
+from mezzo.report.names import quote
+
+if TYPE_CHECKING:
+    from mezzo.numerics.calibrations import Calibrations
+
+
+@given.with_options
+def quantize_report(
+    *,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)],
+    data: measuring.Data,
+    held_out: Annotated[
+        Path | None,
+        typer.Option("--held-out", metavar="DATA", rich_help_panel=measuring.PANEL, show_default=False,
+                     help="Data that judges and that no scale has seen; else a quarter of --data."),
+    ] = None,
+    options: given.Options,
+    labels: measuring.Labels = None,
+    metric: measuring.Metric = None,
+    batch: measuring.BatchSize = None,
+    calibrators: Annotated[
+        str | None,
+        typer.Option("--calibrators", metavar="NAME,NAME", help="Which, with their settings, as of --calibrator.",
+                     show_default="all that there are", rich_help_panel=Panel.WHAT.value,
+                     autocompletion=choices.completing_plug_ins("calibrator")),
+    ] = None,
+    as_json: given.AsJson = False,
+    quiet: given.Quiet = False,
+) -> None:  # fmt: skip
+    """Quantize a model by one calibrator after the other, and show what each makes of its answers.
+
+    Values are collected once; each row is what 'mezzo convert' writes with that calibrator, judged on data that no
+    scale has seen. With --labels naming an integer per sample it counts top-1 and top-5. Nothing is written. Exit code
+    0: it was told; 2: bad input; 3: the data cannot tell.
+    """
+    chosen = options.to_library()
+
+    from mezzo.cli.progress import Patience
+    from mezzo.machine import find_machine
+    from mezzo.report.calibrations import describe_calibrations, report_calibrations
+    from mezzo.report.text import report_next_steps
+    from mezzo.verbs.quantize_report import quantize_report as find
+
+    with Patience() as progress:
+        found = find(
+            model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric, batch_size=batch,
+            calibrators=calibrators or (), progress=progress, **chosen,
+        )  # fmt: skip
+    if as_json and not quiet:
+        print_document(describe_calibrations(os.fspath(model), found, find_machine()))
+    elif not quiet:
+        layout = output_layout()
+        parts = report_calibrations(layout, os.fspath(model), found)
+        steps = _steps(model, data, labels or (), options, found)
+        print_report([*parts, *(report_next_steps(steps) if steps else [])], layout)
+    if all(row.verdict.ruling.value == "cannot tell" for row in found.rows):
+        raise typer.Exit(CANNOT_TELL)
+
+
+def _steps(
+    model: Path, data: Path, labels: "list[str] | tuple[str, ...]", options: given.Options, found: "Calibrations"
+) -> list[tuple[str, str]]:
+    """The command that writes the best of them."""
+    best = found.best
+    if best is None:
+        return []
+    result = model.with_name(f"{model.stem}.{found.to.replace(',', '-')}.onnx")
+    again = options.with_words("to", found.to).with_words("calibrator", best.calibrator)
+    words = ["mezzo", "convert", quote(os.fspath(model)), quote(os.fspath(result)), "--data", quote(os.fspath(data))]
+    words += [word for label in labels for word in ("--labels", quote(label))]
+    why = "writes it: of those that are right with most products on integers, the one that errs least"
+    return [(" ".join([*words, *again.words("convert")]), why)]

@@ -1,0 +1,228 @@
+"""What each calibrator makes of a model: answers, classes, size and share of integers beside FP32's."""
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Unpack
+
+from mezzo.converting.fusing import fuse
+from mezzo.converting.results import Progress, finish, lab_of, open_source, read_plan_options
+from mezzo.core.facts import Cost
+from mezzo.core.keyword_types import PlanOptions
+from mezzo.core.keywords import tells_options
+from mezzo.core.lab import Running
+from mezzo.core.nodes import Kind
+from mezzo.deciding.planner import rows_of
+from mezzo.errors import InputError
+from mezzo.judging.calibrating import Watched, choose_parameters, watch
+from mezzo.judging.data import open_model_data
+from mezzo.judging.measuring import measure_ranges
+from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
+from mezzo.numerics.custom import Metric, MetricTally, load_metric, name_metric
+from mezzo.numerics.datasets import Dataset
+from mezzo.numerics.measures import Interval, Ranges
+from mezzo.numerics.ranks import find_classes
+from mezzo.plugins.discovery import calibrators as known_calibrators
+from mezzo.quant.reading import calibrator_of
+from mezzo.search.protecting import Attempt, attempt_on, split_for_scales, with_data_settings
+from mezzo.voices import option
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+    from mezzo.converting.decided import Decided
+    from mezzo.core.calibrator import Calibrator
+    from mezzo.core.frontend import Model
+    from mezzo.deciding.options import Options
+    from mezzo.numerics.datasets import Data
+
+
+@tells_options
+def quantize_report(
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    data: "Data",
+    *,
+    held_out: "Data | None" = None,
+    labels: Sequence[str] = (),
+    metric: str | Metric | None = None,
+    calibrators: str | Sequence[str] = (),
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[PlanOptions],
+) -> Calibrations:
+    """Quantize a model by one calibrator after the other, and say what each makes of its answers.
+
+    Values are collected once, and each row is what `mezzo.convert` makes with that calibrator. Nothing is written.
+
+    Args:
+        data: what scales are from, as of `mezzo.convert`; where `held_out` is not given, a quarter of it is held back
+            from them and judges.
+        held_out: data that judges and that no scale has seen.
+        labels: arrays of the data that judges which are no inputs. One with an integer per sample gives top-1 and, of
+            more than five classes, top-5.
+        metric: instead of them a function of (outputs, labels), or its "module:function", as of `mezzo.compare`.
+        calibrators: which, such as "minmax,percentile=99.9"; all that there are unless given.
+        to: "int8", the default, or two formats such as "int8,bf16".
+
+    Raises:
+        InputError: an option, a calibrator or the data is at fault.
+        ModelError: the model is not valid ONNX.
+        ContractError: the model does not run.
+    """
+    named = _name_calibrators(calibrators, options)
+    if options.get("to") is None:
+        options["to"] = "int8"
+    chosen, trust = read_plan_options(options)
+    to = dict(chosen.settings)["to"]
+    if chosen.wishes.line.quantized is None:
+        raise InputError(f"{option('to')} is {to!r}, which takes no scales; give int8, or int8 with a float: int8,bf16")
+    if metric is not None:
+        load_metric(metric)  # a bad one shows now, not after the runs
+    model = open_source(src, trust, progress)
+    parted = _part(model, data, held_out, labels, batch_size)
+    model, chosen = fuse(model, with_data_settings(chosen, data))
+    ranges = measure_ranges(model, parted.whole)
+    begin = time.monotonic()
+    watched = watch(model, chosen, parted.seen)
+    collecting_s = time.monotonic() - begin
+    metrics, said = _metrics_of(model, parted.judging, metric)
+    trials = _Trials(
+        model=model, options=chosen, watched=watched, ranges=ranges, judging=parted.judging, metrics=metrics,
+        has_shares=metric is None,
+    )  # fmt: skip
+    rows, noted, references = list[CalibratorRow](), dict[str, list[str]](), dict[str, float]()
+    for number, (word, calibrator) in enumerate(named.items()):
+        if progress is not None:
+            progress(f"calibrator {word}", number, len(named))
+        attempt, row = trials.run(word, calibrator, references)
+        judged = attempt.comparison.data
+        for note in attempt.measured.notes:
+            noted.setdefault(note, []).append(word)
+        rows.append(row)
+    return Calibrations(
+        to=to, target=chosen.wishes.target.name, calibrated=watched.data, judged=judged, is_unseen=parted.is_unseen,
+        scores=tuple(references.items()), size_bytes=model.size_bytes, collecting_s=collecting_s, rows=tuple(rows),
+        notes=(parted.note, *said, *_spell_notes(noted, len(rows))),
+    )  # fmt: skip
+
+
+def _spell_notes(noted: Mapping[str, Sequence[str]], of: int) -> list[str]:
+    """What conversions noted, with the calibrators whose they are where not all say so."""
+    return [note if len(whose) == of else f"{', '.join(whose)}: {note}" for note, whose in noted.items()]
+
+
+def _name_calibrators(asked: str | Sequence[str], options: PlanOptions) -> "dict[str, Calibrator]":
+    """The calibrators asked for, by the words for them. Raises InputError: there is no such calibrator."""
+    words = [word.strip() for word in (asked.split(",") if isinstance(asked, str) else asked)]
+    single = options.pop("calibrator", None)
+    if single is not None and words:
+        raise InputError(f"{option('calibrator')} is {single!r} beside {option('calibrators')}; name all in the second")
+    words = words if single is None else [single]
+    return {word: calibrator_of(word) for word in words or known_calibrators()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parted:
+    """All data of the conversion, the part that scales are from, and what judges, with a note on both."""
+
+    whole: Dataset
+    seen: Dataset
+    judging: Dataset
+    is_unseen: bool
+    note: str
+
+
+def _part(
+    model: "Model", data: "Data", held_out: "Data | None", labels: Sequence[str], batch_size: int | None
+) -> _Parted:
+    if held_out is None:
+        whole = open_model_data(model, data, labels=labels, batch_size=batch_size)
+        seen, unseen, note = split_for_scales(model, whole)
+        return _Parted(whole=whole, seen=seen, judging=unseen or seen, is_unseen=unseen is not None, note=note)
+    whole = open_model_data(model, data, batch_size=batch_size, others=True)
+    judging = open_model_data(model, held_out, labels=labels, batch_size=batch_size)
+    if not any(batch.samples for batch in judging):
+        raise InputError(f"{judging.name}: has no sample, and {option('held_out')} judges the answers; give some")
+    note = f"scales are from {whole.name}, and {judging.name} judged the answers"
+    return _Parted(whole=whole, seen=whole, judging=judging, is_unseen=True, note=note)
+
+
+def _metrics_of(
+    model: "Model", judging: Dataset, metric: str | Metric | None
+) -> tuple[dict[str, str | Metric], list[str]]:
+    """What is counted beside errors, by name, and what to tell where labels do not say it."""
+    if metric is not None:
+        return {name_metric(metric): metric}, []
+    first = next((batch for batch in judging if batch.samples), None)
+    if first is None or not first.labels:
+        return {}, []
+    found = find_classes(lab_of(model.given).native()(first.feeds), first.labels, first.samples)
+    return ({}, [found]) if isinstance(found, str) else (dict(found.metrics()), [])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trials:
+    """A model, its options, what was collected of it, and what its quantized forms are judged by."""
+
+    model: "Model"
+    options: "Options"
+    watched: Watched
+    ranges: Ranges
+    judging: Dataset
+    metrics: Mapping[str, str | Metric]
+    has_shares: bool
+
+    def run(self, word: str, calibrator: "Calibrator", references: dict[str, float]) -> tuple[Attempt, CalibratorRow]:
+        """Convert with a calibrator, and judge that; the reference's scores are added to `references`."""
+        begin = time.monotonic()
+        options = choose_parameters(self.model, self.options, self.watched, calibrator)
+        choosing_s = time.monotonic() - begin
+        settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
+        attempt = attempt_on(self.model, replace(options, settings=settings), self.judging, self.ranges)
+        scores = []
+        for name, tally in self._score(attempt).items():
+            result = tally.result()
+            references[name] = result.reference
+            scores.append(Score(name, result.candidate, tally.drop(), self.has_shares))
+        quantized, products = _count_products(attempt.decided)
+        made = finish(self.model, attempt.decided, attempt.result, None)
+        row = CalibratorRow(
+            calibrator=word, summary=calibrator.summary, scores=tuple(scores), verdict=attempt.comparison.verdict,
+            agreement=_agreement(attempt), size_bytes=made.summary.size_after_bytes, quantized=quantized,
+            products=products, choosing_s=choosing_s,
+        )  # fmt: skip
+        return attempt, row
+
+    def _score(self, attempt: Attempt) -> dict[str, MetricTally]:
+        """The metrics of both models on what judges, in the true precision."""
+        tallies = {name: MetricTally(metric) for name, metric in self.metrics.items()}
+        if not tallies:
+            return tallies
+        found = self.model.materialize(attempt.result)
+        pair = lab_of(self.model.given).pair(found, Running(True, None, ("the reference", "the model")))
+        sessions = pair.load({})
+        for batch in self.judging:
+            if batch.samples:
+                wanted, answered = sessions.run(batch.feeds)
+                for tally in tallies.values():
+                    tally.add(wanted, answered, batch.labels, batch.samples)
+        return tallies
+
+
+def _agreement(attempt: Attempt) -> Interval | None:
+    """How often the first class is the reference's; of several outputs the one that agrees least."""
+    shares = [output.top1 for output in attempt.comparison.outputs if output.top1 is not None]
+    return min(shares, key=lambda share: share.estimate, default=None)
+
+
+def _count_products(decided: "Decided") -> tuple[int, int]:
+    """How many products run on integers, and how many there are."""
+    problem, line = decided.problem, decided.problem.line
+    products = [
+        node.id
+        for node, row in zip(problem.graph.nodes, rows_of(problem.graph), strict=True)
+        if node.kind is Kind.OP and row is not None and row.cost is Cost.LINEAR and not problem.is_absent[node.id]
+    ]
+    return sum(decided.levels[number] == line.quantized for number in products), len(products)
