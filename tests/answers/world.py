@@ -95,6 +95,10 @@ def _make_data(folder: Path) -> None:
     np.savez(folder / "out-of-table.npz", input_ids=np.full((4, 8), 99), attention_mask=np.ones((4, 8), np.float32))
     np.savez(folder / "bert.npz", input_ids=np.zeros((4, 8), np.int64), attention_mask=np.ones((4, 8), np.float32))
     np.save(folder / "array.npy", x)
+    (folder / "my_ranges.py").write_text(
+        "def fails(seen):\n    raise ValueError('no such tensor')\n\ndef turned(seen):\n    return 2, 1\n\n"
+        "def nothing(seen):\n    return None\n\nnumber = 3\n"
+    )
     (folder / "damaged.npz").write_bytes((folder / "calib.npz").read_bytes()[:200])
     (folder / "calib.csv").write_text("x0,x1,x2,x3\n1,2,3,4\n")
     (folder / "calib.pkl").write_bytes(pickle.dumps({"x": [1.0]}))

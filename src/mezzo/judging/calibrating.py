@@ -72,7 +72,19 @@ def choose_parameters(model: Model, options: Options, watched: Watched, calibrat
     found = _of_values(watched.collector, watched.asked, calibrator, dtype)
     found |= _of_weights(model, watched.reading, watched.asked)
     add_offsets(model, watched.reading, watched.units, found)
-    return replace(options, wishes=replace(options.wishes, quantized=found))
+    told = (note for note in _tell_strangers(watched.collector) if note not in options.notes)
+    notes = (*options.notes, *told)
+    return replace(options, wishes=replace(options.wishes, quantized=found), notes=notes)
+
+
+def _tell_strangers(collector: Collector) -> list[str]:
+    """What of the data gave no scale, as it is no finite number."""
+    held = {name: strangers for name in collector.names if (strangers := collector.summary(name).strangers)}
+    if not held:
+        return []
+    first, count = next(iter(held.items()))
+    more = f" and {len(held) - 1} more values" if len(held) > 1 else ""
+    return [f"NaN and infinities in the data gave no scale: {count} of the numbers of {first!r}{more}; mend the data"]
 
 
 def _without_suspicions(options: Options) -> Options:

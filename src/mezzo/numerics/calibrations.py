@@ -58,7 +58,7 @@ class Calibrations(Shown):
     @property
     def best(self) -> CalibratorRow | None:
         """Of the calibrators whose answers are right, with most products on integers, the one whose answers err least,
-        which tells finer than classes do. None where no answers are right.
+        which tells finer than classes do. None where no answers are right, or nothing runs on integers.
         """
-        right = [row for row in self.rows if row.verdict.ruling in (Ruling.SAME, Ruling.UNDECIDED)]
+        right = [row for row in self.rows if row.verdict.ruling in (Ruling.SAME, Ruling.UNDECIDED) and row.quantized]
         return min(right, key=lambda row: (-row.quantized, row.verdict.error.estimate), default=None)

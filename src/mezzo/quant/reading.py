@@ -11,6 +11,8 @@ from mezzo.errors import InputError
 from mezzo.plugins.discovery import calibrator
 from mezzo.plugins.functions import load_function, say
 
+_LONGEST = 80
+
 
 def calibrator_of(word: str) -> Calibrator:
     """The calibrator that a word asks for.
@@ -36,13 +38,20 @@ class Custom(Calibrator):
 
     def choose(self, seen: Summary, grid: Grid) -> Range:
         try:
-            ends = np.asarray(self.function(seen), np.float64)
+            given = self.function(seen)
+            ends = np.asarray(given, np.float64)
         except Exception as error:
             raise InputError(f"calibrator {self.place!r} failed: {say(error)}; mend it") from error
         if ends.shape != (2,) or not np.isfinite(ends).all() or ends[0] > ends[1]:
             raise InputError(
-                f"calibrator {self.place!r} gave {ends.tolist()}, wanted the smallest and the largest number to cover; "
+                f"calibrator {self.place!r} gave {_spell(given)}, wanted the smallest and the largest number to cover; "
                 "mend it"
             )
         low, high = ends.tolist()
         return Range(low, high)
+
+
+def _spell(given: object) -> str:
+    """What a function gave, short enough for a line."""
+    said = repr(given)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."

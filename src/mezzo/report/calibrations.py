@@ -45,6 +45,7 @@ def report_calibrations(layout: Layout, model: str, found: "Calibrations") -> li
         for row in found.rows if row.verdict.ruling is not Ruling.SAME
     ]  # fmt: skip
     told = ["in int8: products with weights or of two values that run on integers, of all", *tell_chance(found)]
+    told += [] if any(row.quantized for row in found.rows) else ["none does here: 'mezzo explain' says of each why"]
     return [*parts, blank(), *(indented(line, style="dim") for line in told)]
 
 

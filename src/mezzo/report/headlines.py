@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mezzo.report.folder import Folder
 
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
+# Rules of what a model brings that a runtime computes on integers.
+_KEPT_QUANTIZED = frozenset({"quantized-part", "quantized-unit", "quantized-weight"})
 _WORST_LAST = ("same", "undecided", "cannot tell", "different")
 Alternative = tuple[str, str]  # a target that is here and gains, and the word of the format it gains by
 
@@ -184,6 +186,10 @@ def _runs_low(plan: Plan) -> bool:
 
 def _speed_of(plan: Plan, machine: "Machine") -> Speed:
     if not _runs_low(plan):
+        kept = sum(node.rule in _KEPT_QUANTIZED for node in plan.nodes)
+        if kept:
+            said = f"the model came quantized, and {spell_count(kept, 'node')} of its integer kernels stay as they are"
+            return Speed(f"no further speed gain: {said}", False)
         return Speed(f"no speed gain: every node stays in {plan.high}", False)
     target = dict(plan.settings).get("target", "")
     return expect_speed(plan.gain, clean(target), machine)
