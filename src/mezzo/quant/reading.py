@@ -21,7 +21,7 @@ def calibrator_of(word: str) -> Calibrator:
     """
     name, equals, setting = word.partition("=")
     if ":" in name:
-        return Custom(word, load_function(word, "calibrator", "what was seen (a mezzo.core.calibrator.Summary)"))
+        return Custom(word, load_function(word, "calibrator", "what was seen of a tensor"))
     found = calibrator(name)
     return found.setting(setting) if equals else found
 
