@@ -62,7 +62,7 @@ $(BENCH_VENV)/.bench: pyproject.toml | $(BENCH_VENV)/.made
 .venv: $(VENV)/.base  ## make the environment and install mezzo
 
 .PHONY: demo
-demo: $(VENV)/.base  ## convert a trained digit classifier to FP16 and BF16 and judge the results
+demo: $(VENV)/.base  ## convert a trained digit classifier to FP16, BF16 and INT8 and judge the results
 	@$(BIN)/python examples/digits/demo.py
 
 .PHONY: test

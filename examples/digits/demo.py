@@ -1,5 +1,5 @@
-"""Convert a trained digit classifier to FP16 and BF16, and show what that cost and what was decided. Then tune it to a
-budget of error. Run: make demo
+"""Convert a trained digit classifier to FP16, BF16 and INT8, and show what that cost and what was decided. Then tune it
+to a budget of error. Run: make demo
 """
 
 import os
@@ -37,6 +37,9 @@ BUDGET = 2e-3
 REPORT = OUT / "report.html"
 ISLANDS_SHOWN = 2
 ASKED = "/block/Add"
+# So many digits give INT8 its scales, and judge nothing.
+CALIBRATING = 100
+QUANTIZED = (("int8", "onnxruntime-cpu"), ("int8,bf16", "openvino-cpu"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,14 @@ def judge(label: str, path: Path, result: Converted, held_out: Mapping[str, np.n
 def convert(to: str, held_out: Mapping[str, np.ndarray]) -> Conversion:
     path = OUT / f"digits.{to}.onnx"
     return judge(to.upper(), path, mezzo.convert(MODEL, path, to=to), held_out)
+
+
+def quantize(
+    to: str, target: str, calibration: Mapping[str, np.ndarray], held_out: Mapping[str, np.ndarray]
+) -> Conversion:
+    path = OUT / f"digits.{to.replace(',', '-')}.onnx"
+    result = mezzo.convert(MODEL, path, to=to, target=target, data={"image": calibration["image"]})
+    return judge(to.upper().replace(",", "+"), path, result, held_out)
 
 
 def tune(held_out: Mapping[str, np.ndarray]) -> Conversion:
@@ -167,6 +178,10 @@ def spell_next_steps() -> list[tuple[str, str]]:
     return [
         (f".venv/bin/mezzo explain {model} {ASKED}", "why this node runs in what it runs in"),
         (f".venv/bin/mezzo convert {model} {out}/my.onnx", "the same by hand, with every reason"),
+        (
+            f".venv/bin/mezzo quantize-report {model} --data {relative(DATA)} --labels label",
+            "INT8 by every calibrator: accuracy, error, what runs on integers",
+        ),
     ]
 
 
@@ -175,12 +190,17 @@ def main() -> None:
     layout = Layout.TERMINAL if console.is_terminal else Layout.PLAIN
     OUT.mkdir(parents=True, exist_ok=True)
     with np.load(DATA, allow_pickle=False) as file:
-        held_out = dict(file)
+        digits = dict(file)
+    calibration = {name: array[:CALIBRATING] for name, array in digits.items()}
+    held_out = {name: array[CALIBRATING:] for name, array in digits.items()}
     runtime = f"ONNX Runtime {onnxruntime.__version__}"
     console.print(f"[bold]mezzo {mezzo.__version__}[/bold], {runtime}; {describe_cpu()}")
-    console.print(f"{relative(MODEL)}, {len(held_out['label'])} held-out digits, judged in the true precision\n")
+    console.print(f"{relative(MODEL)}, {len(held_out['label'])} held-out digits, judged in the true precision;")
+    console.print(f"INT8 has its scales from {CALIBRATING} others\n")
     reference = native_session(onnx.load(MODEL)).run({"image": held_out["image"]})["logits"]
-    conversions = [*(convert(to, held_out) for to in LOW_DTYPES), tune(held_out)]
+    conversions = [convert(to, held_out) for to in LOW_DTYPES]
+    conversions += [quantize(to, target, calibration, held_out) for to, target in QUANTIZED]
+    conversions.append(tune(held_out))
     first, tuned = conversions[0], conversions[-1]
     original = describe_original(reference, held_out["label"], first.row.low_nodes + first.row.high_nodes)
     parts: list[RenderableType] = [
