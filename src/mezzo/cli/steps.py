@@ -26,12 +26,12 @@ def steps_after_conversion(
     source: Path, plan: Plan, options: Options, replayed: Path | None, teller: Path | None
 ) -> Steps:
     """What to look at once a model is written. `teller`: what can be asked why a node runs in what it runs in, if
-    anything can; options go with the source alone.
+    anything can; options go with a model, and a plan has its own.
     """
     steps: Steps = []
     example = choose_example(plan)
     if example is not None and teller is not None:
-        own = options if teller == source else Options()
+        own = Options() if teller.suffix.lower() == ".json" else options
         steps.append((_ask(teller, example.name, own), _why(example, plan)))
     is_free = replayed is None and not plan.origin  # and no plan, file or own, has decided
     if is_free and options.word("policy") != "aggressive" and any(_is_policy(g.rule) for g in group_high_nodes(plan)):

@@ -12,7 +12,7 @@ from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.fusing import fused_as
 from mezzo.converting.naming import names_in
 from mezzo.converting.own_operators import with_own_operators
-from mezzo.converting.recalling import asks_for_more, spell_record
+from mezzo.converting.recalling import asks_for_more, spell_record, spell_replay
 from mezzo.converting.replaying import replay
 from mezzo.converting.version_steps import assign, settle
 from mezzo.core.frontend import Fault, Model
@@ -143,7 +143,7 @@ def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, A
     levels = judged.problem.given_levels
     judged = _ban(judged, banned)
     made = _make_plan(judged, levels, (), reading, None, options, banned)
-    record = _recorder(model, reading, judged, levels, options, banned)
+    record = _recorder(model, reading, judged, levels, options, banned, made)
     return Decided(
         reading=reading, plan=made, problem=judged.problem, levels=levels, spell_record=record
     ), model.unchanged(reading)
@@ -175,12 +175,13 @@ def _recorder(
     levels: Sequence[int],
     options: Options,
     banned: Mapping[str, str],
+    made: Plan,
 ) -> Callable[[], str] | None:
     """What tells of these decisions in the result; None where it is to tell nothing."""
     if not options.is_recorded or options.wishes.policy.name == "off":  # which is to leave a model as it is
         return None
-    if judged.problem.line.quantized is not None:  # the record tells of nodes in one float, and of no scales
-        return None
+    if judged.problem.line.quantized is not None:
+        return spell_replay(model, reading, made, options.digests)
     told = {name: Reason("contract", because) for name, because in banned.items()}
     return spell_record(model, reading, Decisions(judged, levels, options.wishes, told), options)
 
@@ -225,7 +226,7 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
         plan=made,
         problem=judged.problem,
         levels=levels,
-        spell_record=_recorder(model, reading, judged, levels, options, banned),
+        spell_record=_recorder(model, reading, judged, levels, options, banned, made),
     )
 
 

@@ -1,9 +1,11 @@
 """What a model tells of how it was made: read, held against the model, and kept unless something else is asked for."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 
+from mezzo.core.facts import Cost
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.levels import line_of, uniform
@@ -13,11 +15,14 @@ from mezzo.core.plans import Plan, PlannedNode, Reason
 from mezzo.core.reading import Reading
 from mezzo.core.request import Request, options_about, settings_of, usual_settings
 from mezzo.deciding.options import Options, chosen_target
+from mezzo.deciding.planner import rows_of
 from mezzo.deciding.reasons import follow
 from mezzo.deciding.recalled import Recalled, spell_steps
 from mezzo.deciding.recording import Decisions, describe_step, record_decisions, record_plan
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import HIGH, QUANTIZED, DType
 from mezzo.files.provenance import Provenance, Row, digest_names, read_text, show_name, to_text, told_nodes
+
+_NO_DIGESTS: Mapping[str, str] = MappingProxyType({})
 
 
 def recall(model: Model, options: Options) -> Options:
@@ -62,13 +67,35 @@ def _verify(text: str, provenance: Provenance, graph: Graph) -> Recalled:
         raise ValueError("the file's nodes have other names, operators or places than those it tells of")
     rows = provenance.each_row()
     for node, row in zip(nodes, rows, strict=True):
-        is_low = row.precision.compute is provenance.low
-        if (node.signature.dtype is provenance.low) != is_low:
-            told = provenance.low if is_low else HIGH
-            raise ValueError(f"node {node.name!r} is {node.signature.dtype} in the file and {told} in what it tells")
+        typed = HIGH if row.precision.compute in QUANTIZED else row.precision.compute
+        if (node.signature.dtype is provenance.low) != (typed is provenance.low):
+            raise ValueError(f"node {node.name!r} is {node.signature.dtype} in the file and {typed} in what it tells")
+    _verify_quantized(graph, nodes, rows)
     planned = _plan(provenance, graph, nodes, rows)
     by_name = dict(zip((node.name for node in nodes), rows, strict=True))
     return Recalled(text, provenance, {entry.name: entry for entry in planned}, by_name)
+
+
+def _verify_quantized(graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> None:
+    """Raises ValueError: a node is said to run on integers, and nothing it reads was quantized, nor what it is behind
+    in one kernel.
+    """
+    told = {node.id for node, row in zip(nodes, rows, strict=True) if row.precision.compute in QUANTIZED}
+    if not told:
+        return
+    facts = rows_of(graph)
+    reached = {number for number, row in enumerate(facts) if row is not None and row.cost is Cost.QUANTIZE}
+    waiting = [use.node for number in reached for value in graph.nodes[number].outputs if value is not None
+               for use in graph.uses[value]]  # fmt: skip
+    while waiting:
+        number = waiting.pop()
+        if number in told and number not in reached:
+            reached.add(number)
+            outputs = (value for value in graph.nodes[number].outputs if value is not None)
+            waiting += [use.node for value in outputs for use in graph.uses[value]]
+    lost = next((node.name for node in nodes if node.id in told - reached), None)
+    if lost is not None:
+        raise ValueError(f"node {lost!r} is quantized in what it tells, and reads nothing quantized in the file")
 
 
 def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Sequence[Row]) -> list[PlannedNode]:
@@ -92,7 +119,8 @@ def _plan(provenance: Provenance, graph: Graph, nodes: Sequence[Node], rows: Seq
         reason = found[node.id] or left
         led = None if reason.cause is None else graph.nodes[reason.cause].name
         dtype = node.signature.dtype
-        precision = row.precision if dtype is provenance.low or dtype is None else uniform(dtype)
+        is_told = dtype in (provenance.low, None) or row.precision.compute in QUANTIZED
+        precision = row.precision if is_told or dtype is None else uniform(dtype)
         planned.append(
             PlannedNode(node.name, node.op, node.kind.value, precision, row.category, reason.rule, reason.because, led)
         )
@@ -138,10 +166,12 @@ def tell_record(model: Model) -> tuple[str, ...]:
     ]
     low = recalled.provenance.low
     operators = [entry for entry in recalled.planned.values() if entry.kind == "op"]
-    high = Counter(entry.rule for entry in operators if entry.precision.compute is not low)
+    high = Counter(entry.rule for entry in operators if entry.precision.compute is HIGH)
     rules = ", ".join(f"{rule} {count}" for rule, count in sorted(high.items(), key=lambda rule: (-rule[1], rule[0])))
-    count = len(operators) - high.total()
+    counts = {low: 0} | Counter(e.precision.compute for e in operators if e.precision.compute is not HIGH)
+    count = next(iter(counts.values()))
     running = f"{count} operator{' runs' if count == 1 else 's run'} in {low}"
+    running += "".join(f", {more} in {dtype}" for dtype, more in counts.items() if dtype is not low)
     does = "does" if high.total() == 1 else "do"
     lines.append(f"{running}, {high.total()} {does} not{f': {rules}' if rules else ''}")
     return tuple(lines)
@@ -155,6 +185,9 @@ def _decided_anew(options: Options, told: Provenance) -> str | None:
     asked = None
     if options.wishes.low is not told.low:
         asked = f"--to {given['to']} is another format than the {told.low} that it was made for"
+    made_to = next((options["to"] for options in reversed(steps) if "to" in options), None)
+    if asked is None and told.is_quantized and given["to"] != made_to:
+        asked = f"--to {given['to']} is other than the {made_to} that it was made for"
     for name in options_about(Scope.EVERY_NODE):
         value = given.get(name, usual[name])
         if value != usual[name] and not any(step.get(name, usual[name]) == value for step in steps):
@@ -197,11 +230,13 @@ def spell_record(model: Model, reading: Reading, decisions: Decisions, options: 
     return spell
 
 
-def spell_replay(model: Model, reading: Reading, plan: Plan) -> Callable[[], str]:
-    """Give what spells how a result is made from a plan."""
+def spell_replay(
+    model: Model, reading: Reading, plan: Plan, digests: Mapping[str, str] = _NO_DIGESTS
+) -> Callable[[], str]:
+    """Give what spells how a result is made from a plan. `digests` name the content of files by option."""
 
     def spell() -> str:
-        step = describe_step(plan.settings, {})
+        step = describe_step(plan.settings, digests)
         added, order = model.applied(reading)
         return to_text(record_plan(reading.graph, plan, [step], added, order))
 

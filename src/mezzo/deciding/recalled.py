@@ -7,7 +7,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.levels import Line
 from mezzo.core.plans import PlannedNode, Reason
 from mezzo.core.policy import NamedFinding
-from mezzo.dtypes import HIGH
+from mezzo.dtypes import HIGH, QUANTIZED
 from mezzo.files.provenance import Provenance, Row, Step
 
 _LONGEST_STEPS = 200
@@ -40,7 +40,10 @@ class Recalled:
         told = []
         for entry in nodes:
             known = self.planned.get(entry.name)
-            if known is not None and entry.rule == "typed" and known.precision.compute is low:
+            if known is not None and known.precision.compute in QUANTIZED:
+                text = f"runs on integers in the model already, as decided when it was made ({how}): {known.because}"
+                entry = entry._replace(rule=known.rule, because=text, cause=known.cause, precision=known.precision)
+            elif known is not None and entry.rule == "typed" and known.precision.compute is low:
                 text = f"is {low} in the model already, as decided when it was made ({how}): {known.because}"
                 entry = entry._replace(because=text, cause=known.cause, precision=known.precision)
             told.append(entry)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from mezzo.core.graph import Graph
-from mezzo.core.levels import Precision
+from mezzo.core.levels import Precision, float_of
 from mezzo.core.nodes import Node
 from mezzo.core.plans import Plan, PlannedNode, Reason
 from mezzo.core.policy import Category, Policy
@@ -128,18 +128,21 @@ def record_decisions(
 def record_plan(
     graph: Graph, plan: Plan, steps: Sequence[Step], added: Sequence[str], order: Sequence[str] | None
 ) -> Provenance:
-    """Tell what a plan says that was replayed: what the conversion told that it is from, unless edited."""
+    """Tell what a plan says: what the conversion told that it is from, unless edited. Where some of it is quantized,
+    followers are told too: between a node and whom it follows may stand what the result alone has.
+    """
     nodes = _in_order(graph, order)
     places = {node.name: place for place, node in enumerate(nodes)}
     strategy = _find_strategy(dict(plan.settings).get("strategy", ""))
     follows = getattr(strategy, "because", "as the plan says")
     rows: dict[Row, int] = {}
     codes = []
+    is_quantized = plan.line.quantized is not None
     for place, node in enumerate(nodes):
-        row = _row_of(plan.by_name[node.name], place, places, strategy.leaves)
+        row = _row_of(plan.by_name[node.name], place, places, strategy.leaves, tells_followers=is_quantized)
         codes.append(rows.setdefault(row, len(rows)))
     return Provenance(
-        steps=tuple(steps), low=plan.low, names=digest_names(nodes), added=tuple(added),
+        steps=tuple(steps), low=float_of(plan.line), names=digest_names(nodes), added=tuple(added),
         casts=tuple(node.name for node in told_casts(graph)), follows=follows, leaves=strategy.leaves,
         rows=tuple(rows), runs=count_runs(codes),
     )  # fmt: skip
@@ -153,9 +156,11 @@ def _find_strategy(name: str) -> Strategy | type[Strategy]:
         return Strategy
 
 
-def _row_of(entry: PlannedNode, place: int, places: Mapping[str, int], leaves: tuple[str, str]) -> Row:
+def _row_of(
+    entry: PlannedNode, place: int, places: Mapping[str, int], leaves: tuple[str, str], *, tells_followers: bool
+) -> Row:
     """A line of a plan. The text of one that follows, or is left over, is the reader's to find again."""
-    if entry.rule == "follows" or (entry.rule, entry.because) == leaves:
+    if (entry.rule == "follows" and not tells_followers) or (entry.rule, entry.because) == leaves:
         return Row(entry.precision, entry.category, None, "", None)
     if entry.cause is None or entry.cause not in places:
         return Row(entry.precision, entry.category, entry.rule, entry.because, entry.cause)

@@ -17,7 +17,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.levels import Precision, uniform
 from mezzo.core.nodes import Kind, Node
 from mezzo.core.policy import Category
-from mezzo.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.dtypes import HIGH, LEVEL_DTYPES, QUANTIZED, DType
 
 FORMAT = "mezzo-provenance/1"
 # No model that can be written comes near it; reading takes memory in proportion.
@@ -62,7 +62,7 @@ class Provenance:
 
     `names` is a digest of the nodes' names and operators, alike in the model that came in and in the one that came out;
     `added` are nodes that are in the second only, `casts` those that were in the first. `follows` and `leaves` are the
-    strategy's words.
+    strategy's words. `low` is the float beside FP32, or what is quantized to where there is none.
     """
 
     steps: tuple[Step, ...]
@@ -74,6 +74,11 @@ class Provenance:
     leaves: tuple[str, str]
     rows: tuple[Row, ...]
     runs: tuple[tuple[int, int], ...]
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether some nodes run on integers: these are typed in FP32, between Quantize and Dequantize."""
+        return any(row.precision.compute in QUANTIZED for row in self.rows)
 
     @property
     def size(self) -> int:
@@ -199,9 +204,9 @@ def _read_document(document: dict[str, object]) -> Provenance:
     reasons = _texts(document["reasons"])
     rows = tuple(_read_row(entry, reasons) for entry in _list(document["rows"]))
     low = DType(_text(document["low"]))
-    if low not in LOW_DTYPES.values():
+    if low not in LEVEL_DTYPES.values():
         raise ValueError(f"its low format is {low}")
-    if any(dtype not in (low, HIGH) for row in rows for dtype in row.precision):
+    if any(dtype not in (low, HIGH, *QUANTIZED) for row in rows for dtype in row.precision):
         raise ValueError(f"it tells of other formats than {low} and {HIGH}")
     rule, because = _texts(document["leaves"])
     steps = tuple(_read_step(entry) for entry in _list(document["made"]))

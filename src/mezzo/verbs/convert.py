@@ -138,13 +138,15 @@ def plan(
 ) -> Plan:
     """Decide without converting. Options and errors are those of `convert`."""
     from mezzo.converting.conversion import convert_model
-    from mezzo.converting.recalling import recall
+    from mezzo.converting.recalling import asks_for_more, recall
 
     chosen, trust = read_plan_options(options)
     model = open_source(src, trust, progress)
-    if chosen.wishes.line.quantized is None:
-        return convert_model(model, recall(model, chosen), None)[0].plan
-    planned = convert_model(*_with_weights(model, chosen), None)[0].plan
+    heeding = recall(model, chosen)
+    is_kept = heeding.recalled is not None and not asks_for_more(heeding)
+    if chosen.wishes.line.quantized is None or is_kept:
+        return convert_model(model, heeding, None)[0].plan
+    planned = convert_model(*_with_weights(model, heeding), None)[0].plan
     # Scales that stand for none are none to be replayed.
     return planned if chosen.wishes.is_dynamic else replace(planned, quantized=())
 
