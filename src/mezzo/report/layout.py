@@ -15,7 +15,7 @@ from mezzo.report.names import clean, shorten
 # Low is what one looks for, so it stands out. Colours that both dark and light terminals show.
 _DTYPE_STYLES = {
     "f16": "green", "bf16": "cyan", "f32": "yellow", "f64": "magenta",
-    "f8e4m3fn": "blue", "f8e5m2": "blue", "f8e4m3fnuz": "blue", "f8e5m2fnuz": "blue",
+    "int8": "blue", "f8e4m3fn": "blue", "f8e5m2": "blue", "f8e4m3fnuz": "blue", "f8e5m2fnuz": "blue",
 }  # fmt: skip
 
 

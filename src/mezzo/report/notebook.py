@@ -26,7 +26,7 @@ from mezzo.views.picture import Picture
 _WORST = 8
 _NAMED = 3
 # Seen on white and on black alike.
-_COLOURS = {"f16": "#2e9e5b", "bf16": "#1f9bb5", "f32": "#c8962e", "f64": "#a05fc0"}
+_COLOURS = {"f16": "#2e9e5b", "bf16": "#1f9bb5", "f32": "#c8962e", "f64": "#a05fc0", "int8": "#8a6fd1"}
 _OTHER = "#7a86a8"
 _WIDE = 420  # of a picture, in its own units
 _TABLE = "border-collapse:collapse;color:inherit;font:inherit"  # which a page without a doctype does not

@@ -8,7 +8,7 @@ from rich.console import Group as Stack
 from rich.console import RenderableType
 from rich.text import Text
 
-from mezzo.core.plans import Plan
+from mezzo.core.plans import Plan, Quantize
 from mezzo.core.request import usual_settings
 from mezzo.numerics.protection import DATA_RULES
 from mezzo.plugins.discovery import version_word
@@ -49,10 +49,17 @@ def report_counts(layout: Layout, plan: Plan, summary: Summary) -> RenderableTyp
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(before[dtype]), str(count))
     table.add_row("casts added", "", str(summary.casts))
+    if plan.line.quantized is not None:
+        table.add_row("tensors quantized", "", str(_count_quantized(plan)))
     table.add_row("size", format_size(summary.size_before_bytes), format_size(summary.size_after_bytes))
     word = version_word(plan.dialect)
     table.add_row(word, _format_version(summary.opset_before), _format_version(summary.opset_after))
     return table
+
+
+def _count_quantized(plan: Plan) -> int:
+    """Values and weights that get a Quantize and Dequantize, or are stored as integers."""
+    return len({edit.value for edit in plan.edits if isinstance(edit, Quantize)})
 
 
 def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[RenderableType]:
@@ -85,6 +92,8 @@ def report_plan(layout: Layout, source: str, plan: Plan) -> list[RenderableType]
     for dtype, count in count_precisions(plan).items():
         table.add_row(f"nodes in {dtype}", str(count))
     table.add_row("casts added", str(count_casts(plan)))
+    if plan.line.quantized is not None:
+        table.add_row("tensors quantized", str(_count_quantized(plan)))
     if plan.version is not None:
         table.add_row(version_word(plan.dialect), f"rises to {plan.version}")
     parts: list[RenderableType] = [heading(f"plan of {clean(source)}"), settings_line(plan), blank(), table]

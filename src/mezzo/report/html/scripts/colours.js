@@ -1,7 +1,7 @@
 // Colours of precisions, read from the style sheet so that light and dark are told in one place.
 "use strict";
 
-const FAMILIES = [[/^f32$/, "f32"], [/^f16$/, "f16"], [/^bf16$/, "bf16"], [/^f8|^f6|^f4/, "f8"], [/^f64$/, "f64"]];
+const FAMILIES = [[/^f32$/, "f32"], [/^f16$/, "f16"], [/^bf16$/, "bf16"], [/^f8|^f6|^f4|^int8$/, "f8"], [/^f64$/, "f64"]];
 const family = (dtype) => dtype ? FAMILIES.find(([pattern]) => pattern.test(dtype))?.[1] ?? "none" : "none";
 
 function palette() {

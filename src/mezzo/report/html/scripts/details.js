@@ -131,9 +131,9 @@ class Details {
     const decision = this.account.decisionOf.get(node.name);
     const { to, policy, strategy, target } = this.account.settings;
     const said = [to && `--to ${quoted(to)}`, policy && policy !== "balanced" && `--policy ${quoted(policy)}`, strategy && strategy !== "mincut" && `--strategy ${quoted(strategy)}`, target && target !== "any" && `--target ${quoted(target)}`].filter(Boolean).join(" ");
-    // What data decided is told by the result alone; the options of the run would not find it again.
+    // What data decided is told by the result alone, to those who ask with the options that it was made with.
     const result = this.account.models.find((found) => found.role === "result")?.path;
-    const asked = result && (this.account.search || this.account.errors) ? `${quoted(result)} ${quoted(node.name)}` : `${quoted(model)} ${quoted(node.name)} ${said}`;
+    const asked = result && (this.account.search || this.account.errors) ? `${quoted(result)} ${quoted(node.name)} ${said}` : `${quoted(model)} ${quoted(node.name)} ${said}`;
     const option = this.account.lows.includes(decision.precision.compute) ? `--exclude=${node.name}` : `--include=${node.name}`;
     return [make("h4", {}, "Ask or change it"), command(`mezzo explain ${asked}`), command(`mezzo plan ${quoted(model)} ${quoted(option)} ${said}`)];
   }

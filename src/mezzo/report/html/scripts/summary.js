@@ -51,7 +51,11 @@ function cards(account) {
   if (source?.size_bytes && result?.size_bytes) card("File", `${size(source.size_bytes)} → ${size(result.size_bytes)}`, make("p", { class: "quiet" }, `${percent(result.size_bytes / source.size_bytes)} of what it was`));
   if (view) {
     const bytes = new Map();
-    account.nodes.forEach((node) => { if (DRAWN.has(node.kind)) node.outputs.forEach((value) => { if (value !== null && view.held[value]) bytes.set(view.held[value], (bytes.get(view.held[value]) ?? 0) + account.values[value].elements * bytesOf(view.held[value])); }); });
+    account.nodes.forEach((node, number) => { if (DRAWN.has(node.kind)) node.outputs.forEach((value) => {
+      if (value === null || !view.held[value]) return;
+      const held = view.precision[number] === "int8" ? "int8" : view.held[value];  // typed f32 in the file, integers in the kernel
+      bytes.set(held, (bytes.get(held) ?? 0) + account.values[value].elements * bytesOf(held));
+    }); });
     const total = [...bytes.values()].reduce((sum, number) => sum + number, 0);
     card("Activations", size(total), make("p", { class: "shares" }, [...bytes].sort((a, b) => b[1] - a[1]).slice(0, 4).map(([dtype, number]) => make("span", {}, chip(dtype), ` ${size(number)} `))));
     const moved = view.realCasts.reduce((sum, cast) => sum + account.values[cast.value].elements * (bytesOf(view.held[cast.value]) + bytesOf(cast.dtype)), 0);
