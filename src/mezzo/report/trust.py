@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mezzo.core.plans import Plan
-from mezzo.dtypes import FORMATS, QUANTIZED
+from mezzo.dtypes import FORMATS
 from mezzo.report.comparison import bounds_errors, find_beginning
 from mezzo.report.figures import spell_count, spell_error, spell_number, spell_share
 from mezzo.report.groups import is_operator
@@ -96,8 +96,8 @@ def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
     most = {
         name: FORMATS[node.precision.output].max_finite
         for name, node in plan.by_name.items()
-        if is_operator(node) and node.precision.output in plan.lows and node.precision.output not in QUANTIZED
-    }  # what is quantized saturates at the end of its range, which its scale says
+        if is_operator(node) and node.precision.output in plan.lows
+    }
     close = [
         value for value in measured.ranges.values if value.node in most and value.largest * _CLOSE > most[value.node]
     ]
