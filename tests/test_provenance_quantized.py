@@ -114,6 +114,12 @@ def test_nothing_is_told_where_it_is_not_wanted() -> None:
     assert not [entry for entry in done.model.metadata_props if entry.key == _KEY]
 
 
+def test_nothing_is_told_where_ranges_are_found_at_run_time() -> None:
+    """Such products have other operators in the file, by which nobody would find them again."""
+    done = mezzo.convert(blocks(1), to="int8", calibrator="none")
+    assert not [entry for entry in done.model.metadata_props if entry.key == _KEY]
+
+
 def test_a_repeated_block_costs_few_bytes_a_node() -> None:
     """About 35 for a row, which names whom it follows by distance, and the names of its Quantize and Dequantize."""
     few, many = (len(told(convert("int8", "openvino-cpu", count).model)) for count in (4, 24))

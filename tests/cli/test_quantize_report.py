@@ -126,6 +126,15 @@ def test_a_row_is_what_convert_makes(classifier: Path) -> None:
         assert row.size_bytes == Path("out.onnx").stat().st_size
 
 
+def test_ranges_found_at_run_time_stand_first_where_the_target_finds_them(classifier: Path, run: Run) -> None:
+    found = mezzo.quantize_report("model.onnx", "calib.npz", labels=["label"], calibrators="none,minmax")
+    assert [row.calibrator for row in found.rows] == ["none", "minmax"]
+    assert found.rows[0].quantized == 2 == found.rows[1].quantized
+    ran = run("quantize-report", "model.onnx", "--data", "calib.npz", "--labels", "label", "--calibrators", "none",
+              "--target", "openvino-cpu")  # fmt: skip
+    assert ran.code == 2 and "names no kernel that does so" in ran.err
+
+
 def test_values_are_collected_once_for_all(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Collector] = []
 
@@ -194,7 +203,7 @@ def test_the_document_keeps_its_schema(classifier: Path, run: Run) -> None:
         ran = run("quantize-report", "model.onnx", "--data", "data.npz", *words, "--json")
         document = json.loads(ran.out)
         jsonschema.validate(document, calibrations_schema())
-        assert [row["calibrator"] for row in document["calibrators"]] == [*calibrators()]
+        assert [row["calibrator"] for row in document["calibrators"]] == ["none", *calibrators()]
         assert len(document["calibrators"][0]["scores"]) == len(words)  # top-1 and top-5
 
 

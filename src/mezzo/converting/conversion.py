@@ -181,6 +181,8 @@ def _recorder(
     if not options.is_recorded or options.wishes.policy.name == "off":  # which is to leave a model as it is
         return None
     if judged.problem.line.quantized is not None:
+        if made.dynamic:  # such products have other operators in the file, by which no name finds them again
+            return None
         return spell_replay(model, reading, made, options.digests)
     told = {name: Reason("contract", because) for name, because in banned.items()}
     return spell_record(model, reading, Decisions(judged, levels, options.wishes, told), options)

@@ -59,7 +59,7 @@ def replay(model: Model, options: Options, given: Plan) -> Decided:
     faults = faults or check(problem, levels, edits)
     if faults:
         raise InputError(f"the plan cannot be carried out: {faults[0]}; change its precision in the plan")
-    record = spell_replay(model, reading, given) if options.is_recorded else None
+    record = spell_replay(model, reading, given) if options.is_recorded and not given.dynamic else None
     return Decided(
         reading=reading,
         plan=replace(given, edits=edits, gain=_gain_of(given)),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.fusing import fuse
 from mezzo.converting.results import Progress, finish, lab_of, open_source, read_plan_options
+from mezzo.core.calibrator import NO_CALIBRATOR
 from mezzo.core.facts import Cost
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.keywords import tells_options
@@ -15,7 +16,7 @@ from mezzo.core.lab import Running
 from mezzo.core.nodes import Kind
 from mezzo.deciding.planner import rows_of
 from mezzo.errors import InputError
-from mezzo.judging.calibrating import Watched, choose_parameters, watch
+from mezzo.judging.calibrating import Watched, choose_parameters, watch, with_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.judging.measuring import measure_ranges
 from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
@@ -24,6 +25,7 @@ from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.measures import Interval, Ranges
 from mezzo.numerics.ranks import find_classes
 from mezzo.plugins.discovery import calibrators as known_calibrators
+from mezzo.plugins.discovery import settle_name
 from mezzo.quant.reading import calibrator_of
 from mezzo.search.protecting import Attempt, attempt_on, split_for_scales, with_data_settings
 from mezzo.voices import option
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from mezzo.core.frontend import Model
     from mezzo.deciding.options import Options
     from mezzo.numerics.datasets import Data
+
+_AT_RUN_TIME = "ranges are found as the model runs"
 
 
 @tells_options
@@ -71,17 +75,22 @@ def quantize_report(
         ModelError: the model is not valid ONNX.
         ContractError: the model does not run.
     """
-    named = _name_calibrators(calibrators, options)
+    words = _calibrator_words(calibrators, options)
     if options.get("to") is None:
         options["to"] = "int8"
     chosen, trust = read_plan_options(options)
     to = dict(chosen.settings)["to"]
     if chosen.wishes.line.quantized is None:
         raise InputError(f"{option('to')} is {to!r}, which takes no scales; give int8, or int8 with a float: int8,bf16")
+    finds_ranges = chosen.wishes.target.finds_ranges
+    named = _name_calibrators(words, finds_ranges=finds_ranges)
+    late = read_plan_options({**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
     if metric is not None:
         load_metric(metric)  # a bad one shows now, not after the runs
     model = open_source(src, trust, progress)
     parted = _part(model, data, held_out, labels, batch_size)
+    if late is not None:
+        late = fuse(model, with_data_settings(late, data))[1]
     model, chosen = fuse(model, with_data_settings(chosen, data))
     ranges = measure_ranges(model, parted.whole)
     begin = time.monotonic()
@@ -90,7 +99,7 @@ def quantize_report(
     metrics, said = _metrics_of(model, parted.judging, metric)
     trials = _Trials(
         model=model, options=chosen, watched=watched, ranges=ranges, judging=parted.judging, metrics=metrics,
-        has_shares=metric is None,
+        has_shares=metric is None, late=late,
     )  # fmt: skip
     rows, noted, references = list[CalibratorRow](), dict[str, list[str]](), dict[str, float]()
     for number, (word, calibrator) in enumerate(named.items()):
@@ -113,14 +122,23 @@ def _spell_notes(noted: Mapping[str, Sequence[str]], of: int) -> list[str]:
     return [note if len(whose) == of else f"{', '.join(whose)}: {note}" for note, whose in noted.items()]
 
 
-def _name_calibrators(asked: str | Sequence[str], options: PlanOptions) -> "dict[str, Calibrator]":
-    """The calibrators asked for, by the words for them. Raises InputError: there is no such calibrator."""
+def _calibrator_words(asked: str | Sequence[str], options: PlanOptions) -> list[str]:
+    """The calibrators asked for as they were written, none where all are. Raises InputError: two options name some."""
     words = [word.strip() for word in (asked.split(",") if isinstance(asked, str) else asked)]
     single = options.pop("calibrator", None)
     if single is not None and words:
         raise InputError(f"{option('calibrator')} is {single!r} beside {option('calibrators')}; name all in the second")
-    words = words if single is None else [single]
-    return {word: calibrator_of(word) for word in words or known_calibrators()}
+    return words if single is None else [single]
+
+
+def _name_calibrators(words: Sequence[str], *, finds_ranges: bool) -> "dict[str, Calibrator | None]":
+    """The calibrators asked for, by the words for them; None for ranges at run time, which a target finds or not.
+
+    Raises InputError: there is no such calibrator.
+    """
+    every = words or [*([NO_CALIBRATOR] if finds_ranges else []), *known_calibrators()]
+    settled = ((word, settle_name("calibrator", word) if word.isidentifier() else word) for word in every)
+    return {word: None if name == NO_CALIBRATOR else calibrator_of(word) for word, name in settled}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,11 +191,18 @@ class _Trials:
     judging: Dataset
     metrics: Mapping[str, str | Metric]
     has_shares: bool
+    late: "Options | None"
 
-    def run(self, word: str, calibrator: "Calibrator", references: dict[str, float]) -> tuple[Attempt, CalibratorRow]:
+    def run(
+        self, word: str, calibrator: "Calibrator | None", references: dict[str, float]
+    ) -> tuple[Attempt, CalibratorRow]:
         """Convert with a calibrator, and judge that; the reference's scores are added to `references`."""
         begin = time.monotonic()
-        options = choose_parameters(self.model, self.options, self.watched, calibrator)
+        if calibrator is None:
+            assert self.late is not None, "options of what is asked for"
+            options = with_parameters(self.model, self.late, self.judging, NO_CALIBRATOR)
+        else:
+            options = choose_parameters(self.model, self.options, self.watched, calibrator)
         choosing_s = time.monotonic() - begin
         settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
         attempt = attempt_on(self.model, replace(options, settings=settings), self.judging, self.ranges)
@@ -189,9 +214,9 @@ class _Trials:
         quantized, products = _count_products(attempt.decided)
         made = finish(self.model, attempt.decided, attempt.result, None)
         row = CalibratorRow(
-            calibrator=word, summary=calibrator.summary, scores=tuple(scores), verdict=attempt.comparison.verdict,
-            agreement=_agreement(attempt), size_bytes=made.summary.size_after_bytes, quantized=quantized,
-            products=products, choosing_s=choosing_s,
+            calibrator=word, summary=_AT_RUN_TIME if calibrator is None else calibrator.summary,
+            scores=tuple(scores), verdict=attempt.comparison.verdict, agreement=_agreement(attempt),
+            size_bytes=made.summary.size_after_bytes, quantized=quantized, products=products, choosing_s=choosing_s,
         )  # fmt: skip
         return attempt, row
 
