@@ -17,6 +17,7 @@ from mezzo.core.nodes import Kind
 from mezzo.deciding.planner import rows_of
 from mezzo.errors import InputError
 from mezzo.judging.calibrating import Watched, choose_parameters, watch, with_parameters
+from mezzo.judging.correcting import correct_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.judging.measuring import measure_ranges
 from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
@@ -82,7 +83,8 @@ def quantize_report(
     to = dict(chosen.settings)["to"]
     if chosen.wishes.line.quantized is None:
         raise InputError(f"{option('to')} is {to!r}, which takes no scales; give int8, or int8 with a float: int8,bf16")
-    finds_ranges = chosen.wishes.target.finds_ranges
+    quantized = chosen.wishes.line.quantized_format
+    finds_ranges = quantized is not None and chosen.wishes.target.finds_ranges(quantized)
     named = _name_calibrators(words, finds_ranges=finds_ranges)
     late = read_plan_options({**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
     if metric is not None:
@@ -98,7 +100,7 @@ def quantize_report(
     collecting_s = time.monotonic() - begin
     metrics, said = _metrics_of(model, parted.judging, metric)
     trials = _Trials(
-        model=model, options=chosen, watched=watched, ranges=ranges, judging=parted.judging, metrics=metrics,
+        model=model, options=chosen, watched=watched, ranges=ranges, parted=parted, metrics=metrics,
         has_shares=metric is None, late=late,
     )  # fmt: skip
     rows, noted, references = list[CalibratorRow](), dict[str, list[str]](), dict[str, float]()
@@ -188,7 +190,7 @@ class _Trials:
     options: "Options"
     watched: Watched
     ranges: Ranges
-    judging: Dataset
+    parted: _Parted
     metrics: Mapping[str, str | Metric]
     has_shares: bool
     late: "Options | None"
@@ -198,21 +200,29 @@ class _Trials:
     ) -> tuple[Attempt, CalibratorRow]:
         """Convert with a calibrator, and judge that; the reference's scores are added to `references`."""
         begin = time.monotonic()
+        model, ranges, judging, seen = self.model, self.ranges, self.parted.judging, None
         if calibrator is None:
             assert self.late is not None, "options of what is asked for"
-            options = with_parameters(self.model, self.late, self.judging, NO_CALIBRATOR)
+            options = with_parameters(model, self.late, judging, NO_CALIBRATOR)
         else:
-            options = choose_parameters(self.model, self.options, self.watched, calibrator)
+            options = choose_parameters(model, self.options, self.watched, calibrator)
         choosing_s = time.monotonic() - begin
+        if calibrator is not None:
+            seen, unseen = self.parted.seen, judging if self.parted.is_unseen else None
+            model, options = correct_parameters(
+                model, options, seen, unseen, lambda changed, wishes: with_parameters(changed, wishes, seen, word)
+            )
+            ranges = ranges if model is self.model else measure_ranges(model, self.parted.whole)
         settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
-        attempt = attempt_on(self.model, replace(options, settings=settings), self.judging, self.ranges)
+        options = replace(options, settings=settings)
+        attempt = attempt_on(model, options, judging, ranges, seen if self.parted.is_unseen else None)
         scores = []
         for name, tally in self._score(attempt).items():
             result = tally.result()
             references[name] = result.reference
             scores.append(Score(name, result.candidate, tally.drop(), self.has_shares))
         quantized, products = _count_products(attempt.decided)
-        made = finish(self.model, attempt.decided, attempt.result, None)
+        made = finish(model, attempt.decided, attempt.result, None)
         row = CalibratorRow(
             calibrator=word, summary=_AT_RUN_TIME if calibrator is None else calibrator.summary,
             scores=tuple(scores), verdict=attempt.comparison.verdict, agreement=_agreement(attempt),
@@ -228,7 +238,7 @@ class _Trials:
         found = self.model.materialize(attempt.result)
         pair = lab_of(self.model.given).pair(found, Running(True, None, ("the reference", "the model")))
         sessions = pair.load({})
-        for batch in self.judging:
+        for batch in self.parted.judging:
             if batch.samples:
                 wanted, answered = sessions.run(batch.feeds)
                 for tally in tallies.values():
