@@ -120,7 +120,7 @@ def test_format_with_scales_is_refused_without_data(to: str | list[str], read: s
     assert str(caught.value) == f"to is {read!r}, which takes scales from data, and {remedy}{late}"
     with pytest.raises(mezzo.InputError) as caught:
         converting.convert_folder(tmp_path, to=to)
-    assert str(caught.value) == f"'model.onnx': to is {read!r}, which takes scales from data, and {remedy}"
+    assert str(caught.value) == f"'model.onnx': to is {read!r}, which takes scales from data, and {remedy}{late}"
     assert [place.name for place in tmp_path.iterdir()] == ["model.onnx"]
 
 

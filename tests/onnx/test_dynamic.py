@@ -237,7 +237,7 @@ def test_target_that_finds_no_ranges_is_refused_in_one_line(target: str) -> None
         mezzo.convert(case_of("plain", 1).model, to="int8", target=target, calibrator="none")
     assert str(told.value) == (
         f'calibrator="none" lets ranges be found at run time, and the table of target {target!r} names no kernel that '
-        "does so; choose onnxruntime-cpu with target, or give data and another calibrator"
+        "does so in int8; choose onnxruntime-cpu with target, or give data and another calibrator"
     )
 
 

@@ -81,7 +81,7 @@ def test_word_stands_for_a_calibrator(word: str, held: Range) -> None:
         (":f", r"^calibrator ':f' cannot be imported: ValueError"),
         (
             "our_ranges:A_NUMBER",
-            r"is a int, wanted a function of what was seen \(a mezzo\.core\.calibrator\.Sum",
+            r"is a int, wanted a function of what was seen of a tensor$",
         ),
     ],
 )
@@ -94,10 +94,10 @@ def test_word_for_nothing_is_named(word: str, message: str) -> None:
     ("name", "message"),
     [
         ("broken", r"^calibrator 'our_ranges:broken' failed: ZeroDivisionError: division by zero; mend it$"),
-        ("nothing", r"gave nan, wanted the smallest and the largest number to cover; mend it$"),
-        ("three", r"gave \[1\.0, 2\.0, 3\.0\], wanted the smallest"),
-        ("endless", r"gave \[0\.0, inf\], wanted the smallest"),
-        ("turned", r"gave \[2\.0, -2\.0\], wanted the smallest"),
+        ("nothing", r"gave None, wanted the smallest and the largest number to cover; mend it$"),
+        ("three", r"gave \(1, 2, 3\), wanted the smallest"),
+        ("endless", r"gave \(0, inf\), wanted the smallest"),
+        ("turned", r"gave \(2, -2\), wanted the smallest"),
     ],
 )
 def test_function_that_gives_no_range_is_named(name: str, message: str) -> None:

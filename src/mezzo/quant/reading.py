@@ -53,5 +53,5 @@ class Custom(Calibrator):
 
 def _spell(given: object) -> str:
     """What a function gave, short enough for a line."""
-    said = repr(given)
+    said = " ".join(repr(given).split())  # arrays are spelled over several lines
     return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
