@@ -114,7 +114,8 @@ def test_plan_of_three_levels_is_compared_and_explained_and_not_replayed(run, pl
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith("mm (MatMul) runs in bf16") and "the policy wants it in bf16" in ran.out
     said = (
-        "mezzo: the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8, fp8 or fp8-e5m2 beside them; "
+        "mezzo: the plan has levels bf16, f32, f16, and a model takes f32 and one of f16, bf16, and int8, fp8 or "
+        "fp8-e5m2 beside them; "
         "make a new plan with 'mezzo plan'\n"
     )
     for words in (
