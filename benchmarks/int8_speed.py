@@ -87,9 +87,14 @@ def load_all(
 def measure(
     models: Mapping[str, runtimes.Loaded], data: runtimes.Feeds, batch: int, rounds: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Answers first, then times by turns, then what the graphs say."""
-    exact = runtimes.answers_of(models[_EXACT], data, batch)
-    wrong = {name: runtimes.errors(runtimes.answers_of(each, data, batch), exact)[1] for name, each in models.items()}
+    """Answers first, then times by turns, then what the graphs say. A file that fails as it runs is told, and out."""
+    exact, wrong = runtimes.answers_of(models[_EXACT], data, batch), {}
+    for name, each in models.items():
+        try:
+            wrong[name] = runtimes.errors(runtimes.answers_of(each, data, batch), exact)[1]
+        except Exception as error:  # noqa: BLE001  any of the runtime's own
+            print(f"{name} fails as it runs: {str(error)[-200:]}", file=sys.stderr)
+    models = {name: models[name] for name in wrong}
     feeds = {name: array[:batch] for name, array in data.items()}
     times = runtimes.time_by_turns(models, feeds, rounds)
     for name, model in models.items():

@@ -1,6 +1,7 @@
 """Conversion on data: what it lifts, what it says of it, and how protection comes back where the outputs need it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -237,3 +238,22 @@ def test_what_data_lifts_of_int8_has_scales_too(to: str) -> None:
     assert len(products) == 3 and {*products} <= {*to.split(",")}
     assert made.measured is not None and made.measured.comparison is not None
     assert made.measured.comparison.verdict.is_same, made.measured.comparison.verdict.because
+
+
+def test_convolution_that_several_read_gets_zeros_to_run_on_integers(tmp_path: Path) -> None:
+    """OpenVINO answers wrong where it has no bias; with `fuse` at none it stays in floats."""
+    model = model_of("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,2,4,4] x) => (float[n,2,4,4] y) <float[2,2,1,1] w = {1, 2, -3, 4}> {
+        [conv] c = Conv(x, w)
+        [tanh] t = Tanh(c)
+        [sum]  y = Add(c, t)
+    }""")
+    data = batches(1, count=8, x=(8, 2, 4, 4))
+    runs = {}
+    for fuse in ("standard", "none"):
+        made = mezzo.convert(model, to="int8", target="openvino-cpu", data=data, fuse=fuse)
+        runs[fuse] = {str(node.precision.compute) for node in made.plan.nodes if node.name == "conv"}
+        made.plan.save(tmp_path / "plan.json")
+        again = mezzo.convert(model, plan=tmp_path / "plan.json")
+        assert again.model.graph.SerializeToString() == made.model.graph.SerializeToString()
+    assert runs == {"standard": {"int8"}, "none": {"f32"}}

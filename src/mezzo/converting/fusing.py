@@ -38,7 +38,7 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
 
 def fused_as(model: Model, given: Plan) -> Model:
     """The model that a plan was made of: what has a line in it, as the operator that it is, stayed as it was."""
-    if given.line.quantized is None:
+    if given.line.quantized is None or dict(given.settings).get("fuse") == "none":
         return model
     reading = model.read(float_of(given.line), given.version)
     ops = {name: node.op for name, node in given.by_name.items()}
@@ -56,7 +56,13 @@ def _tell(before: Graph, after: Graph) -> str:
         parts.append(f"{_counted(gone)} folded into those before them, whose names stand for both")
     if said:
         parts.append(f"{_counted(said)} written in other words")
+    if completed := [node.op for node in nodes if len(node.inputs) < _count_inputs(after, node.name)]:
+        parts.append(f"{_counted(completed)} given a bias of zeros, as several read what it makes")
     return "; ".join(parts)
+
+
+def _count_inputs(graph: Graph, name: str) -> int:
+    return len(graph.nodes[graph.by_name[name]].inputs) if name in graph.by_name else 0
 
 
 def _counted(words: Sequence[str]) -> str:

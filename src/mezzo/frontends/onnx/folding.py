@@ -27,6 +27,7 @@ from mezzo.frontends.onnx.shapes import Shape, value_shapes
 
 _NORM = "BatchNormalization"
 _LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+_CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 # Before it no attribute tells that an old model's BatchNormalization is not training, and sums name the axis they are
 # laid along.
 _OLDEST_OPSET = 7
@@ -98,6 +99,8 @@ class _Folder:
         for node in graph.node:
             if node.op_type in _LINEAR and node.domain in DOMAINS:
                 gone.update(step.output[0] for step in self._fold(node, users, constants))
+                if node.op_type in _CONVOLUTIONS:
+                    self._complete(node, constants)
         for position in reversed(range(len(graph.node))):
             node = graph.node[position]
             if node.op_type in (_NORM, *STEPS) and node.output[0] in gone:
@@ -130,6 +133,21 @@ class _Folder:
             self._scale(node, weight, factors)
         self.is_changed = True
         return self._hand_on(node, steps, offset, constants)
+
+    def _complete(self, node: onnx.NodeProto, constants: Constants) -> None:
+        """Give a convolution that several read a bias of zeros, where it has none: OpenVINO 2026.4.1 answers wrong on
+        integers there, and nobody else minds.
+        """
+        weight = constants.get(node.input[1]) if len(node.input) > 1 and self.ledger.reads[node.output[0]] > 1 else None
+        if weight is None or weight.tensor.data_type != TensorProto.FLOAT or any(node.input[2:]):
+            return
+        channels = channels_of(node, weight.tensor.dims)
+        if channels is not None:
+            name_node(node, title_of(node))
+            del node.input[2:]
+            zeros = numpy_helper.from_array(np.zeros(channels.count, np.float32))
+            node.input.append(self.ledger.new_initializer(f"{node.name}.bias", zeros).name)
+            self.is_changed = True
 
     def _behind(
         self, linear: _Linear, users: Mapping[str, onnx.NodeProto], constants: Constants
