@@ -253,7 +253,7 @@ def test_convolution_that_several_read_gets_zeros_to_run_on_integers(tmp_path: P
     for fuse in ("standard", "none"):
         made = mezzo.convert(model, to="int8", target="openvino-cpu", data=data, fuse=fuse)
         runs[fuse] = {str(node.precision.compute) for node in made.plan.nodes if node.name == "conv"}
-        made.plan.save(tmp_path / "plan.json")
+        planfile.save_plan(made.plan, tmp_path / "plan.json")
         again = mezzo.convert(model, plan=tmp_path / "plan.json")
         assert again.model.graph.SerializeToString() == made.model.graph.SerializeToString()
     assert runs == {"standard": {"int8"}, "none": {"f32"}}
