@@ -137,7 +137,9 @@ def reshaped(n: Network, x: str) -> str:
 
 
 def pool(n: Network, x: str) -> str:
-    return n.add(n.pick.choice(["MaxPool", "AveragePool"]), x, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+    counts = n.pick.choice([{}, {"count_include_pad": 0}, {"count_include_pad": 1}])
+    op, more = ("AveragePool", counts) if n.pick.random() < 0.6 else ("MaxPool", {})
+    return n.add(op, x, kernel_shape=[3, 3], pads=[1, 1, 1, 1], **more)
 
 
 def activation(n: Network, x: str) -> str:

@@ -44,10 +44,6 @@ def _data(position: int = 0) -> Operand:
     return Operand(position=position, also=(_S8,))
 
 
-def _signed(position: int = 0) -> Operand:
-    return Operand(position=position, dtype=DType.INT8, is_symmetric=True)
-
-
 def _signed_or_from_zero(position: int = 0) -> Operand:
     return Operand(position=position, dtype=DType.INT8, is_symmetric=True, also=(_ZERO_U8,))
 
@@ -130,7 +126,6 @@ _ELEMENTWISE = (
         count_include_pad=_OFF,
         ceil_mode=_OFF,
     ),
-    _kernel("AveragePool", _signed(), ceil_mode=_OFF),
     _kernel("GlobalAveragePool", _data()),
     _kernel(
         "ReduceMean",
