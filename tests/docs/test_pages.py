@@ -36,6 +36,7 @@ _UNRUN = {
     "needs a transformer": 2,
     "needs onnxconverter_common": 1,
     "needs openvino": 2,
+    "needs torch, nncf and openvino, each in an environment of its own, and an hour": 1,
     "needs what int8_training.py makes, and minutes": 1,
     "needs torch, nncf, amd-quark, openvino, each in an environment of its own, and minutes": 1,
     "needs torch, onnxscript": 4,
