@@ -81,7 +81,15 @@ def _convert(model: Path, data: Iterator[Feeds], folder: Path) -> Callable[[], f
         np.savez(folder / f"{number:04}.npz", **batch)  # type: ignore[arg-type]  # arrays by name
 
     def run() -> None:
-        mezzo.convert(model, folder / "q.onnx", to="int8", target="onnxruntime-cpu", data=folder, calibrator="entropy")
+        mezzo.convert(
+            model,
+            folder / "q.onnx",
+            to="int8",
+            target="onnxruntime-cpu",
+            data=folder,
+            calibrator="entropy",
+            correct="none",
+        )
 
     return run
 
