@@ -7,9 +7,10 @@ from mezzo.core.calibrator import Grid
 from mezzo.core.quantization import Quantization
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.quantized_payloads import payload_of, read_payload
+from mezzo.quant.arithmetic import round_trip
 from mezzo.quant.kernels import Window, conv_sums
 from mezzo.quant.products import Convolution, Matrix, Moments, Product
-from mezzo.quant.turning import round_weights, turned_weights, weighted_scales
+from mezzo.quant.turning import turned_weights, weighted_scales
 from mezzo.quant.weights import weight_parameters
 
 GRID = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
@@ -61,7 +62,7 @@ def test_products_are_nearer_and_no_weight_leaves_its_neighbours(seed: int, bloc
         dtype=how.dtype, scales=how.scales, zero_points=how.zero_points, axis=1,
         turned=turned_weights(weights, how, GRID, product, moments),
     )  # fmt: skip
-    nearest, other = round_weights(weights, how), round_weights(weights, turned)
+    nearest, other = round_trip(weights, how), round_trip(weights, turned)
     # What blocks have in common is left out of the moments, so each block is nearer by itself.
     parts = np.split(np.arange(24), 4) if block < 24 else [np.arange(24)]
     off = [held - weights for held in (nearest, other)]
@@ -111,7 +112,7 @@ def test_a_payload_in_pieces_is_turned_as_the_whole() -> None:
             np.concatenate([payload.quantize(p, s) for p, s in zip(pieces, starts, strict=True)]), whole
         )
     scales = np.array(how.scales, np.float32)[:, None]
-    assert np.array_equal(whole.reshape(6, 7) * scales, round_weights(weights, how))
+    assert np.array_equal(whole.reshape(6, 7) * scales, round_trip(weights, how))
     bits = np.unpackbits(np.frombuffer(how.turned, np.uint8))[:42]
     nearest = payload_of(plain, weights.shape, "w").quantize(flat)
     is_inner = np.abs(nearest) < 127  # the ends have one neighbour that is held

@@ -19,8 +19,9 @@ from mezzo.judging.calibrating import add_offsets
 from mezzo.judging.gains import Errors
 from mezzo.judging.product_layouts import layout_of
 from mezzo.numerics.datasets import Dataset
+from mezzo.quant.arithmetic import round_trip
 from mezzo.quant.products import Floats, Moments, Product
-from mezzo.quant.turning import round_weights, turned_weights, weighted_scales
+from mezzo.quant.turning import turned_weights, weighted_scales
 from mezzo.units.quantized import QuantizedUnit
 
 # Moments are of so many numbers at most, two and two: of more, those of blocks.
@@ -108,7 +109,7 @@ def _nearer(
     """The names of weights with which products, given floats, are nearer by more than samples vary."""
     off = {
         job.name: [
-            job.product.columns(round_weights(numbers[job.weight], how[job.name]) - numbers[job.weight])
+            job.product.columns(round_trip(numbers[job.weight], how[job.name]) - numbers[job.weight])
             for how in (before, after)
         ]
         for job in jobs

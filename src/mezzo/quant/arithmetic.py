@@ -38,19 +38,29 @@ def nearest(steps: Array, dtype: DType) -> Array:
 
 
 def quantize(numbers: npt.ArrayLike, how: Quantization) -> Array:
-    """What stands for FP32 numbers."""
+    """What stands for FP32 numbers, the other neighbour of those that the parameters say so of."""
     floats = np.asarray(numbers, np.float32)
     scales, zero_points = _parameters(how, floats.ndim)
     low, high = how.span
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        steps = nearest(floats / scales, how.dtype)
+        exact = floats / scales
+        steps = nearest(exact, how.dtype)
         if integer_span(how.dtype) is None:
             return steps.astype(STORAGE[how.dtype])
         if max(-low, high) > _WIDEST_FLOAT:
             steps = steps.astype(np.float64)
+        if how.turned:
+            steps = steps + _to_others(exact, how.turned)
         held = np.clip(steps, low - zero_points, high - zero_points)
     held = np.where(np.isnan(held), low - zero_points, held)
     return (held.astype(np.int64) + zero_points.astype(np.int64)).astype(STORAGE[how.dtype])
+
+
+def _to_others(steps: Floats, turned: bytes) -> Array:
+    """What leads from the nearest whole number to the other next to each step, where that is to stand for it."""
+    bits = np.unpackbits(np.frombuffer(turned, np.uint8))[: steps.size].reshape(steps.shape)
+    found: Array = np.where(bits, np.where(steps >= np.rint(steps), 1, -1), 0)
+    return found
 
 
 def dequantize(stored: npt.ArrayLike, how: Quantization) -> Floats:

@@ -64,18 +64,6 @@ def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Prod
     return np.packbits(is_turned.reshape(-1)).tobytes() if is_turned.any() else b""
 
 
-def round_weights(weights: Floats, how: Quantization) -> Floats:
-    """What is left of weights, those rounded to the other side among them."""
-    laid = _laid(np.array(how.scales, np.float32), how, weights.ndim)
-    steps = weights / laid
-    integers = np.rint(steps)
-    if how.turned:
-        is_turned = np.unpackbits(np.frombuffer(how.turned, np.uint8))[: weights.size].reshape(weights.shape)
-        integers += np.where(is_turned, np.where(steps >= integers, 1, -1), 0)
-    found: Floats = (np.clip(integers, *how.span) * laid).astype(np.float32)
-    return found
-
-
 def _rounded(steps: Doubles, scales: Doubles, square: Doubles, low: int, high: int) -> Doubles:
     """Integers for steps [summed, made], one of the two neighbours of each."""
     order = np.argsort(-np.diag(square), kind="stable")  # what counts most is rounded while all can still undo it
