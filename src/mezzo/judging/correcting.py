@@ -2,7 +2,7 @@
 shows that answers are nearer by more than samples vary.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -15,12 +15,11 @@ from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
 from mezzo.dtypes import STORED_AS, DType, integer_span
 from mezzo.judging.biases import bias_of, corrected_biases
+from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.gains import Errors, errors_of
 from mezzo.judging.smoothing import smoothed
 from mezzo.judging.turning import with_turned_weights
 from mezzo.numerics.datasets import Dataset
-
-Calibrate = Callable[[Model, Options], Options]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +42,11 @@ class Corrected:
 
 
 def correct_parameters(
-    model: Model, options: Options, seen: Dataset, unseen: Dataset | None, calibrate: Calibrate
+    model: Model, options: Options, seen: Dataset, unseen: Dataset | None, calibrator: str
 ) -> tuple[Model, Options]:
     """The model and its options with those corrections of constants and scales that help, with a note of each.
 
-    `seen` is what scales are from, as `calibrate` takes them again for a changed model; `unseen` decides.
+    `seen` is what scales are from, as the calibrator takes them again for a changed model; `unseen` decides.
     """
     now = Corrected(model=model, options=options)
     for step in (step for step in options.steps if step in (SMOOTH, WEIGHTS)):
@@ -60,7 +59,7 @@ def correct_parameters(
         if step == WEIGHTS and (uneven := _uneven(options)) is not None:
             now = now.noting(f"correction {step}: left, as it moves weights by even steps, which {uneven} has not")
             continue
-        candidate = _smoothed(now, seen, unseen, calibrate) if step == SMOOTH else _turned(now, seen, unseen)
+        candidate = _smoothed(now, seen, unseen, calibrator) if step == SMOOTH else _turned(now, seen, unseen)
         if candidate is not None:
             now = _better_of(step, now, candidate, unseen)
     return now.model, now.options
@@ -97,7 +96,7 @@ def _turned(held: Corrected, seen: Dataset, unseen: Dataset) -> Corrected | None
     return Corrected(model=held.model, options=turned.options, told=told, is_shown=True)
 
 
-def _smoothed(held: Corrected, seen: Dataset, unseen: Dataset, calibrate: Calibrate) -> Corrected | None:
+def _smoothed(held: Corrected, seen: Dataset, unseen: Dataset, calibrator: str) -> Corrected | None:
     """The model with what channels have too much of moved into weights, and scales taken again; None where no place
     for it gains.
     """
@@ -106,7 +105,8 @@ def _smoothed(held: Corrected, seen: Dataset, unseen: Dataset, calibrate: Calibr
         return None
     options = replace(held.options, corrected=(*held.options.corrected, *corrections))
     model = held.model.corrected(corrections)
-    return Corrected(model=model, options=calibrate(model, options), told=f"{len(corrections)} constants scaled")
+    options = with_parameters(model, options, seen, calibrator)
+    return Corrected(model=model, options=options, told=f"{len(corrections)} constants scaled")
 
 
 class WithBiases(NamedTuple):

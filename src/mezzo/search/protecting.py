@@ -82,9 +82,7 @@ def _calibrated(
     """
     seen, unseen, note = split_for_scales(model, dataset)
     options = with_parameters(model, options, seen, calibrator)
-    model, options = correct_parameters(
-        model, options, seen, unseen, lambda changed, wishes: with_parameters(changed, wishes, seen, calibrator)
-    )
+    model, options = correct_parameters(model, options, seen, unseen, calibrator)
     told = replace(options, notes=(*options.notes, note))
     return (model, told, None, dataset) if unseen is None else (model, told, seen, unseen)
 

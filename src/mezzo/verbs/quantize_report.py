@@ -209,9 +209,7 @@ class _Trials:
         choosing_s = time.monotonic() - begin
         if calibrator is not None:
             seen, unseen = self.parted.seen, judging if self.parted.is_unseen else None
-            model, options = correct_parameters(
-                model, options, seen, unseen, lambda changed, wishes: with_parameters(changed, wishes, seen, word)
-            )
+            model, options = correct_parameters(model, options, seen, unseen, word)
             ranges = ranges if model is self.model else measure_ranges(model, self.parted.whole)
         settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
         options = replace(options, settings=settings)

@@ -337,9 +337,7 @@ def _calibrated(model: "Model", options: Options, seen: "Dataset", calibrator: s
         return model, with_parameters(model, options, seen, calibrator)
     known, held_back = split(seen, lambda batch: can_cut(model, batch))
     options = with_parameters(model, options, known, calibrator)
-    return correct_parameters(
-        model, options, known, held_back, lambda changed, wishes: with_parameters(changed, wishes, known, calibrator)
-    )
+    return correct_parameters(model, options, known, held_back, calibrator)
 
 
 def _split(
