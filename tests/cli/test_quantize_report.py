@@ -147,6 +147,16 @@ def test_values_are_collected_once_for_all(classifier: Path, monkeypatch: pytest
     assert len(made) == 1
 
 
+def test_fp8_is_shown_by_the_calibrators_that_suit_it(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that weighs even steps is left out; who names it hears so before anything runs."""
+    found = mezzo.quantize_report("model.onnx", "calib.npz", labels=["label"], to="fp8", target="tensorrt")
+    even = {name for name, one in calibrators().items() if one.needs_even}
+    assert even and {row.calibrator for row in found.rows} == calibrators().keys() - even
+    monkeypatch.setattr(Collector, "add", lambda *_: pytest.fail("data was run"))
+    with pytest.raises(mezzo.InputError, match="weighs steps of one size"):
+        mezzo.quantize_report("model.onnx", "calib.npz", labels=["label"], to="fp8", calibrators="minmax,entropy")
+
+
 def test_labels_tell_accuracy_of_data_that_no_scale_saw(classifier: Path) -> None:
     found = mezzo.quantize_report("model.onnx", "calib.npz", labels=["label"])
     assert found.is_unseen and (found.calibrated.samples, found.judged.samples) == (120, 40)

@@ -50,6 +50,7 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
         InputError: the data is at fault, or has no sample, or the calibrator does not suit the format.
         ContractError: the model does not run.
     """
+    check_method(calibrator, options)
     return choose_parameters(model, options, watch(model, options, dataset), calibrator)
 
 
@@ -63,10 +64,7 @@ def watch(model: Model, options: Options, dataset: Dataset) -> Watched:
 
 
 def choose_parameters(model: Model, options: Options, watched: Watched, calibrator: Calibrator) -> Options:
-    """The options with the parameters that a calibrator chooses. Raises InputError: it fails, or does not suit the
-    format.
-    """
-    _check_method(calibrator, options)
+    """The options with the parameters that a calibrator chooses that suits the format. Raises InputError: it fails."""
     dtype = options.wishes.line.quantized_format
     assert dtype is not None, "asked where something is to be quantized"
     found = _of_values(watched.collector, watched.asked, calibrator, dtype)
@@ -267,10 +265,16 @@ def with_parameters(model: Model, options: Options, dataset: Dataset, calibrator
     return calibrate(model, options, dataset, calibrator_of(calibrator))
 
 
-def _check_method(calibrator: Calibrator, options: Options) -> None:
-    """Raises InputError: a way to choose ranges does not suit the format."""
+def suits(calibrator: Calibrator, options: Options) -> bool:
+    """Whether a way to choose ranges suits the format."""
     dtype = options.wishes.line.quantized_format
-    if dtype is not None and calibrator.needs_even and integer_span(STORED_AS[dtype][0]) is None:
+    return dtype is None or not calibrator.needs_even or integer_span(STORED_AS[dtype][0]) is not None
+
+
+def check_method(calibrator: Calibrator, options: Options) -> None:
+    """Raises InputError: a way to choose ranges does not suit the format."""
+    if not suits(calibrator, options):
+        dtype = options.wishes.line.quantized_format
         able = ", ".join(name for name, one in calibrators().items() if not one.needs_even)
         raise InputError(
             f"{option('calibrator')} is {calibrator.name!r}, which weighs steps of one size, and those of {dtype} grow "

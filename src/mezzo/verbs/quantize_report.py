@@ -16,7 +16,7 @@ from mezzo.core.lab import Running
 from mezzo.core.nodes import Kind
 from mezzo.deciding.planner import rows_of
 from mezzo.errors import InputError
-from mezzo.judging.calibrating import Watched, choose_parameters, watch, with_parameters
+from mezzo.judging.calibrating import Watched, check_method, choose_parameters, suits, watch, with_parameters
 from mezzo.judging.correcting import correct_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.judging.measuring import measure_ranges
@@ -85,7 +85,7 @@ def quantize_report(
         raise InputError(f"{option('to')} is {to!r}, which takes no scales; give int8, or int8 with a float: int8,bf16")
     quantized = chosen.wishes.line.quantized_format
     finds_ranges = quantized is not None and chosen.wishes.target.finds_ranges(quantized)
-    named = _name_calibrators(words, finds_ranges=finds_ranges)
+    named = _name_calibrators(words, chosen, finds_ranges=finds_ranges)
     late = read_plan_options({**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
     if metric is not None:
         load_metric(metric)  # a bad one shows now, not after the runs
@@ -133,14 +133,22 @@ def _calibrator_words(asked: str | Sequence[str], options: PlanOptions) -> list[
     return words if single is None else [single]
 
 
-def _name_calibrators(words: Sequence[str], *, finds_ranges: bool) -> "dict[str, Calibrator | None]":
+def _name_calibrators(
+    words: Sequence[str], options: "Options", *, finds_ranges: bool
+) -> "dict[str, Calibrator | None]":
     """The calibrators asked for, by the words for them; None for ranges at run time, which a target finds or not.
+    Where none are, those that suit the format.
 
-    Raises InputError: there is no such calibrator.
+    Raises InputError: there is no such calibrator, or it does not suit the format.
     """
-    every = words or [*([NO_CALIBRATOR] if finds_ranges else []), *known_calibrators()]
+    fitting = [name for name, one in known_calibrators().items() if suits(one, options)]
+    every = words or [*([NO_CALIBRATOR] if finds_ranges else []), *fitting]
     settled = ((word, settle_name("calibrator", word) if word.isidentifier() else word) for word in every)
-    return {word: None if name == NO_CALIBRATOR else calibrator_of(word) for word, name in settled}
+    found = {word: None if name == NO_CALIBRATOR else calibrator_of(word) for word, name in settled}
+    for one in found.values():
+        if one is not None:
+            check_method(one, options)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
