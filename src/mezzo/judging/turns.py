@@ -33,6 +33,10 @@ class Turning:
     pause_s: float = PAUSE_S
 
 
+# Where nothing else is asked for: as many rounds as this, or for as long.
+USUAL = Turning(starts=5, rounds=60, seconds=60.0)
+
+
 @dataclass(slots=True)
 class Taken:
     """What one model took: ns per call by start and round, each the mean of so many calls; or why it took nothing."""

@@ -8,7 +8,7 @@ from mezzo.converting.results import Converted, Progress, open_source
 from mezzo.core.timings import Loading
 from mezzo.errors import MezzoError
 from mezzo.judging.side_by_side import Entrant, time_side_by_side
-from mezzo.judging.turns import Turning
+from mezzo.judging.turns import USUAL
 from mezzo.numerics.measures import DataSource, Interval, TimedModel, Timing
 from mezzo.numerics.speeds import Difference, judge_speed, speed
 from mezzo.numerics.timings import FileTimes, Timings
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from mezzo.numerics.datasets import Batch
 
 BASE, RESULT, ALONE = "FP32", "tuned", "convert alone"
-# As many turns as `mezzo bench` takes unasked, or for as long.
-_TURNING = Turning(starts=5, rounds=60, seconds=60.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def race(
     else:
         entrants.append(Entrant(name=ALONE, model=open_source(alone.model, False, None), feeds=batch.feeds))
     timings = time_side_by_side(
-        entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(), turning=_TURNING,
+        entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(), turning=USUAL,
         loading=Loading(), progress=progress,
     )  # fmt: skip
     if alone is not None:

@@ -10,7 +10,7 @@ from mezzo.deciding.options import chosen_target
 from mezzo.errors import InputError
 from mezzo.judging.side_by_side import Entrant, find_timed, time_side_by_side
 from mezzo.judging.timed_inputs import feed_all
-from mezzo.judging.turns import PAUSE_S, Turning
+from mezzo.judging.turns import PAUSE_S, USUAL, Turning
 from mezzo.numerics.timings import Timings
 from mezzo.voices import option
 
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from mezzo.numerics.datasets import Data
 
 DEFAULT_TARGET = "onnxruntime-cpu"
-STARTS = 5
-# Where neither is given: as many rounds as this, or for as long.
-ROUNDS, SECONDS = 60, 60.0
+STARTS = USUAL.starts
 _MOST_THREADS = 1024
 
 
@@ -107,7 +105,7 @@ def _turning(runs: int | None, seconds: float | None, starts: int) -> Turning:
     if seconds is not None and not 0 < seconds < float("inf"):
         raise InputError(f"{option('seconds')} is {seconds:g}; give a time above 0")
     if runs is None and seconds is None:
-        runs, seconds = ROUNDS, SECONDS
+        runs, seconds = USUAL.rounds, USUAL.seconds
     return Turning(starts=starts, rounds=runs, seconds=seconds, pause_s=PAUSE_S)
 
 
