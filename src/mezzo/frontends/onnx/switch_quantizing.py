@@ -69,27 +69,28 @@ class Quantizer:
         """Names of a weight's integers and of their scales."""
         key = id(weight), how
         if key not in self._integers:
-            self._kept.append(weight)
-            numbers = numpy_helper.to_array(weight)
-            stored = payload_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
             scales = np.array(how.scales, np.float32).reshape(() if how.axis is None else (-1,))
-            self._integers[key] = self._hold(stored), self._hold(scales)
+            self._integers[key] = self._hold(self._stored(weight, how)), self._hold(scales)
         return self._integers[key]
 
     def weight(self, weight: onnx.TensorProto, how: Quantization) -> str:
         """Name of what a weight's integers stand for, as FP32."""
         key = id(weight), how
         if key not in self._weights:
-            self._kept.append(weight)
-            numbers = numpy_helper.to_array(weight)
-            stored = payload_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
-            shape = [1] * numbers.ndim
+            stored = self._stored(weight, how)
+            shape = [1] * stored.ndim
             if how.axis is not None:
                 shape[how.axis] = len(how.scales)
             zeros = np.array(how.zero_points, np.float64).reshape(shape if how.axis is not None else ())
             scales = np.array(how.scales, np.float32).reshape(shape if how.axis is not None else ())
             self._weights[key] = self._hold((stored.astype(np.float64) - zeros).astype(np.float32) * scales)
         return self._weights[key]
+
+    def _stored(self, weight: onnx.TensorProto, how: Quantization) -> "np.ndarray":
+        """What stands for a weight, which is kept so that its identity lasts."""
+        self._kept.append(weight)
+        numbers = numpy_helper.to_array(weight)
+        return payload_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
 
     def _hold(self, numbers: "np.ndarray") -> str:
         name = self._fresh()
