@@ -6,6 +6,7 @@ points, and has to be the activation's value there as far as FP32 tells.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from mezzo.core.facts import Function
 from mezzo.core.fused import Fused
@@ -29,6 +30,10 @@ _BINARY: Mapping[Function, Callable[[float, float], float]] = {
 
 def _sigmoid(x: float) -> float:
     return 1 / (1 + math.exp(-x))
+
+
+def _swish(alpha: float, x: float) -> float:
+    return x * _sigmoid(alpha * x)
 
 
 _UNARY: Mapping[str, Callable[[float], float]] = {"Erf": math.erf, "Tanh": math.tanh, "Sigmoid": _sigmoid}
@@ -139,7 +144,7 @@ def _write_silu(view: View, nodes: Sequence[Node]) -> Fused | None:
     read = _first_use(view, inside, composite.value)
     numbers = [one for node in inside for at in range(len(node.inputs)) if (one := view.number(node, at)) is not None]
     for alpha in (1.0, *numbers, *(1 / number for number in numbers if number)):
-        if read is not None and _follows(view, inside, composite.value, lambda x, by=alpha: x * _sigmoid(by * x)):  # type: ignore[misc]  # bound now
+        if read is not None and _follows(view, inside, composite.value, partial(_swish, alpha)):
             gone = in_order(nodes, composite.end)
             return Fused(dialect=DIALECT, op="QuickGelu", nodes=gone, reads=(read,), attributes={"alpha": alpha})
     return None
