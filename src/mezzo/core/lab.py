@@ -89,6 +89,10 @@ class Running:
     names: tuple[str, str]
 
 
+# Both in their true precision, with the names that errors use where nobody gave others.
+EMULATED = Running(is_emulated=True, accumulation=None, names=("the reference", "the model"))
+
+
 class Sessions(Protocol):
     """Both models of a pair, ready to run."""
 

@@ -11,13 +11,13 @@ from mezzo.converting.results import lab_of
 from mezzo.core.corrections import Correction
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
-from mezzo.core.lab import Running
-from mezzo.core.nodes import Kind, Use
+from mezzo.core.lab import EMULATED
+from mezzo.core.nodes import Use
 from mezzo.core.quantization import Quantization
 from mezzo.core.reading import Artifact
 from mezzo.deciding.quantizing import name_offset
 from mezzo.dtypes import HIGH
-from mezzo.judging.product_layouts import layout_of
+from mezzo.judging.product_layouts import is_own_constant, layout_of
 from mezzo.numerics.datasets import Batch, Dataset
 from mezzo.numerics.splits import cut
 from mezzo.quant.correction import corrected_bias
@@ -89,19 +89,12 @@ def bias_of(graph: Graph, number: int) -> Place | None:
         made, use = reader.outputs[0], Use(reader.id, 1 - uses[0].operand)
     operands = graph.nodes[use.node].inputs
     bias = operands[use.operand] if use.operand < len(operands) else None
-    if bias is None or not _is_own(graph, bias):
+    if bias is None or not is_own_constant(graph, bias) or bias not in graph.shapes:
         return None
     shape = graph.shapes[bias]
     if not shape or any(size != 1 for size in shape[:-1]):
         return None
     return Place(made, 1 if isinstance(product, Convolution) else -1, bias, use, len(shape) - 1)
-
-
-def _is_own(graph: Graph, value: int) -> bool:
-    """Whether a value is a constant of the main graph that one operand alone reads."""
-    held = graph.values[value]
-    is_source = graph.nodes[held.producer].kind is Kind.SOURCE and not held.scope
-    return is_source and value in graph.constants and len(graph.uses[value]) == 1 and value in graph.shapes
 
 
 def _few(dataset: Dataset) -> Iterator[Batch]:
@@ -120,8 +113,7 @@ def _is_cut(batch: Batch) -> bool:
 
 def _moved(model: Model, result: Artifact, name: str, axis: int, batches: Sequence[Batch]) -> Floats | None:
     """By how much the mean of each channel of a value lies above the result's; None where it cannot be seen."""
-    running = Running(is_emulated=True, accumulation=None, names=("the reference", "the model"))
-    pair = lab_of(model).pair(model.materialize(result), running)
+    pair = lab_of(model).pair(model.materialize(result), EMULATED)
     layers = pair.layers()
     if name not in layers:
         return None

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from mezzo.converting.results import lab_of
 from mezzo.core.frontend import Model
-from mezzo.core.lab import Running
+from mezzo.core.lab import EMULATED
 from mezzo.core.reading import Artifact
 from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.statistics import root_ratio
@@ -39,8 +39,7 @@ class Errors:
 
 def errors_of(model: Model, result: Artifact, dataset: Dataset) -> Errors:
     """The errors of a result against the model that came in, in the true precision."""
-    running = Running(is_emulated=True, accumulation=None, names=("the reference", "the model"))
-    sessions = lab_of(model.given).pair(model.materialize(result), running).load({})
+    sessions = lab_of(model.given).pair(model.materialize(result), EMULATED).load({})
     squares: dict[str, list[Doubles]] = {}
     wholes: dict[str, float] = {}
     for batch in dataset:

@@ -1,9 +1,9 @@
-"""How a product of a graph reads its data and lays its weights out, as its attributes say."""
+"""How a product of a graph reads its data and lays its weights out, and which constants are its own."""
 
 from collections.abc import Sequence
 
 from mezzo.core.graph import Graph
-from mezzo.core.nodes import Node
+from mezzo.core.nodes import Kind, Node
 from mezzo.quant.products import Convolution, Matrix, Product
 
 
@@ -48,3 +48,10 @@ def _numbers(node: Node, name: str, count: int, usual: int) -> tuple[int, ...] |
         return None
     found = tuple(one for one in held if isinstance(one, int) and one >= 0)
     return found if len(found) == count else None
+
+
+def is_own_constant(graph: Graph, value: int) -> bool:
+    """Whether a value is a constant of the main graph that one operand alone reads."""
+    held = graph.values[value]
+    is_source = graph.nodes[held.producer].kind is Kind.SOURCE and not held.scope
+    return is_source and value in graph.constants and len(graph.uses[value]) == 1

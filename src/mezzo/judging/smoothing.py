@@ -24,7 +24,7 @@ from mezzo.core.quantization import Quantization
 from mezzo.deciding.options import Options
 from mezzo.dtypes import DType
 from mezzo.judging.gains import Errors
-from mezzo.judging.product_layouts import layout_of
+from mezzo.judging.product_layouts import is_own_constant, layout_of
 from mezzo.numerics.datasets import Dataset
 from mezzo.quant.arithmetic import round_trip
 from mezzo.quant.correction import smoothing_scales
@@ -268,10 +268,8 @@ def _constants(graph: Graph, node: Node, axis: int, count: int) -> tuple[tuple[i
 
 def _is_own(graph: Graph, value: int) -> bool:
     """Whether a value is a finite constant of the main graph that one operand alone reads."""
-    facts, held = graph.constants.get(value), graph.values[value]
-    is_source = graph.nodes[held.producer].kind is Kind.SOURCE and not held.scope
-    is_finite = facts is not None and not (facts.has_infinity or facts.has_nan)
-    return is_source and is_finite and len(graph.uses[value]) == 1
+    facts = graph.constants.get(value)
+    return facts is not None and not (facts.has_infinity or facts.has_nan) and is_own_constant(graph, value)
 
 
 def _size(graph: Graph, value: int, axis: int) -> int | None:

@@ -12,7 +12,7 @@ from mezzo.core.calibrator import NO_CALIBRATOR
 from mezzo.core.facts import Cost
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.keywords import tells_options
-from mezzo.core.lab import Running
+from mezzo.core.lab import EMULATED
 from mezzo.core.nodes import Kind
 from mezzo.deciding.planner import rows_of
 from mezzo.errors import InputError
@@ -242,7 +242,7 @@ class _Trials:
         if not tallies:
             return tallies
         found = self.model.materialize(attempt.result)
-        pair = lab_of(self.model.given).pair(found, Running(True, None, ("the reference", "the model")))
+        pair = lab_of(self.model.given).pair(found, EMULATED)
         sessions = pair.load({})
         for batch in self.parted.judging:
             if batch.samples:
