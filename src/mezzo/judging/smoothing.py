@@ -26,7 +26,7 @@ from mezzo.dtypes import DType
 from mezzo.judging.gains import Errors
 from mezzo.judging.product_layouts import is_own_constant, layout_of
 from mezzo.numerics.datasets import Dataset
-from mezzo.quant.arithmetic import round_trip
+from mezzo.quant.arithmetic import laid, round_trip
 from mezzo.quant.correction import smoothing_scales
 from mezzo.quant.parameters import parameters_for
 from mezzo.quant.products import Convolution, Floats, Product
@@ -163,12 +163,12 @@ class _Trial:
         products = []
         for one in self.place.read:
             weight = self.weights[one.weight]
-            scaled = weight * _laid(factors, weight.ndim, one.channels)
+            scaled = weight * laid(factors, weight.ndim, one.channels)
             stored = round_trip(scaled, weight_parameters(scaled, _WEIGHTS, one.axis))
             products.append((one.product, one.product.columns(weight), one.product.columns(stored)))
         squares = []
         for numbers in kept:
-            rounded = round_trip(numbers / _laid(factors, numbers.ndim, self.place.axis), held)
+            rounded = round_trip(numbers / laid(factors, numbers.ndim, self.place.axis), held)
             off = (p.rows(rounded, _ROWS) @ stored - p.rows(numbers, _ROWS) @ exact for p, exact, stored in products)
             squares.append(sum(float(np.square(one, dtype=np.float64).sum()) for one in off))
         return Errors(np.array(squares))
@@ -178,12 +178,6 @@ def _largest(numbers: Floats, axis: int) -> Floats:
     """The largest magnitude of each slice."""
     found: Floats = np.abs(numbers).max(axis=tuple(at for at in range(numbers.ndim) if at != axis))
     return found
-
-
-def _laid(numbers: Floats, rank: int, axis: int) -> Floats:
-    shape = [1] * rank
-    shape[axis] = len(numbers)
-    return numbers.reshape(shape)
 
 
 # -- places -----------------------------------------------------------------------------------------------------------

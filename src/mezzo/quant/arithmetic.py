@@ -79,7 +79,13 @@ def round_trip(numbers: npt.ArrayLike, how: Quantization) -> Floats:
 
 def _parameters(how: Quantization, dimensions: int) -> tuple[Floats, npt.NDArray[np.int64]]:
     """Scales and zero points, shaped to go with a tensor."""
+    scales, zero_points = np.array(how.scales, np.float32), np.array(how.zero_points, np.int64)
+    return laid(scales, dimensions, how.axis), laid(zero_points, dimensions, how.axis)
+
+
+def laid(numbers: Array, dimensions: int, axis: int | None) -> Array:
+    """One number for all of a tensor, where `axis` is None, or one for each slice along it, to broadcast against it."""
     shape = [1] * dimensions
-    if how.axis is not None:
-        shape[how.axis] = len(how.scales)
-    return np.array(how.scales, np.float32).reshape(shape), np.array(how.zero_points, np.int64).reshape(shape)
+    if axis is not None:
+        shape[axis] = len(numbers)
+    return numbers.reshape(shape)

@@ -7,13 +7,11 @@ neighbours alone: so a bit says which, and no weight leaves its step.
 Source: Frantar et al., "GPTQ", 2022; Nagel et al., "Up or Down? Adaptive Rounding", 2020, for the two neighbours.
 """
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from mezzo.core.calibrator import Grid
 from mezzo.core.quantization import Quantization
+from mezzo.quant.arithmetic import laid
 from mezzo.quant.products import Doubles, Floats, Moments, Product
 
 # Of the mean square of what is read: so much noise is taken to be in it, so that few samples are not fitted too well.
@@ -35,8 +33,8 @@ def weighted_scales(weights: Floats, how: Quantization, grid: Grid, product: Pro
     scales = np.array(how.scales, np.float32)
     best, parts = np.full(len(scales), np.inf), np.ones(len(scales))
     for part in _PARTS:
-        laid = _laid(np.float32(part) * scales, how, weights.ndim)
-        error = np.clip(np.rint(weights / laid), *grid.span) * laid - weights
+        steps = laid(np.float32(part) * scales, weights.ndim, how.axis)
+        error = np.clip(np.rint(weights / steps), *grid.span) * steps - weights
         found = np.sum(error * error * importance, axis=axes, dtype=np.float64).reshape(-1)
         is_better = found < best
         best[is_better], parts[is_better] = found[is_better], part
@@ -46,9 +44,11 @@ def weighted_scales(weights: Floats, how: Quantization, grid: Grid, product: Pro
 
 def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Product, moments: Moments) -> bytes:
     """Which weights are rounded to the other side, as `Quantization.turned` has it."""
-    steps = weights / _laid(np.array(how.scales, np.float32), how, weights.ndim)
+    steps = weights / laid(np.array(how.scales, np.float32), weights.ndim, how.axis)
     columns = product.columns(steps).astype(np.float64)
-    scales = product.columns(np.broadcast_to(_laid(np.array(how.scales, np.float64), how, weights.ndim), weights.shape))
+    scales = product.columns(
+        np.broadcast_to(laid(np.array(how.scales, np.float64), weights.ndim, how.axis), weights.shape)
+    )
     assert moments.sums is not None, "rows were seen"
     size = moments.sums.shape[-1]
     low, high = grid.span
@@ -98,11 +98,3 @@ def _diagonal(moments: Moments, summed: int) -> Doubles:
     assert moments.sums is not None, "rows were seen"
     found = np.diagonal(moments.sums, axis1=2, axis2=3).reshape(len(moments.sums), -1)[:, :summed]
     return found.astype(np.float64) / moments.count
-
-
-def _laid(numbers: npt.NDArray[Any], how: Quantization, rank: int) -> npt.NDArray[Any]:
-    """One number for all, or one for each slice, to broadcast against a tensor."""
-    shape = [1] * rank
-    if how.axis is not None:
-        shape[how.axis] = len(how.scales)
-    return numbers.reshape(shape)
