@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from mezzo.core.facts import Function
 from mezzo.core.fused import Attribute, Fused
 from mezzo.core.nodes import Node, Use
+from mezzo.dtypes import FORMATS, HIGH
 from mezzo.units.own.rule import DIALECT, Rule, end_of, in_order, vector_of
 from mezzo.units.view import View
 
@@ -21,7 +22,7 @@ _NUMBERS: Mapping[str, Mapping[str, float]] = {
     "Tanh": {},
 }
 _OF_CONV = frozenset({"HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh"})
-_FAR = 3.4028234663852886e38  # a bound that cuts no number of FP32
+_FAR = FORMATS[HIGH].max_finite  # a bound that cuts no number of FP32
 
 
 def _numbers_of(node: Node) -> dict[str, float]:
