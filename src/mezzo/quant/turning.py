@@ -33,8 +33,8 @@ def weighted_scales(weights: Floats, how: Quantization, grid: Grid, product: Pro
     scales = np.array(how.scales, np.float32)
     best, parts = np.full(len(scales), np.inf), np.ones(len(scales))
     for part in _PARTS:
-        steps = laid(np.float32(part) * scales, weights.ndim, how.axis)
-        error = np.clip(np.rint(weights / steps), *grid.span) * steps - weights
+        tried = laid(np.float32(part) * scales, weights.ndim, how.axis)
+        error = np.clip(np.rint(weights / tried), *grid.span) * tried - weights
         found = np.sum(error * error * importance, axis=axes, dtype=np.float64).reshape(-1)
         is_better = found < best
         best[is_better], parts[is_better] = found[is_better], part
@@ -46,9 +46,8 @@ def turned_weights(weights: Floats, how: Quantization, grid: Grid, product: Prod
     """Which weights are rounded to the other side, as `Quantization.turned` has it."""
     steps = weights / laid(np.array(how.scales, np.float32), weights.ndim, how.axis)
     columns = product.columns(steps).astype(np.float64)
-    scales = product.columns(
-        np.broadcast_to(laid(np.array(how.scales, np.float64), weights.ndim, how.axis), weights.shape)
-    )
+    exact = laid(np.array(how.scales, np.float64), weights.ndim, how.axis)
+    scales = product.columns(np.broadcast_to(exact, weights.shape))
     assert moments.sums is not None, "rows were seen"
     size = moments.sums.shape[-1]
     low, high = grid.span
