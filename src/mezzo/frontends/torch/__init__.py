@@ -1,0 +1,40 @@
+"""The PyTorch front end: functional graphs of ATen operators, as torch.export and AOTAutograd make them.
+
+Nothing here loads torch before a source of its own comes in.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from mezzo.core.frontend import Frontend, Progress, Words
+
+if TYPE_CHECKING:
+    from mezzo.core.frontend import Model
+
+
+class TorchFrontend(Frontend):
+    """Exported programs, in memory and as `.pt2` files."""
+
+    name = "torch"
+    dialect = "aten"
+    suffixes = (".pt2",)
+    words = Words(
+        form="ATen",
+        checker="PyTorch",
+        version="version",
+        sources=("a torch.export.ExportedProgram",),
+    )
+
+    def opens(self, source: object) -> bool:
+        kind = type(source)
+        return (kind.__module__, kind.__name__) in (
+            ("torch.export.exported_program", "ExportedProgram"),
+            ("mezzo.frontends.torch.program", "Program"),
+        )
+
+    def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
+        from mezzo.frontends.torch.opening import open_model
+
+        return open_model(source, progress=progress)
+
+
+FRONTEND = TorchFrontend()

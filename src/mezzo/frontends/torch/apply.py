@@ -1,0 +1,181 @@
+"""Carries edits out on a copy of a program's graph, and asks PyTorch what every call makes then."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import fx
+
+from mezzo.core.frontend import Fault
+from mezzo.core.nodes import Kind, Role, Use
+from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
+from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.torch.program import FROM_DTYPE, TORCH_DTYPES, Program
+from mezzo.frontends.torch.read import TorchReading
+from mezzo.frontends.torch.retype import as_dtype, dtypes_of, fake_mode_of, run_fake
+
+# What a conversion has of the node that it converts: where it stands in the program, and who asked for what there.
+_INHERITED = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "seq_nr", "custom", "partitioner_tag")
+_LONGEST_FAULT = 200
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rewritten:
+    """A program with its edits. `casts` are the conversions that were put in, by the name of their FX node; `fault` is
+    what PyTorch has against a call, with the planner's node that makes it.
+    """
+
+    program: Program
+    casts: tuple[str, ...]
+    fault: Fault | None
+
+
+def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
+    """Carry edits out. The program that was read is not changed."""
+    return _Applier(reading, edits).apply()
+
+
+class _Applier:
+    def __init__(self, reading: TorchReading, edits: Sequence[Edit]) -> None:
+        self.reading, self.edits = reading, edits
+        program = reading.program
+        self.graph = program.copied()
+        self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, self.graph.nodes, strict=True))
+        self.mode = fake_mode_of(program.graph)
+        self.last_input = next((node for node in reversed(self.graph.nodes) if node.op == "placeholder"), None)
+        self.native = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
+        self.forms: dict[tuple[int, DType], fx.Node] = {}
+        self.wired: dict[Use, fx.Node] = {}
+        self.casts: set[fx.Node] = set()
+        self.retyped: set[fx.Node] = set()  # inputs that come in another type
+
+    def apply(self) -> Rewritten:
+        for edit in self.edits:
+            self._take(edit)
+        self._wire()
+        fault = self._refresh() or self._unplanned()
+        casts = tuple(node.name for node in self.graph.nodes if node in self.casts)
+        return Rewritten(program=replace(self.reading.program, graph=self.graph), casts=casts, fault=fault)
+
+    def _take(self, edit: Edit) -> None:
+        match edit:
+            case Retype(value, dtype):
+                self._retype(value, dtype)
+            case AddCopy(value, dtype):
+                self.forms[value, dtype] = self._cast(self.twin[self.reading.holders[value]], dtype)
+            case AddCast(value, dtype, reads):
+                source = self._native(value) if reads is None else self._form(value, reads)
+                self.forms[value, dtype] = self._cast(source, dtype)
+            case Rewire(node, operand, value, dtype):
+                self.wired[Use(node, operand)] = self._form(value, dtype)
+            case _:
+                raise AssertionError(f"nothing is quantized here: {edit}")
+
+    def _retype(self, value: int, dtype: DType) -> None:
+        """Let a value be had in another type. A call makes it so by itself; what stands alone is converted."""
+        graph, holder = self.reading.graph, self.twin[self.reading.holders[value]]
+        maker = graph.nodes[graph.values[value].producer]
+        if maker.kind is Kind.INPUT:
+            holder.meta["val"] = as_dtype(self.mode, holder.meta["val"], FROM_DTYPE[dtype])
+            self.retyped.add(holder)
+        elif maker.kind is Kind.SOURCE or self.reading.is_composite(maker.id):
+            self.forms[value, dtype] = self._cast(holder, dtype)
+
+    def _native(self, value: int) -> fx.Node:
+        """What makes a value in the type that most read it in."""
+        held = self.native.get(value)
+        form = None if held is None else self.forms.get((value, held))
+        return self.twin[self.reading.holders[value]] if form is None else form
+
+    def _form(self, value: int, dtype: DType) -> fx.Node:
+        return self.forms.get((value, dtype)) or self._native(value)
+
+    # -- wiring ---------------------------------------------------------------------------------------------------
+
+    def _wire(self) -> None:
+        """Let every operand read the form that was planned for it."""
+        graph = self.reading.graph
+        outputs = [node for node in graph.nodes if node.kind is Kind.OUTPUT]
+        for node in graph.nodes:
+            forms = [self._read_by(Use(node.id, operand)) for operand in range(len(node.inputs))]
+            if node.kind is not Kind.OP:
+                continue
+            if self.reading.is_composite(node.id):
+                self._feed_pieces(node.id, forms)
+            else:
+                (call,) = self.reading.calls[node.id]
+                self._feed(call, self.reading.operands[node.id], forms)
+        for end, nodes in groupby(outputs, lambda node: self.reading.calls[node.id][0]):
+            ends = list(nodes)
+            reads = [self.reading.operands[node.id][0] for node in ends]
+            self._feed(end, reads, [self._read_by(Use(node.id, 0)) for node in ends])
+
+    def _read_by(self, use: Use) -> fx.Node:
+        value = self.reading.graph.nodes[use.node].inputs[use.operand]
+        assert value is not None, "calls leave no operand out"
+        return self.wired.get(use) or self._native(value)
+
+    def _feed(self, call: fx.Node, reads: Sequence[fx.Node], forms: Sequence[fx.Node]) -> None:
+        """Give a call its operands, which count as they stand in its arguments."""
+        known, given = set(reads), iter(forms)
+        if any(self.twin[read] is not form for read, form in zip(reads, forms, strict=True)):
+            twin = self.twin[call]
+            twin.args, twin.kwargs = fx.map_arg(
+                (call.args, call.kwargs), lambda one: next(given) if one in known else self.twin[one]
+            )
+
+    def _feed_pieces(self, number: int, forms: Sequence[fx.Node]) -> None:
+        """Give the pieces of one operator its operands. They compute in FP32 whatever these hold."""
+        roles = self.reading.graph.nodes[number].signature.inputs
+        for read, form, role in zip(self.reading.operands[number], forms, roles, strict=True):
+            wide = form
+            if role is Role.GROUP and TORCH_DTYPES[form.meta["val"].dtype] is not HIGH:
+                wide = self._cast(form, HIGH)
+            for piece in self.reading.calls[number]:
+                self.twin[piece].replace_input_with(self.twin[read], wide)
+
+    def _cast(self, source: fx.Node, dtype: DType) -> fx.Node:
+        """Put a conversion right behind a node, or behind the last input."""
+        behind = self.last_input if source.op == "placeholder" else source
+        assert behind is not None, "an input is behind no other"
+        target: Any = torch.ops.prims.convert_element_type.default
+        with self.graph.inserting_after(behind):
+            cast = self.graph.call_function(target, (source, FROM_DTYPE[dtype]))
+        cast.meta = {key: source.meta[key] for key in _INHERITED if key in source.meta}
+        cast.meta["val"] = as_dtype(self.mode, source.meta["val"], FROM_DTYPE[dtype])
+        self.casts.add(cast)
+        return cast
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> Fault | None:
+        """Ask PyTorch what every call makes whose operands have changed: what it has against one, if anything."""
+        made_by = {self.twin[call]: number for number, calls in enumerate(self.reading.calls) for call in calls}
+        changed = self.casts | self.retyped
+        for node in self.graph.nodes:
+            if node.op != "call_function" or node in self.casts or changed.isdisjoint(node.all_input_nodes):
+                continue
+            try:
+                made = run_fake(self.mode, node, self.reading.program.owner, lambda one: one.meta["val"])
+            except Exception as error:  # noqa: BLE001  # whatever an operator raises
+                said = " ".join(str(error).split())[:_LONGEST_FAULT]
+                return _fault(f"{node.target} raises {type(error).__name__}: {said}", made_by.get(node))
+            if dtypes_of(made) != dtypes_of(node.meta.get("val")):
+                node.meta["val"] = made
+                changed.add(node)
+        return None
+
+    def _unplanned(self) -> Fault | None:
+        """What is not of the type that was planned for it, if anything."""
+        for number, value in enumerate(self.reading.graph.values):
+            found = TORCH_DTYPES.get(self._native(number).meta["val"].dtype)
+            wanted = self.native.get(number, value.dtype)
+            if found is not wanted:
+                return _fault(f"{value.name} is of {found}, and {wanted} was planned", value.producer)
+        return None
+
+
+def _fault(text: str, culprit: int | None) -> Fault:
+    return Fault(text, frozenset() if culprit is None else frozenset({culprit}))

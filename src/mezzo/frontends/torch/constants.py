@@ -1,0 +1,104 @@
+"""What weights hold, looked at when somebody asks."""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from mezzo.core.graph import ConstantFacts
+from mezzo.frontends.torch.program import Held
+
+_FEW = 8  # numbers that are kept whole
+_PIECE = 1 << 20  # numbers looked at at once, so that little is copied
+_FAINT = 2.0**-10  # far below the root mean square
+_SAMPLE = 1 << 16
+
+
+class Constants(Mapping[int, ConstantFacts]):
+    """Facts by value id, of weights in FP32 whose numbers are at hand."""
+
+    def __init__(self, held: Mapping[int, Held]) -> None:
+        self._held = held
+        self._known: dict[int, ConstantFacts | None] = {}
+
+    def __getitem__(self, value: int) -> ConstantFacts:
+        if value not in self._known:
+            held = self._held[value]
+            numbers = None if held.tensor is None else held.tensor()
+            self._known[value] = None if numbers is None or not _is_readable(numbers) else describe(numbers)
+        found = self._known[value]
+        if found is None:
+            raise KeyError(value)
+        return found
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._held and self.get(value) is not None  # type: ignore[call-overload]  # any object may be asked
+
+    def __iter__(self) -> Iterator[int]:
+        return (value for value in self._held if self.get(value) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _is_readable(numbers: torch.Tensor) -> bool:
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    is_real = not isinstance(numbers, FakeTensor) and numbers.device.type != "meta"
+    return is_real and numbers.dtype is torch.float32 and numbers.numel() > 0
+
+
+def describe(numbers: torch.Tensor) -> ConstantFacts:
+    """What FP32 numbers of any shape hold. They are read a piece at a time."""
+    flat = numbers.detach().reshape(-1)
+    total, squares, largest, smallest = 0.0, 0.0, 0.0, float("inf")
+    lowest, highest, finite_count = float("inf"), -float("inf"), 0
+    has_infinity = has_nan = False
+    is_whole = True
+    for start in range(0, flat.numel(), _PIECE):
+        piece = flat[start : start + _PIECE].to("cpu", torch.float64)
+        finite = piece[torch.isfinite(piece)]
+        if finite.numel() < piece.numel():
+            has_infinity = has_infinity or bool(torch.isinf(piece).any())
+            has_nan = has_nan or bool(torch.isnan(piece).any())
+        if not finite.numel():
+            continue
+        low, high = (float(end) for end in torch.aminmax(finite))
+        lowest, highest = min(lowest, low), max(highest, high)
+        total += float(finite.sum())
+        squares += float((finite * finite).sum())
+        finite_count += finite.numel()
+        sizes = finite.abs()
+        sizes = sizes[sizes > 0]
+        if sizes.numel():
+            ends = torch.aminmax(sizes)
+            smallest, largest = min(smallest, float(ends.min)), max(largest, float(ends.max))
+        is_whole = is_whole and bool((finite == finite.round()).all())
+    rms = (squares / finite_count) ** 0.5 if finite_count else 0.0
+    return ConstantFacts(
+        elements=flat.numel(),
+        largest=largest,
+        smallest=smallest if largest else 0.0,
+        has_infinity=has_infinity,
+        has_nan=has_nan,
+        has_negative=lowest < 0,
+        values=tuple(flat.to(torch.float64).tolist()) if flat.numel() <= _FEW else None,
+        mean=total / finite_count if finite_count else 0.0,
+        rms=rms,
+        minimum=lowest if finite_count else 0.0,
+        maximum=highest if finite_count else 0.0,
+        faint=_faint(flat, rms),
+        is_whole=is_whole and finite_count > 0,
+    )
+
+
+def _faint(flat: torch.Tensor, rms: float) -> float | None:
+    """The magnitude that a quarter of the numbers, zeros apart, stay below, where it is far below `rms`: of an even
+    sample.
+    """
+    step = max(1, flat.numel() // _SAMPLE)
+    sizes = flat[::step].to("cpu", torch.float64).abs()
+    sizes = sizes[(sizes > 0) & torch.isfinite(sizes)]
+    if not sizes.numel():
+        return None
+    quarter = float(sizes.kthvalue(sizes.numel() // 4 + 1).values)
+    return quarter if quarter < _FAINT * rms else None

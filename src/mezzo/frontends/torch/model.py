@@ -1,0 +1,141 @@
+"""A PyTorch program that came in: the front end's contract over FX graphs."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from mezzo.core.corrections import Correction
+from mezzo.core.frontend import Applied, Extract, Fault, Frontend, Port, Progress, Record
+from mezzo.core.fused import Fused
+from mezzo.core.graph import Graph
+from mezzo.core.plans import Edit
+from mezzo.core.reading import Artifact
+from mezzo.core.reading import Reading as AnyReading
+from mezzo.dtypes import HIGH, LOW_DTYPES, DType
+from mezzo.errors import InputError
+from mezzo.frontends.torch import FRONTEND
+from mezzo.frontends.torch.apply import Rewritten, apply_edits
+from mezzo.frontends.torch.groups import dialect_and_op
+from mezzo.frontends.torch.program import Program, dtype_of, tensor_of
+from mezzo.frontends.torch.read import TorchReading, facts_of, read_program
+
+if TYPE_CHECKING:
+    from mezzo.core.frontend import Store
+    from mezzo.core.lab import Lab
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A program that was traced is valid."""
+
+    is_valid: bool = True
+    fault: str | None = None
+
+
+class TorchModel:
+    """A functional graph that came in. Results are `Rewritten`."""
+
+    leniency: str | None = None
+    version: int | None = None
+    record: Record | None = None
+    standing = Standing()
+    store: "Store | None" = None
+    lab: "Lab | None" = None
+
+    def __init__(self, program: Program, progress: Progress | None = None) -> None:
+        self.original, self.progress = program, progress
+        self.name = program.name
+        self.frontend: Frontend = FRONTEND
+
+    @property
+    def given(self) -> "TorchModel":
+        return self
+
+    @property
+    def size_bytes(self) -> int:
+        return self.size_of(self.original)
+
+    def read(self, low: DType, version: int | None = None) -> TorchReading:
+        return read_program(self.original, low)
+
+    def next_version(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> int | None:
+        return None
+
+    def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
+        raise AssertionError("ATen states no version")
+
+    def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
+        own = _own(reading)
+        for value in values:
+            held = self.original.weights.get(own.holders[value].name)
+            if held is not None and held.tensor is not None and dtype_of(own.holders[value]) is HIGH:
+                yield value, held.tensor().detach().cpu().numpy()
+
+    def fused(self, reading: AnyReading, apart: Sequence[int]) -> "TorchModel":
+        return self
+
+    def corrected(self, corrections: Sequence[Correction]) -> "TorchModel":
+        assert not corrections, "what is not quantized is not corrected"
+        return self
+
+    def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> Rewritten:
+        return apply_edits(_own(reading), edits)
+
+    def applied(self, reading: AnyReading) -> Applied:
+        return Applied((), None)
+
+    def written(self, result: Rewritten, find: Callable[[Graph], Sequence[Fused]]) -> Rewritten:
+        return result
+
+    def unchanged(self, reading: AnyReading) -> Rewritten:
+        return Rewritten(program=_own(reading).program, casts=(), fault=None)
+
+    def fault(self, graph: Graph, result: Rewritten) -> Fault | None:
+        return result.fault
+
+    def note_record(self, result: Artifact, text: str) -> None:
+        """A graph in memory tells nothing of how it was made."""
+
+    def materialize(self, result: Rewritten) -> Rewritten:
+        return result
+
+    def size_of(self, whole: Rewritten | Program) -> int:
+        program = whole.program if isinstance(whole, Rewritten) else whole
+        held = [tensor_of(node) for node in program.graph.nodes if node.name in program.weights]
+        return sum(one.numel() * one.element_size() for one in held if one is not None)
+
+    def ports(self, result: Rewritten | None = None) -> tuple[Port, ...]:
+        program = self.original if result is None else result.program
+        found = []
+        for node in program.graph.nodes:
+            dtype = dtype_of(node)
+            if node.op == "placeholder" and dtype is not None and node.name not in program.weights:
+                found.append(Port(program.names.get(node.name, node.name), True, dtype))
+        return tuple(found)
+
+    def low_weights(self) -> DType | None:
+        held = [dtype_of(node) for node in self.original.graph.nodes if node.name in self.original.weights]
+        counts = {dtype: held.count(dtype) for dtype in (*LOW_DTYPES.values(), HIGH)}
+        most = max(LOW_DTYPES.values(), key=lambda dtype: counts[dtype])
+        return most if counts[most] > counts[HIGH] else None
+
+    def operators(self) -> Set[tuple[str, str]]:
+        calls = [node for node in self.original.graph.nodes if node.op == "call_function"]
+        return {dialect_and_op(call.target, facts_of) for call in calls}
+
+    def attributes_of(self, op: str) -> Set[str] | None:
+        return None
+
+    def show(self) -> str:
+        return str(self.original.graph)
+
+    def extract(self, reading: AnyReading, nodes: Sequence[int]) -> Extract:
+        raise InputError(f"{self.name}: no part is taken out of a PyTorch program; export the module that holds it")
+
+
+def _own(reading: AnyReading) -> TorchReading:
+    assert isinstance(reading, TorchReading), "a model is handed its own readings"
+    return reading

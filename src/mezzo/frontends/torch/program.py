@@ -1,0 +1,77 @@
+"""A functional graph of ATen operators with what stands behind its placeholders: what is read, and what is edited."""
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import torch
+from torch import fx
+
+from mezzo.dtypes import DType
+
+TORCH_DTYPES: Mapping[torch.dtype, DType] = MappingProxyType(
+    {
+        torch.float64: DType.FLOAT64,
+        torch.float32: DType.FLOAT32,
+        torch.float16: DType.FLOAT16,
+        torch.bfloat16: DType.BFLOAT16,
+        torch.float8_e4m3fn: DType.FLOAT8E4M3FN,
+        torch.float8_e5m2: DType.FLOAT8E5M2,
+        torch.int64: DType.INT64,
+        torch.int32: DType.INT32,
+        torch.int16: DType.INT16,
+        torch.int8: DType.INT8,
+        torch.uint8: DType.UINT8,
+        torch.bool: DType.BOOL,
+        torch.complex64: DType.COMPLEX64,
+        torch.complex128: DType.COMPLEX128,
+    }
+)
+FROM_DTYPE: Mapping[DType, torch.dtype] = MappingProxyType({dtype: kind for kind, dtype in TORCH_DTYPES.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What stands behind a placeholder or a constant of the graph: a weight's own name, and its numbers, if at hand.
+
+    `tensor` gives them when asked; None where nobody has them.
+    """
+
+    name: str
+    tensor: Callable[[], torch.Tensor] | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Program:
+    """A functional graph whose nodes hold fake tensors in `meta["val"]`. It is never changed; `copied` is.
+
+    `owner` has the graph's constants and bodies as attributes. `weights` are what never changes while the program runs,
+    by the name of the placeholder; other placeholders are inputs, and `names` says what these are called where that is
+    not the placeholder's name. `outputs` are names of what is returned, in order; None: they are numbered.
+    """
+
+    graph: fx.Graph
+    owner: torch.nn.Module
+    weights: Mapping[str, Held] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] | None = None
+    name: str = "the program"
+
+    def copied(self) -> fx.Graph:
+        """A copy of the graph whose nodes have the same names, in the same order."""
+        graph = copy.deepcopy(self.graph)
+        graph.owning_module = None
+        return graph
+
+
+def tensor_of(node: fx.Node) -> torch.Tensor | None:
+    """The fake tensor that a node makes; None where it makes none, or several."""
+    made = node.meta.get("val")
+    return made if isinstance(made, torch.Tensor) else None
+
+
+def dtype_of(node: fx.Node) -> DType | None:
+    """What a node's tensor holds; None where it makes none."""
+    made = tensor_of(node)
+    return None if made is None else TORCH_DTYPES.get(made.dtype)

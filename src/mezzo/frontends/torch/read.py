@@ -1,0 +1,276 @@
+"""Reads a functional graph of ATen operators as the planner's graph."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from mezzo.core.facts import OpFacts
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value, name_port
+from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.torch.constants import Constants
+from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, split
+from mezzo.frontends.torch.origins import SourceLines, module_of
+from mezzo.frontends.torch.ports import Prober, Typed, is_getitem, role_of
+from mezzo.frontends.torch.program import Held, Program, dtype_of, tensor_of
+from mezzo.frontends.torch.retype import fake_mode_of
+from mezzo.plugins.discovery import op_facts
+
+DIALECT = "aten"
+_UNKNOWN_SIZE = 64  # of a dimension that nothing is known of: what counts is that all of them agree
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TorchReading:
+    """A program as a graph. `calls` are the FX nodes of each node, by id; `operands` what each reads, by position;
+    `holders` the FX node that first makes each value. None where there is none.
+    """
+
+    program: Program
+    graph: Graph
+    low: DType
+    calls: Sequence[tuple[fx.Node, ...]]
+    operands: Sequence[tuple[fx.Node, ...]]
+    holders: Sequence[fx.Node]
+    dialect: str = field(default=DIALECT, init=False)
+    version: int | None = field(default=None, init=False)
+
+    def is_composite(self, node: int) -> bool:
+        """Whether a node is several calls, which compute in FP32 inside."""
+        return len(self.calls[node]) > 1
+
+
+def read_program(program: Program, low: DType) -> TorchReading:
+    """Read a program for a conversion to `low`."""
+    return _Reader(program, low).read()
+
+
+def facts_of(dialect: str, op: str) -> OpFacts | None:
+    """What the tables know of an operator."""
+    return op_facts(dialect).get(op)
+
+
+class _Reader:
+    def __init__(self, program: Program, low: DType) -> None:
+        self.program, self.low = program, low
+        self.prober = Prober(fake_mode_of(program.graph), program.owner, low)
+        self.nodes: list[Node] = []
+        self.values: list[Value] = []
+        self.calls: list[tuple[fx.Node, ...]] = []
+        self.operands: list[tuple[fx.Node, ...]] = []
+        self.holders: list[fx.Node] = []
+        self.modules: dict[int, str] = {}
+        self.held: dict[int, Held] = {}
+        self.value_of: dict[fx.Node, int] = {}
+        self.taken: Counter[str] = Counter()
+        self.ends: dict[object, Signature] = {}
+        self.facts: Facts = facts_of
+
+    def read(self) -> TorchReading:
+        graph = self.program.graph
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self._read_placeholder(node)
+            elif node.op == "get_attr" and tensor_of(node) is not None:
+                self._read_constant(node)
+        for pieces in split(graph, self.facts):
+            self._read_call(pieces)
+        self._read_outputs(next(node for node in reversed(graph.nodes) if node.op == "output"))
+        made = Graph(
+            nodes=tuple(self.nodes),
+            values=tuple(self.values),
+            scopes=(Scope(None, None, "", 1),),
+            constants=Constants(self.held),
+            widened=frozenset(),
+            aliased=frozenset(),
+            forms={},
+            modules=self.modules,
+            shapes={number: _shape(holder) for number, holder in enumerate(self.holders)},
+            lines=SourceLines([calls[0] if calls else None for calls in self.calls]),
+        )
+        return TorchReading(
+            program=self.program,
+            graph=made,
+            low=self.low,
+            calls=tuple(self.calls),
+            operands=tuple(self.operands),
+            holders=tuple(self.holders),
+        )
+
+    def _read_placeholder(self, node: fx.Node) -> None:
+        if tensor_of(node) is None:
+            return
+        weight = self.program.weights.get(node.name)
+        if weight is not None:
+            self._add_weight(node, weight)
+            return
+        name = self.program.names.get(node.name, node.name)
+        self._add(name_port(Kind.INPUT, name), Kind.INPUT, self._end("input", node, is_made=True), (), [node], (), name)
+
+    def _read_constant(self, node: fx.Node) -> None:
+        owner, target = self.program.owner, str(node.target)
+
+        def find() -> torch.Tensor:
+            held: Any = owner
+            for part in target.split("."):
+                held = getattr(held, part)
+            assert isinstance(held, torch.Tensor), "a constant is a tensor"
+            return held
+
+        self._add_weight(node, Held(target, find))
+
+    def _add_weight(self, node: fx.Node, held: Held) -> None:
+        number = len(self.values)
+        self._add(f"weight {held.name}", Kind.SOURCE, self._end("const", node, is_made=True), (), [node], (), held.name)
+        self.held[number] = held
+
+    def _end(self, op: str, node: fx.Node, *, is_made: bool) -> Signature:
+        """The signature of an input, an output or a weight."""
+        dtype = dtype_of(node)
+        key = op, dtype
+        if key not in self.ends:
+            held = tensor_of(node)
+            roles = (Role.ANY if held is None else role_of(held.dtype),)
+            self.ends[key] = Signature(
+                dialect="",
+                op=op,
+                version=1,
+                inputs=() if is_made else roles,
+                outputs=roles if is_made else (),
+                dtype=dtype if dtype is HIGH else None,
+                legal=frozenset({HIGH, self.low}) if dtype is HIGH else frozenset(),
+            )
+        return self.ends[key]
+
+    def _read_call(self, pieces: list[fx.Node]) -> None:
+        first = pieces[0]
+        if is_getitem(first):
+            return  # it is a result of the node that it picks from, or of what makes no tensors
+        if len(pieces) > 1:
+            self._read_composite(pieces)
+            return
+        operands = [one for one in _operands(first) if one in self.value_of]
+        dialect, op = dialect_and_op(first.target, self.facts)
+        typed = self.prober.ports_of(first, operands, self.facts(dialect, op) is not None)
+        results: list[fx.Node | None] = [first]
+        if isinstance(first.meta.get("val"), tuple | list):
+            results = [None] * len(first.meta["val"])
+            for user in first.users:
+                if is_getitem(user) and isinstance(user.args[1], int) and results[user.args[1]] is None:
+                    results[user.args[1]] = user
+        self._add_call(pieces, dialect, op, typed, operands, results)
+
+    def _read_composite(self, pieces: list[fx.Node]) -> None:
+        inside = set(pieces)
+        operands = [
+            operand
+            for operand in dict.fromkeys(one for piece in pieces for one in _operands(piece))
+            if operand in self.value_of and operand not in inside
+        ]
+        results = [piece for piece in pieces if tensor_of(piece) is not None and not inside.issuperset(piece.users)]
+        typed = self.prober.ports_of_composite(operands, results)
+        dialect, op = dialect_and_op(composite_of(pieces), self.facts)
+        self._add_call(pieces, dialect, op, typed, operands, results)
+
+    def _add_call(
+        self,
+        pieces: Sequence[fx.Node],
+        dialect: str,
+        op: str,
+        typed: Typed,
+        operands: Sequence[fx.Node],
+        results: Sequence[fx.Node | None],
+    ) -> None:
+        makes = [result if result is not None and tensor_of(result) is not None else None for result in results]
+        if not operands and not any(makes):
+            return  # arithmetic on sizes
+        outputs = typed.outputs[: len(makes)]
+        signature = self.prober.signature(dialect, op, typed._replace(outputs=outputs))
+        module = module_of(pieces[0])
+        name = f"{module}/{op}" if module else op
+        self._add(name, Kind.OP, signature, operands, makes, tuple(pieces), None, module)
+
+    def _add(
+        self,
+        name: str,
+        kind: Kind,
+        signature: Signature,
+        operands: Sequence[fx.Node],
+        results: Sequence[fx.Node | None],
+        calls: tuple[fx.Node, ...],
+        value_name: str | None,
+        module: str = "",
+    ) -> None:
+        number = len(self.nodes)
+        count = self.taken[name]
+        self.taken[name] += 1
+        unique = f"{name}#{count}" if count else name
+        outputs: list[int | None] = []
+        for position, result in enumerate(results):
+            if result is None:
+                outputs.append(None)
+                continue
+            own = value_name or (unique if len(results) == 1 else f"{unique}:{position}")
+            self.value_of[result] = len(self.values)
+            outputs.append(len(self.values))
+            self.values.append(Value(own, dtype_of(result), number, 0, _elements(result), True))
+            self.holders.append(result)
+        inputs = tuple(self.value_of[operand] for operand in operands)
+        self.nodes.append(Node(number, unique, kind, signature, 0, inputs, tuple(outputs), {}))
+        self.calls.append(calls)
+        self.operands.append(tuple(operands))
+        if module:
+            self.modules[number] = module
+
+    def _read_outputs(self, node: fx.Node) -> None:
+        given = node.args[0]
+        several = given if isinstance(given, tuple | list) else (given,)
+        names = self.program.outputs
+        for position, result in enumerate(several):
+            if not isinstance(result, fx.Node) or result not in self.value_of:
+                continue
+            name = str(position) if names is None else names[position]
+            signature = self._end("output", result, is_made=False)
+            self._add(name_port(Kind.OUTPUT, name), Kind.OUTPUT, signature, [result], [], (node,), None)
+
+
+def _operands(node: fx.Node) -> list[fx.Node]:
+    """What a call reads, one entry for each place it is read at."""
+    found: list[fx.Node] = []
+
+    def note(one: fx.Node) -> fx.Node:
+        found.append(one)
+        return one
+
+    fx.map_arg((node.args, node.kwargs), note)
+    return found
+
+
+def _shape(node: fx.Node) -> tuple[int | None, ...]:
+    held = tensor_of(node)
+    assert held is not None, "a value is a tensor"
+    return tuple(_known_size(size) for size in held.shape)
+
+
+def _known_size(size: object) -> int | None:
+    return size if isinstance(size, int) else None
+
+
+def _elements(node: fx.Node) -> int:
+    held = tensor_of(node)
+    assert held is not None, "a value is a tensor"
+    return math.prod(_nominal_size(size) for size in held.shape)
+
+
+def _nominal_size(size: object) -> int:
+    """A size; of a symbolic one what it was when the graph was traced, without asking for it to be so."""
+    if isinstance(size, torch.SymInt):
+        hint: object = size.node.hint if size.node.has_hint() else None
+        return hint if isinstance(hint, int) else _UNKNOWN_SIZE
+    assert isinstance(size, int), "sizes are numbers"
+    return size

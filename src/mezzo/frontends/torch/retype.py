@@ -1,0 +1,50 @@
+"""What an operator makes of operands in other types: asked of PyTorch itself, on fake tensors."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import detect_fake_mode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+
+def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
+    """The mode that the graph's fake tensors were made under; a new one where it has none."""
+    found: FakeTensorMode | None = detect_fake_mode([node.meta.get("val") for node in graph.nodes])
+    return FakeTensorMode(allow_non_fake_inputs=True) if found is None else found
+
+
+def run_fake(mode: FakeTensorMode, node: fx.Node, owner: torch.nn.Module, given: Callable[[fx.Node], Any]) -> Any:
+    """Run a node on what `given` says that its operands make. What PyTorch raises is raised."""
+    target: Any = node.target
+
+    def read(operand: fx.Node) -> Any:
+        if operand.op == "get_attr" and "val" not in operand.meta:
+            held: Any = owner
+            for part in str(operand.target).split("."):
+                held = getattr(held, part)
+            return held
+        return given(operand)
+
+    args, kwargs = fx.map_arg((node.args, node.kwargs), read)
+    with mode, enable_python_dispatcher():
+        return target(*args, **kwargs)
+
+
+def as_dtype(mode: FakeTensorMode, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A fake tensor like another, of another type. Where its layout is plain it is made without a call of PyTorch's."""
+    is_plain = isinstance(value, FakeTensor) and all(isinstance(size, int) for size in value.shape)
+    if is_plain and value.is_contiguous():
+        with in_kernel_invocation_manager(mode):
+            held = torch.empty(value.shape, dtype=dtype, device="meta")
+        return FakeTensor(mode, held, value.device)
+    with mode, enable_python_dispatcher():
+        return value.to(dtype)
+
+
+def dtypes_of(made: object) -> tuple[torch.dtype | None, ...]:
+    """The types of all that a node makes, None for what is no tensor."""
+    several: Iterable[object] = made if isinstance(made, tuple | list) else (made,)
+    return tuple(one.dtype if isinstance(one, torch.Tensor) else None for one in several)

@@ -1,0 +1,3 @@
+"""Facts of ATen operators."""
+
+DIALECT = "aten"

@@ -1,0 +1,31 @@
+"""PyTorch on NVIDIA GPUs, compiled by Inductor: products run in cuBLAS and cuDNN, all else in kernels that it writes."""
+
+from mezzo.core.target import Gain, Target
+from mezzo.dtypes import HALF_FORMATS, DType
+
+_SINCE = "PyTorch 2.13"
+
+TARGET = Target(
+    name="torch-cuda",
+    summary="torch.compile with Inductor, on NVIDIA GPUs of compute capability 8.0 and up for BF16, 7.0 for FP16",
+    formats=HALF_FORMATS,
+    fused_formats=HALF_FORMATS,
+    gains=(
+        Gain(
+            dtype=DType.BFLOAT16,
+            is_faster=True,
+            because="Tensor Cores multiply BF16",
+            source="NVIDIA CUDA C Programming Guide, Arithmetic Instructions",
+            since=_SINCE,
+            needs=("sm_80",),
+        ),
+        Gain(
+            dtype=DType.FLOAT16,
+            is_faster=True,
+            because="Tensor Cores multiply FP16",
+            source="NVIDIA CUDA C Programming Guide, Arithmetic Instructions",
+            since=_SINCE,
+            needs=("sm_70",),
+        ),
+    ),
+)
