@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from mezzo.core.keywords import planning_request_of
 from mezzo.core.lab import Lab
 from mezzo.core.plans import AddCast, Plan, PlannedNode
 from mezzo.core.reading import Artifact
+from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
 
@@ -123,9 +124,17 @@ def finish(
     return Converted(plan=decided.plan, summary=summary, path=None, measured=measured, _model=filled, _decided=decided)
 
 
-def read_plan_options(given: PlanOptions) -> tuple[Options, bool]:
-    """Validate what decides, and say whether external paths are trusted. Errors are those of `convert`."""
-    request = planning_request_of(given)
+def aimed(src: object, request: Request) -> Request:
+    """A request with the target that is usual for such models, where it names none."""
+    from mezzo.plugins.discovery import frontend_of
+
+    usual = frontend_of(src).usual_target if request.target is None else None
+    return request if usual is None else replace(request, target=usual)
+
+
+def read_plan_options(src: object, given: PlanOptions) -> tuple[Options, bool]:
+    """Validate what decides for a model, and say whether external paths are trusted. Errors are those of `convert`."""
+    request = aimed(src, planning_request_of(given))
     return read_options(request), request.trust_external_paths
 
 

@@ -43,7 +43,8 @@ class Frontend(ABC):
     """One kind of model. `name` is what it is called, `dialect` that of its operators, whose version a model states.
 
     `suffixes` are the ends of its files' names; "" stands for all that are no other front end's. `facts` are of
-    operators that mezzo has no table of, by dialect and operator. It is asked of every source, so importing it loads no
+    operators that mezzo has no table of, by dialect and operator. `usual_target` is what must load a result where
+    nobody names another; None where that hangs on the format. It is asked of every source, so importing it loads no
     library.
     """
 
@@ -52,6 +53,7 @@ class Frontend(ABC):
     suffixes: ClassVar[Sequence[str]]
     words: ClassVar[Words]
     facts: ClassVar[Mapping[str, Mapping[str, OpFacts]]] = MappingProxyType({})
+    usual_target: ClassVar[str | None] = None
 
     @abstractmethod
     def opens(self, source: object) -> bool:

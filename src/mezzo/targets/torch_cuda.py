@@ -1,4 +1,4 @@
-"""PyTorch on NVIDIA GPUs, compiled by Inductor: products run in cuBLAS and cuDNN, all else in kernels that it writes."""
+"""PyTorch on NVIDIA GPUs, compiled by Inductor: products run in cuBLAS and cuDNN, the rest in kernels it writes."""
 
 from mezzo.core.target import Gain, Target
 from mezzo.dtypes import HALF_FORMATS, DType
@@ -17,7 +17,7 @@ TARGET = Target(
             because="Tensor Cores multiply BF16",
             source="NVIDIA CUDA C Programming Guide, Arithmetic Instructions",
             since=_SINCE,
-            needs=("sm_80",),
+            needs=("compute capability 8.0 (Ampere)",),
         ),
         Gain(
             dtype=DType.FLOAT16,
@@ -25,7 +25,7 @@ TARGET = Target(
             because="Tensor Cores multiply FP16",
             source="NVIDIA CUDA C Programming Guide, Arithmetic Instructions",
             since=_SINCE,
-            needs=("sm_70",),
+            needs=("compute capability 7.0 (Volta)",),
         ),
     ),
 )

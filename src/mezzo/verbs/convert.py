@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from mezzo.converting.results import Converted, Progress, finish, open_source, read_plan_options
+from mezzo.converting.results import Converted, Progress, aimed, finish, open_source, read_plan_options
 from mezzo.core.keyword_types import ConvertOptions, PlanOptions
 from mezzo.core.keywords import named_settings, request_of, tells_options
 from mezzo.core.plans import AddCast, Plan
@@ -88,7 +88,7 @@ def convert(
     if data is None and (labels or batch_size is not None):
         name = "labels" if labels else "batch_size"
         raise InputError(f"{option(name)} is about data, and none is given; give {option('data')} too, or leave it out")
-    request = request_of(options)
+    request = aimed(src, request_of(options))
     if replayed is not None:
         replaying = replace(replay_options(named_settings(options), replayed), is_recorded=request.provenance)
         model = open_source(src, request.trust_external_paths, progress)
@@ -140,7 +140,7 @@ def plan(
     from mezzo.converting.conversion import convert_model
     from mezzo.converting.recalling import asks_for_more, recall
 
-    chosen, trust = read_plan_options(options)
+    chosen, trust = read_plan_options(src, options)
     model = open_source(src, trust, progress)
     heeding = recall(model, chosen)
     is_kept = heeding.recalled is not None and not asks_for_more(heeding)

@@ -79,14 +79,14 @@ def quantize_report(
     words = _calibrator_words(calibrators, options)
     if options.get("to") is None:
         options["to"] = "int8"
-    chosen, trust = read_plan_options(options)
+    chosen, trust = read_plan_options(src, options)
     to = dict(chosen.settings)["to"]
     if chosen.wishes.line.quantized is None:
         raise InputError(f"{option('to')} is {to!r}, which takes no scales; give int8, or int8 with a float: int8,bf16")
     quantized = chosen.wishes.line.quantized_format
     finds_ranges = quantized is not None and chosen.wishes.target.finds_ranges(quantized)
     named = _name_calibrators(words, chosen, finds_ranges=finds_ranges)
-    late = read_plan_options({**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
+    late = read_plan_options(src, {**options, "calibrator": NO_CALIBRATOR})[0] if None in named.values() else None
     if metric is not None:
         load_metric(metric)  # a bad one shows now, not after the runs
     model = open_source(src, trust, progress)

@@ -51,7 +51,7 @@ def sensitivity(
     """
     if options.get("policy") is None:
         options["policy"] = "aggressive"
-    chosen, trust = read_plan_options(options)
+    chosen, trust = read_plan_options(src, options)
     calibrator = dict(chosen.settings)["calibrator"]
     model = open_source(src, trust, progress)
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)

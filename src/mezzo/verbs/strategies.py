@@ -58,7 +58,7 @@ def judged_without_data(
     src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model", options: PlanOptions, progress: Progress | None
 ) -> "Judged":
     """What `mezzo.plan` decides about: what is to be quantized is fused, with scales that stand for those of data."""
-    chosen, trust = read_plan_options(options)
+    chosen, trust = read_plan_options(src, options)
     return judge_model(*without_data(open_source(src, trust, progress), chosen))[1]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.conversion import convert_model, judge_model
 from mezzo.converting.fusing import fuse
-from mezzo.converting.results import Converted, Progress, finish, open_source
+from mezzo.converting.results import Converted, Progress, aimed, finish, open_source
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of
 from mezzo.core.problem import MeasuredCosts, Problem
@@ -114,10 +114,10 @@ def tune(
     if dst is not None:
         check_destination(dst)
     check_destinations({"resume": resume}, () if dst is None else (Path(dst),))
-    plain = request_of(options)
+    plain = aimed(src, request_of(options))
     if options.get("policy") is None:
         options["policy"] = "aggressive"
-    request = request_of(options)
+    request = aimed(src, request_of(options))
     chosen = read_options(request)
     goal = replace(
         _read_goal(max_error, metric, max_drop), accumulation=read_accumulation(accumulate, tile, "emulated")

@@ -17,6 +17,7 @@ class TorchFrontend(Frontend):
     name = "torch"
     dialect = "aten"
     suffixes = (".pt2",)
+    usual_target = "torch-cpu"
     words = Words(
         form="ATen",
         checker="PyTorch",

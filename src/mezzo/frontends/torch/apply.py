@@ -31,6 +31,12 @@ class Rewritten:
     casts: tuple[str, ...]
     fault: Fault | None
 
+    @property
+    def cast_nodes(self) -> tuple[fx.Node, ...]:
+        """The conversions that were put in."""
+        names = frozenset(self.casts)
+        return tuple(node for node in self.program.graph.nodes if node.name in names)
+
 
 def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
     """Carry edits out. The program that was read is not changed."""

@@ -10,6 +10,8 @@ from mezzo.core.nodes import SourceLine
 # Dynamo spells a path by what the traced function calls its module: L['self'].layers.0, L['fn']._modules['0'].
 _ROOT = re.compile(r"^(?:L|G)\['[^']*'\](?:\.__closure__\[\d+\]\.cell_contents)?\.?")
 _BY_KEY = re.compile(r"\._modules\['([^']*)'\]|^_modules\['([^']*)'\]")
+# What torch.export notes for what it has put in itself.
+_NONE = "_empty_nn_module_stack_from_metadata_hook"
 _TRACED = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in [^\n]*(?:\n[ \t]+([^\n]*))?')
 _LONGEST_TRACE = 50_000
 _PACKAGES = re.compile(r"^.*[\\/](?:site|dist)-packages[\\/]")
@@ -19,10 +21,8 @@ _OWN = re.compile(r"[\\/](?:site|dist)-packages[\\/]torch[\\/]")
 def module_of(node: fx.Node) -> str:
     """The path of the innermost module that a node was traced in, "" for the model itself."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
-    if not stack:
-        return ""
-    path, *_ = next(reversed(stack.values()))
-    return plain_path(str(path))
+    path = next(reversed(stack.values()))[0] if stack else ""
+    return "" if path == _NONE else plain_path(str(path))
 
 
 def plain_path(path: str) -> str:

@@ -22,6 +22,16 @@ from mezzo.frontends.torch.retype import fake_mode_of
 from mezzo.plugins.discovery import op_facts
 
 DIALECT = "aten"
+_OF_SHAPES = frozenset(
+    {
+        torch.ops.aten.sym_size.int,
+        torch.ops.aten.sym_size.default,
+        torch.ops.aten.sym_stride.int,
+        torch.ops.aten.sym_stride.default,
+        torch.ops.aten.sym_numel.default,
+        torch.ops.aten.sym_storage_offset.default,
+    }
+)
 _UNKNOWN_SIZE = 64  # of a dimension that nothing is known of: what counts is that all of them agree
 
 
@@ -187,7 +197,7 @@ class _Reader:
         results: Sequence[fx.Node | None],
     ) -> None:
         makes = [result if result is not None and tensor_of(result) is not None else None for result in results]
-        if not operands and not any(makes):
+        if not any(makes) and (not operands or pieces[0].target in _OF_SHAPES):
             return  # arithmetic on sizes
         outputs = typed.outputs[: len(makes)]
         signature = self.prober.signature(dialect, op, typed._replace(outputs=outputs))
