@@ -75,6 +75,7 @@ class Function(enum.Enum):
     MEAN = "mean"
     SUM = "sum"
     SUM_OF_SQUARES = "sum-of-squares"
+    VARIANCE = "variance"  # over an axis, around the mean
     L2_NORM = "l2-norm"
     MAX = "max"  # over an axis
     ABS = "abs"
@@ -114,7 +115,9 @@ class Transfer(enum.Enum):
     POWER = "power"
     NEGATE = "negate"
     ABSOLUTE = "absolute"
+    SQUARE = "square"
     SQUARE_ROOT = "square-root"
+    RECIPROCAL_ROOT = "reciprocal-root"  # one over the square root
     RECIPROCAL = "reciprocal"
     EXPONENTIAL = "exponential"
     LOGARITHM = "logarithm"
@@ -140,6 +143,7 @@ class Transfer(enum.Enum):
     POOL = "pool"  # mean over a small window
     EXTREME = "extreme"  # largest or smallest along an axis
     SUM_OF_SQUARES = "sum-of-squares"
+    VARIANCE = "variance"  # around the mean along an axis
     L2_NORM = "l2-norm"
     L1_NORM = "l1-norm"
     PRODUCT = "product"

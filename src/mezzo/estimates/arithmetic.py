@@ -196,6 +196,20 @@ def square_root(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return _power(xs[0], 0.5)
 
 
+def squared(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return square(xs[0])
+
+
+def _squared_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (_square_demand(xs[0], demand),)
+
+
+def reciprocal_root(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    return _power(xs[0], -0.5)
+
+
 def _power(x: Moments, exponent: float) -> Moments:
     """x to a constant power."""
     if x.flags & LOST:
@@ -264,6 +278,12 @@ def _square_root_demands(
     return (_root_demand(xs[0], 0.5, demand),)
 
 
+def _reciprocal_root_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    return (_root_demand(xs[0], -0.5, demand),)
+
+
 def exponential(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     x = xs[0]
     if x.flags & LOST:
@@ -323,6 +343,8 @@ LAWS: Laws = {
     Transfer.MULTIPLY: Law(multiply, _product_demands),
     Transfer.DIVIDE: Law(divide, _quotient_demands),
     Transfer.RECIPROCAL: Law(reciprocal, _reciprocal_demands),
+    Transfer.RECIPROCAL_ROOT: Law(reciprocal_root, _reciprocal_root_demands),
+    Transfer.SQUARE: Law(squared, _squared_demands),
     Transfer.SQUARE_ROOT: Law(square_root, _square_root_demands),
     Transfer.POWER: Law(power, _power_demands),
     Transfer.EXPONENTIAL: Law(exponential, _exponential_demands),

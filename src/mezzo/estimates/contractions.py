@@ -21,7 +21,7 @@ from mezzo.estimates.moments import (
     shifted,
 )
 from mezzo.estimates.reductions import sum_of_squares, summed
-from mezzo.estimates.site import OPEN_LENGTH, Site
+from mezzo.estimates.site import OPEN_LENGTH, Site, is_convolution, is_transposed
 
 
 def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments:
@@ -45,10 +45,10 @@ def _products(a: Moments, b: Moments, terms: float, *, is_same: bool) -> Moments
 def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     terms = site.contracted(node)
     a, b = xs[0], xs[1]
-    if a.flags & CENTRED and b.mean and "Conv" not in node.op and not node.attributes.get("transA"):
+    if a.flags & CENTRED and b.mean and not is_convolution(node) and not node.attributes.get("transA"):
         b = shifted(b, -b.mean)  # what all weights have in common meets numbers that sum to zero
     y = _products(a, b, terms, is_same=site.is_moved(node))
-    if a.mean and "Conv" in node.op:
+    if a.mean and is_convolution(node):
         y = _filtered(site, node, a, b, y, terms)
     if node.attributes and node.op != "MatMul":
         alpha = node.attributes.get("alpha")
@@ -62,7 +62,7 @@ def contract(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def _filtered(site: Site, node: Node, x: Moments, kernel: Moments, y: Moments, terms: float) -> Moments:
     """What a kernel leaves of a level signal: nothing, if its weights sum to zero."""
     facts = site.constant(node.inputs[1])
-    if facts is None or facts.level_gain is None or "Transpose" in node.op or y.flags & (LOST | POSITIVE):
+    if facts is None or facts.level_gain is None or is_transposed(node) or y.flags & (LOST | POSITIVE):
         return y
     level = max(facts.level_gain**2 - (terms * kernel.mean) ** 2, 0.0)
     std = math.sqrt(terms * x.std**2 * (kernel.mean**2 + kernel.std**2) + x.mean**2 * level)

@@ -110,7 +110,7 @@ def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, dem
         return passed(site, node, xs, y, demand)
     above = max(share_between(x, 0.0, math.inf), LEAST_SHARE)
     below = 1.0 - above
-    if node.op in _EXPONENTIAL:  # the mean of exp(2x) over what lies below zero
+    if node.op.lower() in _EXPONENTIAL:  # the mean of exp(2x) over what lies below zero
         square = x.std**2
         below = min(math.exp(min(2.0 * (x.mean + square), 300.0)) * share_between(x, -math.inf, -2.0 * square), below)
     steepness = math.sqrt(above + _leak(node, xs) ** 2 * below)
@@ -134,25 +134,27 @@ def bent(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return sampled(_bend(node, xs), x)
 
 
-_EXPONENTIAL = frozenset({"Elu", "Celu", "Selu"})
+# Names are those of any dialect, in small letters.
+_EXPONENTIAL = frozenset({"elu", "celu", "selu"})
 
 
 def _bend(node: Node, xs: Sequence[Moments]) -> Curve:
     alpha = _leak(node, xs)
-    if node.op in _EXPONENTIAL:
+    if node.op.lower() in _EXPONENTIAL:
         return lambda t: t if t > 0.0 else alpha * math.expm1(t)
     return lambda t: t if t > 0.0 else alpha * t
 
 
 def _leak(node: Node, xs: Sequence[Moments]) -> float:
     """The slope below zero."""
-    if node.op == "PRelu":
+    if node.op.lower() == "prelu":
         return xs[1].mean
     stated = node.attributes.get("alpha") if node.attributes else None
-    return stated if isinstance(stated, float) else _LEAK if node.op == "LeakyRelu" else 1.0
+    return stated if isinstance(stated, float) else _LEAK if node.op in _LEAKY else 1.0
 
 
 _LEAK = 0.01
+_LEAKY = frozenset({"LeakyRelu", "leaky_relu"})
 
 
 def sign(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
@@ -280,13 +282,13 @@ def step(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if x.flags & INTEGER:
         return x
     # What is cut off is anything between 0 and 1.
-    cut, drift = _STEPS.get(node.op, (round, 0.0))
+    cut, drift = _STEPS.get(node.op.lower(), (round, 0.0))
     low, high = float(cut(x.low)), float(cut(x.high))
     return moments(x.mean + drift, math.hypot(x.std, STEP_SPREAD), low, high, INTEGER | x.flags & POSITIVE)
 
 
 # How a step cuts numbers off, and by how much it moves them on the whole.
-_STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {"Ceil": (math.ceil, 0.5), "Floor": (math.floor, -0.5)}
+_STEPS: Mapping[str, tuple[Callable[[float], float], float]] = {"ceil": (math.ceil, 0.5), "floor": (math.floor, -0.5)}
 
 
 def truth(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:

@@ -100,6 +100,7 @@ _KEEPING = frozenset(
 )  # fmt: skip
 _SMOOTH = _KEEPING | frozenset(
     {Transfer.MULTIPLY, Transfer.DIVIDE, Transfer.RECIPROCAL, Transfer.SQUARE_ROOT, Transfer.POWER,
+     Transfer.SQUARE, Transfer.RECIPROCAL_ROOT,
      Transfer.EXPONENTIAL, Transfer.LOGARITHM, Transfer.ABSOLUTE, Transfer.SUM, Transfer.MEAN, Transfer.POOL,
      Transfer.CONTRACT, Transfer.EINSUM, Transfer.SOFTMAX, Transfer.RELU, Transfer.BENT, Transfer.GELU, Transfer.SILU,
      Transfer.SIGMOID, Transfer.HARD_SIGMOID, Transfer.SOFTPLUS, Transfer.ERROR_FUNCTION, Transfer.TANH, Transfer.SINE,

@@ -125,7 +125,7 @@ def shape_of(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 def index_into(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     shape = site.shape(node.inputs[0])
     sizes = [OPEN_POSITIONS if size is None else size for size in shape or (OPEN_POSITIONS,)]
-    if node.op.startswith("Arg"):
+    if node.op.lower().startswith("arg"):
         axis = node.attributes.get("axis", 0) if node.attributes else 0
         if isinstance(axis, int) and -len(sizes) <= axis < len(sizes):
             sizes = [sizes[axis]]
@@ -159,15 +159,14 @@ def one_hot(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def random(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
-    if "Uniform" in node.op:
-        stated = node.attributes or {}
+    stated = node.attributes or {}
+    if "Uniform" in node.op or "high" in stated:
         ends = stated.get("low", 0.0), stated.get("high", 1.0)
         low, high = (end if isinstance(end, float) else math.nan for end in ends)
         return moments((low + high) / 2, (high - low) / math.sqrt(12.0), low, high, POSITIVE if low >= 0.0 else 0)
-    if node.op == "Bernoulli":
+    if node.op.lower() == "bernoulli":
         return Moments(0.5, 0.5, 0.0, 1.0, INTEGER | POSITIVE | UNIT | HARD)
-    scale = node.attributes.get("scale", 1.0) if node.attributes else 1.0
-    middle = node.attributes.get("mean", 0.0) if node.attributes else 0.0
+    scale, middle = stated.get("scale", 1.0), stated.get("mean", 0.0)
     if not isinstance(scale, float) or not isinstance(middle, float):
         return UNKNOWN
     return moments(middle, scale, middle - 4.0 * scale, middle + 4.0 * scale)

@@ -26,6 +26,7 @@ from mezzo.estimates.moments import (
     rms,
     sampled,
     scaled,
+    shifted,
 )
 from mezzo.estimates.site import OPEN_POSITIONS, Site
 
@@ -88,6 +89,23 @@ def squares(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return sum_of_squares(xs[0], site.terms(node))
 
 
+def variance(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
+    x = xs[0]
+    if x.flags & LOST:
+        return UNKNOWN
+    terms = max(site.terms(node), 2.0)
+    return scaled(sum_of_squares(shifted(x, -x.mean), terms), 1.0 / terms)
+
+
+def _variance_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """Errors of many numbers average out, and only what lies beside the mean is squared."""
+    x = xs[0]
+    own = absolute_of(demand, y) * math.sqrt(max(site.terms(node), 1.0)) / (2.0 * (x.std or 1.0))
+    return (tolerated(x, own),)
+
+
 def l2_norm(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     y = sum_of_squares(xs[0], site.terms(node))
     return y if y.flags & LOST else sampled(lambda t: math.sqrt(max(t, 0.0)), y, POSITIVE)
@@ -129,7 +147,7 @@ def extreme(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if x.flags & LOST:
         return x
     reach = math.sqrt(2.0 * math.log(max(site.terms(node), 1.0)))
-    sign = -1.0 if "Min" in node.op else 1.0
+    sign = -1.0 if "min" in node.op.lower() else 1.0
     flags = x.flags & (INTEGER | POSITIVE | UNIT | MASKED)
     middle, std = x.mean + sign * reach * x.std, x.std / (1.0 + reach)
     low, high = x.low, x.high
@@ -223,7 +241,8 @@ def running_sum(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _axis_length(site: Site, node: Node) -> float:
-    axis = site.integers(site.operand(node, 1))
+    stated = node.attributes.get("axis") if node.attributes else None
+    axis = (stated,) if isinstance(stated, int) else site.integers(site.operand(node, 1))
     length = site.length(node.inputs[0], axis[0]) if axis else None
     return float(length or OPEN_POSITIONS)
 
@@ -245,6 +264,7 @@ LAWS: Laws = {
     Transfer.MEAN: Law(mean, _mean_demands),
     Transfer.POOL: Law(pool, _pool_demands),
     Transfer.SUM_OF_SQUARES: Law(squares, _squares_demands),
+    Transfer.VARIANCE: Law(variance, _variance_demands),
     Transfer.L2_NORM: Law(l2_norm, _norm_demands),
     Transfer.L1_NORM: Law(l1_norm, _sum_demands),
     Transfer.EXTREME: Law(extreme, passed),

@@ -278,8 +278,8 @@ _RULES: Mapping[str, Rule] = {
     "Unsqueeze": _unsqueezed,
 }  # fmt: skip
 _REDUCTIONS = frozenset(
-    {Transfer.SUM, Transfer.MEAN, Transfer.EXTREME, Transfer.SUM_OF_SQUARES, Transfer.L1_NORM, Transfer.L2_NORM,
-     Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
+    {Transfer.SUM, Transfer.MEAN, Transfer.EXTREME, Transfer.SUM_OF_SQUARES, Transfer.VARIANCE, Transfer.L1_NORM,
+     Transfer.L2_NORM, Transfer.PRODUCT, Transfer.LOG_SUM, Transfer.LOG_SUM_EXP}
 )  # fmt: skip
 _RESHAPING = frozenset(
     {Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.CONTRACT, Transfer.EINSUM, Transfer.INDEX, Transfer.SHAPE,

@@ -244,11 +244,11 @@ class Site:
 
     def _count_products(self, node: Node) -> float:
         op, data = node.signature.op, self.shape(node.inputs[0])
-        if "Conv" in op:
+        if is_convolution(node):
             weight = self.shape(self.operand(node, 1))
             if weight is None or len(weight) < 3:
                 return OPEN_LENGTH
-            if "Transpose" in op:
+            if is_transposed(node):
                 strides = node.attributes.get("strides")
                 step = math.prod(strides) if isinstance(strides, tuple) else 1
                 kernel = math.prod(size or 1 for size in weight[2:])
@@ -265,6 +265,16 @@ class Site:
             if size is not None:
                 return max(size, 1)
         return OPEN_LENGTH
+
+
+def is_convolution(node: Node) -> bool:
+    """Whether a contraction slides a weight over its input."""
+    return "conv" in node.signature.op.lower()
+
+
+def is_transposed(node: Node) -> bool:
+    """Whether a convolution slides its weight over its output: by its name, or as an attribute says."""
+    return "transpose" in node.signature.op.lower() or bool(node.attributes.get("transposed"))
 
 
 def _counted(size: int | None) -> int:

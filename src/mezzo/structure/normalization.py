@@ -13,6 +13,7 @@ from mezzo.structure import StructureRule, View
 
 _ROOTS = (Function.SQRT, Function.RSQRT, Function.POWER)
 _REDUCTIONS = frozenset({Function.MEAN, Function.SUM})
+_OF_SQUARES = frozenset({Function.SUM_OF_SQUARES, Function.VARIANCE})
 
 
 def is_square(view: View, node: Node) -> bool:
@@ -49,7 +50,7 @@ def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
             group.append(below)
             sides = [view.producer(below, k) for k in range(2) if view.constant(below, k) is None]
             below = sides[0] if len(sides) == 1 else None
-        if below is None or view.function(below) not in _REDUCTIONS | {Function.SUM_OF_SQUARES}:
+        if below is None or view.function(below) not in _REDUCTIONS | _OF_SQUARES:
             continue
         group.append(below)
         is_mean = view.function(below) is Function.MEAN
@@ -62,6 +63,9 @@ def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
         assert squared is not None, "set on every path above"
         centred = view.producer(squared, 0)
         name = "rms-norm" if is_mean else "l2-norm"
+        if view.function(below) is Function.VARIANCE:
+            name = "layer-norm"
+            group += _centring(view, below, _scaling(view, root))
         if centred is not None and view.function(centred) is Function.SUBTRACT:
             mean = view.producer(centred, 1)
             if mean is not None and view.function(mean) is Function.MEAN:
@@ -69,6 +73,22 @@ def _norms(view: View) -> Iterator[tuple[str, list[Node]]]:
                 name = "layer-norm"
         group += _scaling(view, root)
         yield name, group
+
+
+def _centring(view: View, variance: Node, scaling: Iterable[Node]) -> list[Node]:
+    """What takes the mean off before it is scaled, and the mean, which may come with the variance."""
+    found: list[Node] = []
+    for node in scaling:
+        for operand in range(2):
+            centred = view.producer(node, operand)
+            if centred is None or view.function(centred) is not Function.SUBTRACT:
+                continue
+            mean = view.producer(centred, 1)
+            if mean is variance:
+                found.append(centred)
+            elif mean is not None and view.function(mean) is Function.MEAN:
+                found += [centred, mean]
+    return found
 
 
 def _scaling(view: View, root: Node) -> list[Node]:
