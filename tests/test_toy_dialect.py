@@ -1,5 +1,7 @@
 """The core plans a dialect that no front end knows: facts, policy, strategies, lower and check run on it unchanged."""
 
+from dataclasses import replace
+
 import pytest
 import toy_dialect
 from pairs import F16_LINE
@@ -13,6 +15,7 @@ from mezzo.deciding.planner import Judged, judge
 from mezzo.deciding.reasons import reasons
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import HIGH, DType
+from mezzo.errors import InputError
 from mezzo.ops import op_facts
 from mezzo.plugins.discovery import policy, strategies, target
 
@@ -81,3 +84,50 @@ def test_toy_operator_without_facts_is_denied() -> None:
     judged, levels, _, wishes = decide(toy_dialect.read("in x 8\nh = conjure x\nout h"), "mincut")
     assert not levels["h"]
     assert reasons(judged, list(levels.values()), wishes)[1].rule == "unlisted"
+
+
+def marked(**marks: DType | None) -> Graph:
+    graph = toy_dialect.read(PROGRAM)
+    return replace(graph, marks={graph.by_name[name]: dtype for name, dtype in marks.items()})
+
+
+@pytest.mark.parametrize("strategy", strategies())
+def test_the_program_itself_says_what_a_node_runs_in(strategy: str) -> None:
+    judged, levels, _, wishes = decide(marked(h=None, m=HIGH, p=DType.FLOAT16), strategy)
+    assert (levels["h"], levels["m"], levels["p"]) == (0, 0, 1)
+    why = reasons(judged, list(levels.values()), wishes)
+    assert [why[judged.problem.graph.by_name[name]].because for name in "hmp"] == [
+        "the program keeps it as it is written", "the program asks for f32 here", "the program asks for f16 here",
+    ]  # fmt: skip
+
+
+def test_the_program_beats_the_options_of_its_user() -> None:
+    graph = marked(h=None, p=DType.FLOAT16)
+    wishes = Wishes(
+        line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any"),
+        include=("h",), exclude=("p",),
+    )  # fmt: skip
+    levels = wishes.strategy.assign(judge(graph, wishes).problem)
+    assert (levels[graph.by_name["h"]], levels[graph.by_name["p"]]) == (0, 1)
+
+
+def test_a_node_that_cannot_run_so_stays_high_and_that_is_told() -> None:
+    graph = marked(p=DType.FLOAT16)
+    nodes = [
+        node._replace(signature=replace(node.signature, legal=frozenset({HIGH}))) if node.name == "p" else node
+        for node in graph.nodes
+    ]
+    wishes = Wishes(line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any"))
+    judged = judge(replace(graph, nodes=tuple(nodes)), wishes)
+    assert "node 'p' cannot run in f16 here, so it stays f32" in judged.notes
+    assert wishes.strategy.assign(judged.problem)[graph.by_name["p"]] == 0
+
+
+def test_a_program_that_asks_for_what_is_no_level_is_refused() -> None:
+    wishes = Wishes(line=F16_LINE, policy=policy("balanced"), strategy=strategies()["mincut"], target=target("any"))
+    with pytest.raises(InputError) as caught:
+        judge(marked(p=DType.BFLOAT16), wishes)
+    assert str(caught.value) == (
+        "node 'p' stands in a region that asks for bf16, and this conversion has f32 and f16; ask for one of them "
+        'there, or for to="bf16"'
+    )

@@ -69,6 +69,8 @@ class Graph:
     shapes: Mapping[int, tuple[int | None, ...]] = field(default_factory=dict, compare=False)
     # By node id: the line of the program that the node was exported from. Worked out anew at each look.
     lines: Mapping[int, SourceLine] = field(default_factory=dict, compare=False)
+    # By node id: the precision that the program itself asks of a node; None: that it is written in.
+    marks: Mapping[int, DType | None] = field(default_factory=dict, compare=False)
     # By value id inside a function: the operand it stands for, of those that no tie carries.
     entered: Mapping[int, int] = field(default_factory=dict, compare=False)
     # By value id: what constants in FP64 hold, and the numbers of an integer constant of few elements.

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence, Set
 import numpy as np
 
 from mezzo.core.facts import Function
+from mezzo.core.format_words import words_of
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Signature, Use, port_of
 from mezzo.core.option import asked_so
@@ -17,7 +18,7 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.errors import InputError
 from mezzo.spelling import aside, did_you_mean
 from mezzo.structure import View
-from mezzo.voices import listing
+from mezzo.voices import listing, setting
 from mezzo.voices import option as called
 
 
@@ -50,6 +51,32 @@ def fix_regions(
                 category=Category.ALLOW if is_low else Category.DENY, rule=option, because=because
             )
             choices[number] = Choice.LOW if is_low else Choice.HIGH
+
+
+def fix_marks(
+    graph: Graph, verdicts: list[Verdict], choices: list[Choice], wishes: Wishes, low: DType, notes: list[str]
+) -> None:
+    """Give nodes the precision that the program itself asks for; no rule and no option beats its author.
+
+    Raises InputError: it is a format that this conversion has no level of.
+    """
+    for number, asked in graph.marks.items():
+        node = graph.nodes[number]
+        if choices[number] not in (Choice.FREE, Choice.HIGH, Choice.LOW) or node.signature.dtype is not HIGH:
+            continue
+        if asked is not None and asked not in wishes.line.dtypes:
+            raise InputError(
+                f"node {node.name!r} stands in a region that asks for {asked}, and this conversion has "
+                f"{' and '.join(map(str, wishes.line.dtypes))}; ask for one of them there, or for "
+                f"{setting('to', words_of([asked])[0])}"
+            )
+        is_refused = asked is low and (low not in node.signature.legal or refusal_of(node, wishes, low) is not None)
+        if is_refused:
+            notes.append(f"node {node.name!r} cannot run in {asked} here, so it stays {HIGH}")
+        because = "the program keeps it as it is written" if asked is None else f"the program asks for {asked} here"
+        is_low = asked is low and not is_refused
+        verdicts[number] = Verdict(category=Category.ALLOW if is_low else Category.DENY, rule="region", because=because)
+        choices[number] = Choice.LOW if is_low else Choice.HIGH
 
 
 def choices_of(view: View, verdicts: Sequence[Verdict], wishes: Wishes) -> list[Choice]:

@@ -14,7 +14,7 @@ from mezzo.core.option import asked_so
 from mezzo.core.policy import GRANTED, Category, Policy, Verdict
 from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.selectors import Tier
-from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_regions
+from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_marks, fix_regions
 from mezzo.deciding.exact import lift_exact
 from mezzo.deciding.exact_masks import agreeing_on_masks, bounds_of_masks, trusted_masks
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
@@ -163,6 +163,7 @@ def _judge_side(
     notes += notes_on_estimates(view, wishes.policy)
     choices = choices_of(view, verdicts, wishes)
     fix_regions(graph, verdicts, choices, wishes, low, notes)
+    fix_marks(graph, verdicts, choices, wishes, low, notes)
     agreeing += agreeing_on_masks(view, bounded, verdicts, choices)
     quantizing = None
     if low in QUANTIZED:
