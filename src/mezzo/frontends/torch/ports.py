@@ -10,8 +10,10 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzo.core.nodes import Role, Signature
 from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.torch.arguments import Operand, operands_of
 from mezzo.frontends.torch.program import FROM_DTYPE, TORCH_DTYPES, tensor_of
 from mezzo.frontends.torch.retype import as_dtype, dtypes_of, run_fake
+from mezzo.frontends.torch.special import stays
 
 _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
@@ -41,12 +43,13 @@ class Prober:
         self._mode, self._owner, self._low = mode, owner, FROM_DTYPE[low]
         self._signatures: dict[object, Signature] = {}
 
-    def ports_of(self, node: fx.Node, operands: Sequence[fx.Node], is_known: bool) -> Typed:
+    def ports_of(self, node: fx.Node, operands: Sequence[Operand], is_known: bool) -> Typed:
         """The ports of one call. `is_known`: facts know the operator; what they do not know keeps its types."""
-        kinds = tuple(_dtype(operand) for operand in operands)
-        key = self._low, node.target, kinds, is_known, dtypes_of(node.meta.get("val")), _types_in(node)
+        reads = tuple(_role(node, operand) for operand in operands)
+        kinds = tuple(_dtype(operand.node) for operand in operands)
+        key = self._low, node.target, kinds, reads, is_known, dtypes_of(node.meta.get("val")), _types_in(node)
         if key not in _ASKED:
-            _ASKED[key] = self._find(node, kinds, is_known)
+            _ASKED[key] = self._find(node, reads, is_known)
         return _ASKED[key]
 
     def ports_of_composite(self, operands: Sequence[fx.Node], results: Sequence[fx.Node]) -> Typed:
@@ -74,8 +77,7 @@ class Prober:
             )
         return self._signatures[key]
 
-    def _find(self, node: fx.Node, kinds: Sequence[torch.dtype | None], is_known: bool) -> Typed:
-        reads = tuple(map(role_of, kinds))
+    def _find(self, node: fx.Node, reads: tuple[Role, ...], is_known: bool) -> Typed:
         made = dtypes_of(node.meta.get("val"))
         makes = tuple(map(role_of, made))
         if Role.GROUP not in reads:
@@ -97,9 +99,11 @@ class Prober:
     def _try_low(self, node: fx.Node) -> tuple[torch.dtype | None, ...] | None:
         """What a call makes of low operands; None where PyTorch refuses them."""
 
+        stay = {operand.node for operand in operands_of(node) if stays(node, operand.argument)}
+
         def give(operand: fx.Node) -> object:
             held = operand.meta["val"]
-            if isinstance(held, torch.Tensor) and held.dtype is torch.float32:
+            if isinstance(held, torch.Tensor) and held.dtype is torch.float32 and operand not in stay:
                 return as_dtype(self._mode, held, self._low)
             return held
 
@@ -107,6 +111,11 @@ class Prober:
             return dtypes_of(run_fake(self._mode, node, self._owner, give))
         except Exception:  # noqa: BLE001  # whatever an operator raises, it does not take these types
             return None
+
+
+def _role(node: fx.Node, operand: Operand) -> Role:
+    role = role_of(_dtype(operand.node))
+    return Role.FIXED if role is Role.GROUP and stays(node, operand.argument) else role
 
 
 def _dtype(node: fx.Node) -> torch.dtype | None:

@@ -13,6 +13,7 @@ from mezzo.core.facts import OpFacts
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value, name_port
 from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.torch.arguments import operands_of
 from mezzo.frontends.torch.constants import Constants
 from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, split
 from mezzo.frontends.torch.origins import SourceLines, module_of
@@ -164,7 +165,7 @@ class _Reader:
         if len(pieces) > 1:
             self._read_composite(pieces)
             return
-        operands = [one for one in _operands(first) if one in self.value_of]
+        operands = [one for one in operands_of(first) if one.node in self.value_of]
         dialect, op = dialect_and_op(first.target, self.facts)
         typed = self.prober.ports_of(first, operands, self.facts(dialect, op) is not None)
         results: list[fx.Node | None] = [first]
@@ -173,13 +174,13 @@ class _Reader:
             for user in first.users:
                 if is_getitem(user) and isinstance(user.args[1], int) and results[user.args[1]] is None:
                     results[user.args[1]] = user
-        self._add_call(pieces, dialect, op, typed, operands, results)
+        self._add_call(pieces, dialect, op, typed, [operand.node for operand in operands], results)
 
     def _read_composite(self, pieces: list[fx.Node]) -> None:
         inside = set(pieces)
         operands = [
             operand
-            for operand in dict.fromkeys(one for piece in pieces for one in _operands(piece))
+            for operand in dict.fromkeys(one.node for piece in pieces for one in operands_of(piece))
             if operand in self.value_of and operand not in inside
         ]
         results = [piece for piece in pieces if tensor_of(piece) is not None and not inside.issuperset(piece.users)]
@@ -247,18 +248,6 @@ class _Reader:
             name = str(position) if names is None else names[position]
             signature = self._end("output", result, is_made=False)
             self._add(name_port(Kind.OUTPUT, name), Kind.OUTPUT, signature, [result], [], (node,), None)
-
-
-def _operands(node: fx.Node) -> list[fx.Node]:
-    """What a call reads, one entry for each place it is read at."""
-    found: list[fx.Node] = []
-
-    def note(one: fx.Node) -> fx.Node:
-        found.append(one)
-        return one
-
-    fx.map_arg((node.args, node.kwargs), note)
-    return found
 
 
 def _shape(node: fx.Node) -> tuple[int | None, ...]:
