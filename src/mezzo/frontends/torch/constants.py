@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from mezzo.core.graph import ConstantFacts
 from mezzo.frontends.torch.program import Held
@@ -24,7 +25,8 @@ class Constants(Mapping[int, ConstantFacts]):
         if value not in self._known:
             held = self._held[value]
             numbers = None if held.tensor is None else held.tensor()
-            self._known[value] = None if numbers is None or not _is_readable(numbers) else describe(numbers)
+            with unset_fake_temporarily():  # a compiler may be tracing
+                self._known[value] = None if numbers is None or not _is_readable(numbers) else describe(numbers)
         found = self._known[value]
         if found is None:
             raise KeyError(value)
@@ -41,8 +43,6 @@ class Constants(Mapping[int, ConstantFacts]):
 
 
 def _is_readable(numbers: torch.Tensor) -> bool:
-    from torch._subclasses.fake_tensor import FakeTensor
-
     is_real = not isinstance(numbers, FakeTensor) and numbers.device.type != "meta"
     return is_real and numbers.dtype is torch.float32 and numbers.numel() > 0
 

@@ -17,6 +17,7 @@ from torch.export.graph_signature import (
 )  # fmt: skip
 
 from mezzo.core.frontend import Progress
+from mezzo.core.reading import Artifact
 from mezzo.errors import InputError
 from mezzo.frontends.torch.apply import Rewritten
 from mezzo.frontends.torch.model import TorchModel
@@ -33,7 +34,7 @@ class ExportedModel(TorchModel):
         self.exported = exported
         self.store = ExportedStore(self)
 
-    def materialize(self, result: Rewritten) -> ExportedProgram:  # type: ignore[override]  # a result as users get it
+    def materialize(self, result: Rewritten) -> Artifact:
         return export_again(self.exported, result)
 
     def size_of(self, whole: "ExportedProgram | Rewritten | Program") -> int:

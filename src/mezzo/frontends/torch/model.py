@@ -99,7 +99,7 @@ class TorchModel:
     def note_record(self, result: Artifact, text: str) -> None:
         """A graph in memory tells nothing of how it was made."""
 
-    def materialize(self, result: Rewritten) -> Rewritten:
+    def materialize(self, result: Rewritten) -> Artifact:
         return result
 
     def size_of(self, whole: Rewritten | Program) -> int:

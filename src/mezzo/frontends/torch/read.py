@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import fx
@@ -19,7 +18,7 @@ from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, sp
 from mezzo.frontends.torch.origins import SourceLines, module_of
 from mezzo.frontends.torch.ports import Prober, Typed, is_getitem, role_of
 from mezzo.frontends.torch.program import Held, Program, dtype_of, tensor_of
-from mezzo.frontends.torch.retype import fake_mode_of
+from mezzo.frontends.torch.retype import attribute_of, fake_mode_of
 from mezzo.plugins.discovery import op_facts
 
 DIALECT = "aten"
@@ -124,16 +123,13 @@ class _Reader:
         self._add(name_port(Kind.INPUT, name), Kind.INPUT, self._end("input", node, is_made=True), (), [node], (), name)
 
     def _read_constant(self, node: fx.Node) -> None:
-        owner, target = self.program.owner, str(node.target)
 
         def find() -> torch.Tensor:
-            held: Any = owner
-            for part in target.split("."):
-                held = getattr(held, part)
+            held = attribute_of(self.program.owner, node)
             assert isinstance(held, torch.Tensor), "a constant is a tensor"
             return held
 
-        self._add_weight(node, Held(target, find))
+        self._add_weight(node, Held(str(node.target), find))
 
     def _add_weight(self, node: fx.Node, held: Held) -> None:
         number = len(self.values)

@@ -21,16 +21,21 @@ def run_fake(mode: FakeTensorMode, node: fx.Node, owner: torch.nn.Module, given:
     target: Any = node.target
 
     def read(operand: fx.Node) -> Any:
-        if operand.op == "get_attr" and "val" not in operand.meta:
-            held: Any = owner
-            for part in str(operand.target).split("."):
-                held = getattr(held, part)
-            return held
-        return given(operand)
+        held: Any = given(operand) if "val" in operand.meta else attribute_of(owner, operand)
+        is_real = isinstance(held, torch.Tensor) and not isinstance(held, FakeTensor)
+        return mode.from_tensor(held) if is_real else held
 
     args, kwargs = fx.map_arg((node.args, node.kwargs), read)
     with mode, enable_python_dispatcher():
         return target(*args, **kwargs)
+
+
+def attribute_of(owner: torch.nn.Module, node: fx.Node) -> Any:
+    """What a get_attr node reads: a constant, or a body."""
+    held: Any = owner
+    for part in str(node.target).split("."):
+        held = getattr(held, part)
+    return held
 
 
 def as_dtype(mode: FakeTensorMode, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -9,14 +9,35 @@ from mezzo.units.selector import tree
 from mezzo.units.unit import Constraint, Inside, Kernel, Pattern
 from mezzo.units.view import View
 
-# What moves numbers is seen through by Inductor, or copies what it reads: it has no types of its own to convert.
-_GENERATED = frozenset({Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION})
+_COMPUTED = frozenset({Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION})
+# What makes no copy: it is seen through, and what is converted behind it is converted by the kernel before it.
+_VIEWS = frozenset(
+    {"alias", "as_strided", "detach", "diagonal", "expand", "expand_as", "flatten", "lift", "narrow", "permute"}
+    | {"reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind"}
+    | {"unflatten", "unfold", "unsafe_view", "_unsafe_view", "unsqueeze", "view", "view_as", "view_copy"}
+)  # fmt: skip
 _CONSTRAINT = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS)
 
 
 def _is_generated(view: View, node: Node) -> bool:
-    row = view.rows[node.id]
-    return node.kind is Kind.OP and row is not None and row.cost in _GENERATED and view.is_float(node)
+    return node.id in view.once(_generated)
+
+
+def _generated(view: View) -> frozenset[int]:
+    """The nodes that stand in kernels of Inductor's own, and what such a kernel's result is only seen through by."""
+    found: set[int] = set()
+    for node in view.graph.nodes:
+        row = view.rows[node.id]
+        if node.kind is not Kind.OP or row is None or not view.is_float(node):
+            continue
+        if row.cost is Cost.MOVEMENT and node.op in _VIEWS:
+            maker = None if node.inputs[0] is None else view.graph.values[node.inputs[0]].producer
+            is_inside = maker in found
+        else:
+            is_inside = row.cost in _COMPUTED or row.cost is Cost.MOVEMENT
+        if is_inside:
+            found.add(node.id)
+    return frozenset(found)
 
 
 PATTERNS = (
