@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target that needs it makes. `make` alone lists the targets.
-# PYTHON=/path/to/python picks the interpreter; WORKERS=8 the number of test processes. For `make bench` on Linux,
-# TORCH_INDEX=https://download.pytorch.org/whl/cpu saves the download of CUDA.
+# PYTHON=/path/to/python picks the interpreter; WORKERS=8 the number of test processes. For `make test`,
+# `make test-torch` and `make bench` on Linux, TORCH_INDEX=https://download.pytorch.org/whl/cpu saves the download of CUDA.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,10 +10,12 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BENCH_VENV := .venv-bench
 NEIGHBOURS_VENV := .venv-neighbours
+TORCH_VENV := .venv-torch
 NEIGHBOURS := out/neighbours
 BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --timeout 600
+TORCH ?= torch==2.13.0
 FUZZ_CASES ?= 20000
 SAMPLE ?= 60
 
@@ -50,6 +52,12 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.made
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[test]'
 	@touch $@ $(VENV)/.base
 
+# PyTorch beside it, for the tests that need it: a version of its own, as one that is not named brings gigabytes.
+$(VENV)/.torch: $(VENV)/.test
+	@echo "installing PyTorch for its tests"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[test,torch]' $(TORCH)
+	@touch $@
+
 $(BENCH_VENV)/.made:
 	$(call make_venv,$(BENCH_VENV))
 
@@ -66,7 +74,7 @@ demo: $(VENV)/.base  ## convert a trained digit classifier to FP16, BF16 and INT
 	@$(BIN)/python examples/digits/demo.py
 
 .PHONY: test
-test: lint types  ## lint, types and every test
+test: lint types $(VENV)/.torch  ## lint, types and every test, those that need PyTorch too
 	@$(PYTEST)
 
 .PHONY: check
@@ -165,7 +173,19 @@ neighbours: $(NEIGHBOURS_VENV)/.neighbours $(NEIGHBOURS)/node_modules/.made $(NE
 neighbours-test: neighbours  ## run examples/neighbours: Netron, the web, OpenVINO, Optimum and others read mezzo's results
 	@$(NEIGHBOURS_VENV)/bin/python -m pytest -n $(WORKERS) --timeout 600 tests/neighbours
 
+$(TORCH_VENV)/.made:
+	$(call make_venv,$(TORCH_VENV))
+
+$(TORCH_VENV)/.torch: pyproject.toml | $(TORCH_VENV)/.made
+	@echo "installing mezzo, PyTorch and what the tests need (torch is large)"
+	@$(TORCH_VENV)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[test,torch]' $(TORCH)
+	@touch $@
+
+.PHONY: test-torch
+test-torch: $(TORCH_VENV)/.torch  ## the tests that need PyTorch, in an environment of its own (TORCH=torch==2.11.0 picks one)
+	@$(TORCH_VENV)/bin/python -m pytest -n $(WORKERS) --timeout 600 tests/torch
+
 .PHONY: clean
 clean:  ## remove the environments, results and caches
-	@rm -rf $(VENV) $(BENCH_VENV) $(NEIGHBOURS_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(BENCH_VENV) $(NEIGHBOURS_VENV) $(TORCH_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,7 +4,7 @@ import ast
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -41,6 +41,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"deciding"}),
     *(frozenset({room}) for room in _UNITING),
     frozenset({""}),  # the package itself: its public names
+    frozenset({"torch"}),  # drivers of PyTorch: public, and imported by whoever wants them
     frozenset({"cli", "__main__"}),
 )
 _UNITED = frozenset({0, len(_LAYERS) - 1})
@@ -52,7 +53,7 @@ _HOMES = {
     "onnx_ir": ("frontends.onnx",),
     "onnxruntime": ("frontends.onnx",),
     "openvino": ("frontends.onnx",),
-    "torch": ("frontends.torch",),
+    "torch": ("frontends.torch", "torch"),
     "typer": ("cli",),
     "rich": ("cli", "report"),
 }
@@ -62,7 +63,10 @@ _ABOUT_ONE_FRONTEND = {
     "cli.doctor": "looks at the runtimes of ONNX and at nothing else",
     "cli.probe": "asks the runtimes of ONNX about ONNX's operators",
     "report.doctor": "spells what the doctor has found",
+    "torch": "hands PyTorch's graphs to its front end, and to no other",
 }
+# Libraries that load nothing until a model of theirs is there: the folders that import them are imported late.
+_LATE_LIBRARIES = ("onnxruntime", "torch")
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
     "cli": (154, "help, errors and completion come at once; what a command works with is loaded when it runs"),
@@ -177,6 +181,26 @@ def _imports(reader: str, tree: ast.Module) -> Iterator[Import]:
             yield Import(reader, short, is_ours, id(node) in typing_only, id(node) in late)
 
 
+def _rooms_and_modules() -> set[str]:
+    return {*modules(), *(name.partition(".")[0] for name in modules())}
+
+
+def _loaded_by(names: Iterable[str]) -> set[str]:
+    """The modules that Python loads with these: what each imports at once, and the packages they stand in."""
+    reads: dict[str, set[str]] = {name: set() for name in modules()}
+    for found in imports():
+        if found.is_ours and not found.is_late and not found.is_for_types:
+            reads[found.reader].add(found.read)
+    loaded: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in reads and name not in loaded:
+            loaded.add(name)
+            waiting += [*reads[name], name.rpartition(".")[0]]
+    return loaded
+
+
 def _layer(component: str) -> int:
     return next(rank for rank, components in enumerate(_LAYERS) if component in components)
 
@@ -227,7 +251,8 @@ def test_nobody_imports_a_front_end_by_name() -> None:
     }
     assert not faults, "discovery picks the front end by the source; mezzo.core.frontend is what it is asked"
     readers = {found.reader for found in imports() if found.is_ours and _inside(found.read, ("frontends",))}
-    assert readers >= _ABOUT_ONE_FRONTEND.keys(), "an exception that nobody needs any more"
+    idle = {name for name in _ABOUT_ONE_FRONTEND if not any(_inside(reader, (name,)) for reader in readers)}
+    assert not idle & _rooms_and_modules(), "an exception that nobody needs any more"
 
 
 def test_dialects_know_nothing_of_each_other() -> None:
@@ -387,6 +412,24 @@ def test_code_that_reads_a_sentence_is_found(code: str) -> None:
     assert not list(
         _prose_reads(ast.parse("' '.join(str(error).split()), line.because in (a, b), {**note}, 'x' in names"))
     )
+
+
+@pytest.mark.parametrize("library", _LATE_LIBRARIES)
+def test_library_is_loaded_when_a_model_of_its_own_is_there(library: str) -> None:
+    """Nothing imports it but its home; what `import mezzo` and discovery load at once is at home nowhere."""
+    homes = _HOMES[library]
+    found_by_discovery = [name for name in modules() if name.startswith("frontends.") and name.count(".") == 1]
+    at_once = _loaded_by([*(name for name in modules() if not _inside(name, homes)), *found_by_discovery])
+    faults = [
+        str(found)
+        for found in imports()
+        if found.read.partition(".")[0] == library
+        and not found.is_ours
+        and not found.is_late
+        and not found.is_for_types
+        and found.reader in at_once
+    ]
+    assert not faults, "import the module that imports it inside a function"
 
 
 def test_importing_the_package_loads_no_heavy_library() -> None:

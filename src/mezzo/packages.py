@@ -72,7 +72,12 @@ OPTIONAL: tuple[Package, ...] = (
         purpose="runs results on NVIDIA's GPUs",
         variants=("tensorrt-cu13", "tensorrt-cu12"),
     ),
-    Package(name="torch", module="torch", purpose="exports models; mezzo does not use it"),
+    Package(
+        name="torch",
+        module="torch",
+        purpose="its modules are sources; compiles and exports them",
+        extra="torch",
+    ),
 )
 PACKAGES: Mapping[str, Package] = {package.name: package for package in (*BASE, *OPTIONAL)}
 
@@ -99,7 +104,10 @@ def find_installed(name: str) -> tuple[tuple[str, str], ...]:
 
 
 def find_requirement(name: str) -> str | None:
-    """What mezzo's own metadata demands of a package: "onnx<2,>=1.20". None where it demands nothing."""
+    """What mezzo's own metadata demands of a package: "onnx<2,>=1.20". None where it demands nothing.
+
+    Of a package that an extra brings: what that extra demands. Others may pin it for a purpose of their own.
+    """
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
@@ -107,8 +115,12 @@ def find_requirement(name: str) -> str | None:
     except PackageNotFoundError:  # run from a folder of sources
         return None
     wanted = _normal(name)
+    package = PACKAGES.get(name)
+    extra = None if package is None else package.extra
     for line in lines:
-        requirement = line.partition(";")[0].strip()
+        requirement, _, marker = (part.strip() for part in line.partition(";"))
+        if extra is not None and _normal(extra) not in _normal(marker).replace("'", '"').split('"'):
+            continue
         end = next((place for place, sign in enumerate(requirement) if sign in "<>=!~[ ("), len(requirement))
         if _normal(requirement[:end]) == wanted:
             return requirement

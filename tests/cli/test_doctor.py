@@ -1,5 +1,6 @@
 """mezzo doctor: what it tells, and that nothing installed can break it."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -100,6 +101,14 @@ def test_package_that_hangs_is_an_answer(install):
     question = ("module", "sleeper")
     found = children.ask([question], lambda *state: None, patience_s=1.0)
     assert found[question].error == "no answer within 1 s"
+
+
+def test_install_command_is_that_of_the_extra_and_not_of_another_that_pins(monkeypatch):
+    lines = ["onnx<2,>=1.20", "torch==2.13.0; extra == 'bench'", "torch<2.14,>=2.11; extra == 'torch'"]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: lines)
+    assert packages.spell_install("torch") == 'pip install "torch<2.14,>=2.11"'
+    assert packages.spell_install("onnx") == 'pip install "onnx<2,>=1.20"'
+    assert packages.find_requirement("openvino") is None
 
 
 def test_what_is_missing_comes_with_its_command(monkeypatch):

@@ -16,6 +16,8 @@ from building import LEFT_BEHIND, ROOT, Built, build
 from mezzo import packages
 
 SOURCES = ROOT / "src" / "mezzo"
+# Folders that are loaded only where what an extra brings is at hand; test_architecture.py holds that.
+_OF_AN_EXTRA = ("frontends/torch", "torch")
 VENDOR = SOURCES / "report" / "html" / "vendor"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -85,7 +87,12 @@ def test_everything_imported_is_declared():
             modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             imported |= {module.partition(".")[0]: path.name for module in modules}
     foreign = imported.keys() - sys.stdlib_module_names - {"mezzo"}
-    at_once = {module.partition(".")[0] for path in SOURCES.rglob("*.py") for module in _imported_at_once(path)}
+    at_once = {
+        module.partition(".")[0]
+        for path in SOURCES.rglob("*.py")
+        if not any(path.is_relative_to(SOURCES / folder) for folder in _OF_AN_EXTRA)
+        for module in _imported_at_once(path)
+    }
     late = {name for name in foreign - at_once if (known.get(name) or "") in PROJECT["optional-dependencies"]}
     strangers = {f"{module} in {imported[module]}" for module in foreign - late if known.get(module) not in declared}
     assert not strangers, f"{sorted(strangers)}: declare it in pyproject.toml and in mezzo/packages.py"

@@ -2,8 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
 
 HEAVY = {"google", "ml_dtypes", "numpy", "onnx", "onnx_ir", "onnxruntime", "openvino", "scipy", "torch"}
 
@@ -30,3 +33,16 @@ def test_help_reads_no_metadata():
 def test_import_of_the_package_loads_none_of_its_parts():
     ours = {name for name in loaded_by("import mezzo") if name.startswith("mezzo.")}
     assert ours == {"mezzo.errors", "mezzo.packages"}  # the version stands in the second
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import mezzo",
+        "from mezzo.plugins.discovery import frontends; frontends()",
+        "from mezzo.plugins.discovery import built_in_targets; built_in_targets()",
+        f"import mezzo; mezzo.plan({str(DIGITS)!r})",
+    ],
+)
+def test_pytorch_is_loaded_by_no_one_who_does_not_bring_it(code):
+    assert "torch" not in loaded_by(code)
