@@ -116,6 +116,8 @@ _PROSE_READ = {
 }
 # What named tuples call their public names.
 _OF_TUPLES = frozenset({"_replace", "_asdict", "_fields", "_make"})
+# Where a statement holds other statements.
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
 @dataclass(frozen=True)
@@ -152,21 +154,23 @@ def imports() -> tuple[Import, ...]:
     return tuple(found for reader, tree in modules().items() for found in _imports(reader, tree))
 
 
+def _found_below(
+    tree: ast.AST, *, is_for_types: bool = False, is_late: bool = False
+) -> Iterator[tuple[ast.stmt, bool, bool]]:
+    """The imports below a node, whether under TYPE_CHECKING and inside a function. Expressions hold none."""
+    is_late = is_late or isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef)
+    for block in _BLOCKS:
+        # What stands under `else` of a question for types is for running.
+        is_asked = block == "body" and isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING")
+        for node in getattr(tree, block, ()):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield node, is_for_types or is_asked, is_late
+            else:
+                yield from _found_below(node, is_for_types=is_for_types or is_asked, is_late=is_late)
+
+
 def _imports(reader: str, tree: ast.Module) -> Iterator[Import]:
-    typing_only = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
-    late = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(tree):
+    for node, is_for_types, is_late in _found_below(tree):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -178,7 +182,7 @@ def _imports(reader: str, tree: ast.Module) -> Iterator[Import]:
         for name in dict.fromkeys(names):
             is_ours = name == "mezzo" or name.startswith("mezzo.")
             short = name.removeprefix("mezzo").removeprefix(".") if is_ours else name
-            yield Import(reader, short, is_ours, id(node) in typing_only, id(node) in late)
+            yield Import(reader, short, is_ours, is_for_types, is_late)
 
 
 def _rooms_and_modules() -> set[str]:
