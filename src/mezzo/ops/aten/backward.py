@@ -78,7 +78,8 @@ FACTS: tuple[OpFacts, ...] = (
     facts("softshrink_backward", Cost.POINTWISE, Risk.STEP),
     facts("tanh_backward", Cost.POINTWISE),
     facts("threshold_backward", Cost.POINTWISE, Risk.STEP),
-    facts("unfold_backward", Cost.MOVEMENT, keeps_values=True, transfer=Transfer.MOVE),
+    # Windows that overlap are added.
+    facts("unfold_backward", Cost.MOVEMENT, transfer=Transfer.MOVE),
     facts("upsample_bicubic2d_backward", Cost.MOVEMENT, transfer=Transfer.MOVE),
     facts("upsample_bilinear2d_backward", Cost.MOVEMENT, transfer=Transfer.MOVE),
     facts("upsample_linear1d_backward", Cost.MOVEMENT, transfer=Transfer.MOVE),
