@@ -29,6 +29,8 @@ from mezzo.estimates.shapes import derive_shape
 from mezzo.estimates.site import Site
 
 # Reductions whose results others are recognised by.
+# What needs no operand to be made.
+_FROM_NOTHING = frozenset({Transfer.FILL, Transfer.RANDOM, Transfer.RANGE})
 _REMEMBERED = frozenset({Transfer.EXTREME, Transfer.MEAN, Transfer.SUM})
 # What may be another in each sweep; of sources, casts of integers.
 _REPEATED = frozenset({Kind.OP, Kind.TIE, Kind.CAST, Kind.SOURCE})
@@ -122,7 +124,7 @@ class Forward:
             xs.append(UNKNOWN if value is None else held[value])
             same.append(None if value is None else kept[value])
         try:
-            y = self.laws[transfer].forward(site, node, xs) if xs or transfer is Transfer.RANDOM else UNKNOWN
+            y = self.laws[transfer].forward(site, node, xs) if xs or transfer in _FROM_NOTHING else UNKNOWN
         except (OverflowError, ZeroDivisionError, ValueError, IndexError):
             y = UNKNOWN  # hostile numbers and shapes: the estimate gives up, the model is converted all the same
         result = outputs[0] if outputs else None
