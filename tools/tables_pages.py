@@ -26,6 +26,13 @@ from mezzo.structure import structure_rules
 T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
 _WRITTEN = "<!-- Written by tools/tables_pages.py from the tables themselves: change those, then run the script. -->\n"
+# What people call a dialect; others by their domain.
+_DIALECTS = {
+    "aten": "PyTorch (aten)",
+    "higher_order": "PyTorch, operators that take functions (higher_order)",
+    "onnx": "ONNX",
+    "prims": "PyTorch, what decompositions are written in (prims)",
+}
 _PRESETS = ("balanced", "conservative", "aggressive", "off")  # the rest stands for other systems
 
 
@@ -192,7 +199,8 @@ def spell_operators() -> Iterator[str]:
         "makes.\n"
     )
     for dialect in sorted(dialects(), key=lambda name: (name != "onnx", name)):
-        yield f"## {'ONNX' if dialect == 'onnx' else dialect}\n"
+        yield f"## {_DIALECTS.get(dialect, dialect)}\n"
+        yield from (f"{line}\n" for line in _spell_names(dialect))
         rows = (
             (f"`{row.op}`", row.cost.value, ", ".join(sorted(risk.value for risk in row.risks)),
              "yes" if row.keeps_values else "", "yes" if row.is_bounded else "",
@@ -200,6 +208,16 @@ def spell_operators() -> Iterator[str]:
             for row in op_facts(dialect).values()
         )  # fmt: skip
         yield from _table(("operator", "cost", "risks", "keeps values", "bounded", "transfer"), rows)
+
+
+def _spell_names(dialect: str) -> Iterator[str]:
+    """How a dialect's rows are named, where that needs a word."""
+    if dialect == "aten":
+        yield (
+            "PyTorch 2.13. A row is an operator's name without its overload, and holds of all its overloads but those "
+            "with a row of their own, as `max.dim` beside `max`. `original_aten` names composites by the same rows. "
+            "Operators that write into their operands have none."
+        )
 
 
 def _comment(source: str, name: str, value: str) -> str:

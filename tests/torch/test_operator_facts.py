@@ -111,7 +111,7 @@ class Claims:
         if results and row.is_bounded and floats_in(args[:1]):
             self.bounded.add(row.op)
             first = tree_map(lambda leaf: leaf * _LARGE if isinstance(leaf, torch.Tensor) else leaf, args[0])
-            after = torch.cat([result.flatten() for result in floats_in(func(first, *args[1:], **kwargs))])
+            after = floats_in(func(first, *args[1:], **kwargs))[0]  # norms hand on their statistics behind it
             if (after[after.isfinite()].abs() > math.sqrt(_LARGE) / 2).any():
                 self.unbounded.add(str(func))
 
@@ -157,12 +157,14 @@ def claims() -> Claims:
         sys.modules["expecttest"] = stand_in
     from torch.testing._internal.common_methods_invocations import op_db
 
+    claiming = {op.partition(".")[0].lstrip("_") for op, row in ATEN.items() if row.keeps_values or row.is_bounded}
     torch.manual_seed(0)
     seen = Claims()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")  # of operators that PyTorch is about to drop
         for op in op_db:
-            if torch.float32 not in op.dtypes or op.name.startswith(_ELSEWHERE):
+            names = {op.aten_name, op.name.rpartition(".")[2], *(alias.name for alias in op.aliases)}
+            if torch.float32 not in op.dtypes or op.name.startswith(_ELSEWHERE) or names.isdisjoint(claiming):
                 continue
             for sample in islice(op.sample_inputs("cpu", torch.float32), _SAMPLES):
                 with Watch(seen), contextlib.suppress(RuntimeError, NotImplementedError, TypeError, ValueError):
