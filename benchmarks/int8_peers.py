@@ -18,12 +18,13 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from importlib import metadata, util
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import int8_budget
@@ -214,9 +215,10 @@ def _quark(kind: str) -> Callable[[Task], None]:
             def get_next(self) -> Feeds | None:
                 return next(self._left, None)
 
-        ModelQuantizer(Config(global_quant_config=get_default_config(kind))).quantize_model(
-            str(task.model), str(task.to), Reader()
-        )
+        source, to = task.model.resolve(), task.to.resolve()
+        quantizer = ModelQuantizer(Config(global_quant_config=get_default_config(kind)))
+        with TemporaryDirectory() as scratch, chdir(scratch):  # it leaves tables where it runs
+            quantizer.quantize_model(str(source), str(to), Reader())
 
     return quantize
 
@@ -228,6 +230,14 @@ def _mezzo_tuned(target: str) -> Quantizer:
         int8_mezzo.tune(task.model, task.to, task.batches, to=to, target=target, max_error=_budget(task))
 
     return Quantizer(int8_mezzo.name_of(to, target, "tuned"), "mezzo", quantize, int8_mezzo.spell_tuned(to, target))
+
+
+def _mezzo_fused(target: str) -> Quantizer:
+    def fuse(task: Task) -> None:
+        int8_mezzo.fuse(task.model, task.to, target=target)
+
+    about = int8_mezzo.spell_fused(target)
+    return Quantizer(int8_mezzo.name_of_fused(target), "mezzo", fuse, about, needs_data=False)
 
 
 def _mezzo(to: str, target: str, calibrator: str | None = None) -> Quantizer:
@@ -254,7 +264,12 @@ QUANTIZERS = (
     Quantizer("quark-u8s8", "quark", _quark("U8S8_AAWS"), "AMD Quark, default configuration U8S8_AAWS"),
     *(_mezzo(to, target) for target in int8_mezzo.TARGETS for to in int8_mezzo.LEVELS),
     *(_mezzo_tuned(target) for target in int8_mezzo.TARGETS),
-    *(_mezzo("int8", target, way) for target in int8_mezzo.TARGETS for way in int8_mezzo.CALIBRATORS),
+    _mezzo_fused("onnxruntime-cpu"),  # OpenVINO fuses floats as it loads: nothing to write
+    *(
+        _mezzo("int8", target, way)
+        for target in int8_mezzo.TARGETS
+        for way in (*int8_mezzo.CALIBRATORS, int8_mezzo.PLAIN)
+    ),
 )
 
 
@@ -297,13 +312,13 @@ def make(quantizer: Quantizer, task: Task) -> Made:
         seconds=seconds,
         runs=runs.calls if is_seen else None,
         samples_run=runs.samples if is_seen else None,
-        versions=_versions(),
+        versions=versions(),
     )
     task.to.with_suffix(".json").write_text(json.dumps(asdict(made), indent=1), encoding="utf-8")
     return made
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     versions = {}
     for name in ("onnx", "onnxruntime", "nncf", "openvino", "amd-quark", "numpy", "mezzo"):
         try:
