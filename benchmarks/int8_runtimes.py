@@ -1,5 +1,6 @@
 """Models loaded into OpenVINO and ONNX Runtime for the INT8 tables: answers, times, integer kernels. No script."""
 
+import math
 import tempfile
 import time
 from collections import Counter
@@ -13,6 +14,7 @@ import onnx
 
 THREADS = 2
 REST_S = 0.02
+_LEAST_ROUNDS = 3
 _APART = frozenset({"Const", "Constant", "Input", "Output", "Result"})
 _OPENVINO_PRODUCTS = frozenset({"Convolution", "Deconvolution", "FullyConnected", "MatMul"})
 _ORT_INTEGER_PRODUCTS = frozenset(
@@ -160,10 +162,18 @@ def load(runtime: str, path: Path, batch: int | None = None, settings: Mapping[s
     return OpenVinoModel(path, batch, settings) if runtime == "openvino" else RUNTIMES[runtime](path, batch)
 
 
-def time_by_turns(models: Mapping[str, Loaded], feeds: Feeds, rounds: int) -> dict[str, list[float]]:
-    """Milliseconds of each model's calls, taken by turns, each after a rest and a call that is not timed."""
+def time_by_turns(
+    models: Mapping[str, Loaded], feeds: Feeds, rounds: int, seconds: float = math.inf
+) -> dict[str, list[float]]:
+    """Milliseconds of each model's calls, taken by turns, each after a rest and a call that is not timed.
+
+    After some seconds no turn begins, three aside.
+    """
     times: dict[str, list[float]] = {name: [] for name in models}
+    ends = time.monotonic() + seconds
     for turn in range(rounds):
+        if turn >= _LEAST_ROUNDS and time.monotonic() > ends:
+            break
         names = list(models)
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             time.sleep(REST_S)

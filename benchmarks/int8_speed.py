@@ -5,12 +5,18 @@
     python benchmarks/int8_peers.py --cache out/int8-speed --batches 5       # with a Python that has nncf, or quark
     python benchmarks/int8_speed.py --cache out/int8-speed --batch 1 16
 
+    python benchmarks/int8_speed.py --cache out/int8-speed --part answers --json a.json     # any time
+    python benchmarks/int8_speed.py --cache out/int8-speed --part times --json t.json       # on a quiet machine
+    python benchmarks/int8_speed.py --read a.json t.json                                    # both in one table
+
 Two threads. Files of a model take turns; before each timed call stand 20 ms of rest and an untimed call. Columns are
 the median and the least in ms, the speed by medians as a multiple of FP32's, and half of the middle half of the times
 as a share of the median: the machine was busy where that is large. FP32 is OpenVINO's hint f32; all else runs as the
-runtime decides by default, which on a CPU with BF16 is BF16 for what is not quantized; there the hint alone stands
-beside it. Shares are of the time of one call by OpenVINO's runtime graph; ONNX Runtime's kernels are those of its
-optimized graph. Errors are of random weights on inputs that no quantizer saw, over what varies between them.
+runtime decides by default, which on a CPU with BF16 is BF16 for what is not quantized; there the hint alone and INT8
+beside BF16 stand beside it. A CPU without those instructions times no BF16: it would be an emulation. "fused" is FP32
+in ONNX Runtime's own operators; OpenVINO fuses floats as it loads them. Shares are of the time of one call by
+OpenVINO's runtime graph; ONNX Runtime's kernels are those of its optimized graph. Errors are of random weights on
+inputs that no quantizer saw, over what varies between them.
 """
 
 import argparse
@@ -35,25 +41,28 @@ from rich.table import Table
 _BF16_FEATURES = frozenset({"amx_bf16", "avx512_bf16"})
 _EXACT, _HINT = "fp32", "bf16 hint"
 _F32 = {"INFERENCE_PRECISION_HINT": "f32"}
+_WRONG = 4
 _JUDGED = 16  # samples, a multiple of each batch
+_OURS = "mezzo-int8"
+_SHOWN = ("nncf", "ort-default", "ort-best", "ort-linear", "ort-dynamic", "quark-a8w8", "quark-u8s8")
 _BF16 = {"INFERENCE_PRECISION_HINT": "bf16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A file on a runtime at a batch size. Times are in ms; `spread` is a share of the median."""
+    """A file on a runtime at a batch size. `spread` is a share of the median; None is what was not asked for."""
 
     model: str
     runtime: str
     batch: int
     quantizer: str
-    median_ms: float
-    least_ms: float
-    spread: float
-    speed: float  # as a multiple of FP32's median
-    varying_error: float
-    kernels: runtimes.Kernels
-    load: float  # of the machine, in processes over the last minute
+    median_ms: float | None = None
+    least_ms: float | None = None
+    spread: float | None = None
+    speed: float | None = None  # as a multiple of FP32's median
+    varying_error: float | None = None
+    kernels: runtimes.Kernels | None = None
+    load: float | None = None  # of the machine, in processes over the last minute, where it was timed
 
 
 def read_held_out(cache: Path, name: str) -> dict[str, np.ndarray]:
@@ -75,7 +84,8 @@ def load_all(
         loaded[_HINT] = runtimes.load(runtime, plain, batch, _BF16)
     for quantizer, path in last.items():
         is_other = quantizer.startswith("mezzo") and runtime not in quantizer
-        if is_other or (quantizers and not quantizer.startswith(tuple(quantizers))):
+        is_emulated = "bf16" in quantizer and not (has_bf16 and runtime == "openvino")
+        if is_other or is_emulated or (quantizers and not quantizer.startswith(tuple(quantizers))):
             continue
         try:
             loaded[quantizer] = runtimes.load(runtime, path, batch)
@@ -84,41 +94,71 @@ def load_all(
     return loaded
 
 
-def measure(
-    models: Mapping[str, runtimes.Loaded], data: runtimes.Feeds, batch: int, rounds: int
+def measure(given: argparse.Namespace, name: str, runtime: str, *, has_bf16: bool) -> Iterator[Timed]:
+    """The rows of a model on a runtime."""
+    data = read_held_out(given.cache, name)
+    for batch in given.batch:
+        loaded = load_all(given.cache, name, runtime, batch, quantizers=given.quantizers, has_bf16=has_bf16)
+        models = run_all(loaded, data, batch)
+        figures: dict[str, dict[str, Any]] = {each: {} for each in models}
+        if given.part != "times":
+            for each, found in judge(models, data, batch):
+                figures[each] |= found
+        if given.part != "answers":
+            for each, found in clock(models, data, batch, rounds=given.rounds, seconds=given.seconds):
+                figures[each] |= found
+        for each, found in figures.items():
+            yield Timed(model=name, runtime=runtime, batch=batch, quantizer=each, **found)
+
+
+def judge(
+    models: Mapping[str, runtimes.Loaded], data: runtimes.Feeds, batch: int
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Answers first, then times by turns, then what the graphs say. A file that fails as it runs is told, and out."""
-    exact, wrong = runtimes.answers_of(models[_EXACT], data, batch), {}
-    for name, each in models.items():
-        try:
-            wrong[name] = runtimes.errors(runtimes.answers_of(each, data, batch), exact)[1]
-        except Exception as error:  # noqa: BLE001  any of the runtime's own
-            print(f"{name} fails as it runs: {str(error)[-200:]}", file=sys.stderr)
-    models = {name: models[name] for name in wrong}
+    """Errors on inputs that nobody saw, and what the graphs say."""
     feeds = {name: array[:batch] for name, array in data.items()}
-    times = runtimes.time_by_turns(models, feeds, rounds)
+    exact = runtimes.answers_of(models[_EXACT], data, batch)
     for name, model in models.items():
-        quarters = statistics.quantiles(times[name], n=4)
-        median = statistics.median(times[name])
+        wrong = runtimes.errors(runtimes.answers_of(model, data, batch), exact)[1]
+        yield name, {"varying_error": wrong, "kernels": model.kernels(feeds)}
+
+
+def clock(
+    models: Mapping[str, runtimes.Loaded], data: runtimes.Feeds, batch: int, *, rounds: int, seconds: float
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Times by turns."""
+    feeds = {name: array[:batch] for name, array in data.items()}
+    times = runtimes.time_by_turns(models, feeds, rounds, seconds)
+    for name, own in times.items():
+        quarters, median = statistics.quantiles(own, n=4), statistics.median(own)
         yield (
             name,
             {
                 "median_ms": median,
-                "least_ms": min(times[name]),
+                "least_ms": min(own),
                 "spread": (quarters[2] - quarters[0]) / 2 / median,
                 "speed": statistics.median(times[_EXACT]) / median,
-                "varying_error": wrong[name],
-                "kernels": model.kernels(feeds),
+                "load": os.getloadavg()[0],
             },
         )
 
 
-def show(console: Console, rows: Sequence[Timed]) -> None:
+def run_all(models: Mapping[str, runtimes.Loaded], data: runtimes.Feeds, batch: int) -> dict[str, runtimes.Loaded]:
+    """What runs at all: a file that fails as it runs is told, and out."""
+    feeds, running = {name: array[:batch] for name, array in data.items()}, {}
+    for name, each in models.items():
+        try:
+            each.answer(feeds)
+            running[name] = each
+        except Exception as error:  # noqa: BLE001  any of the runtime's own
+            print(f"{name} fails as it runs: {str(error)[-200:]}", file=sys.stderr)
+    return running
+
+
+def show(console: Console, rows: Sequence[Timed], *, has_bf16: bool) -> None:
     """A table for a model on a runtime: a line for each quantizer, columns for each batch."""
     batches = sorted({row.batch for row in rows})
-    table = Table(
-        title=f"{rows[0].model} on {rows[0].runtime}, load of the machine {max(row.load for row in rows):.1f}"
-    )
+    load = max((row.load or 0.0 for row in rows), default=0.0)
+    table = Table(title=f"{rows[0].model} on {rows[0].runtime}, load of the machine {load:.1f}")
     table.add_column("quantizer")
     for batch in batches:
         for column in (f"batch {batch}: ms", "least", "speed", "spread"):
@@ -129,46 +169,105 @@ def show(console: Console, rows: Sequence[Timed]) -> None:
     for quantizer in dict.fromkeys(row.quantizer for row in rows):
         cells = []
         for batch in batches:
-            row = found[quantizer, batch]
-            cells += [f"{row.median_ms:.2f}", f"{row.least_ms:.2f}", f"{row.speed:.2f}", f"{row.spread:.0%}"]
-        kernels = row.kernels
-        counts = (f"{kernels.integer_products}/{kernels.products}", f"{kernels.integer_kernels}/{kernels.kernels}")
-        table.add_row(quantizer, *cells, f"{row.varying_error:.4f}", *counts, _shares(kernels))
-    if not any(row.quantizer.startswith("mezzo") for row in rows):
+            one = found.get((quantizer, batch))
+            cells += (
+                ["-"] * 4 if one is None else [*_numbers((one.median_ms, one.least_ms, one.speed)), _share(one.spread)]
+            )
+        row = next(found[quantizer, batch] for batch in batches if (quantizer, batch) in found)
+        error = "-" if row.varying_error is None else f"{row.varying_error:.4f}"
+        table.add_row(quantizer, *cells, error, *_kernel_cells(row.kernels))
+    if not has_bf16:
+        table.add_row("BF16, INT8 beside BF16", "no BF16 instructions: not timed")
+    if not any(row.quantizer.startswith(_OURS) for row in rows):
         table.add_row("mezzo", int8_mezzo.NOT_YET)
     console.print(table)
 
 
-def _shares(kernels: runtimes.Kernels) -> str:
-    return " ".join(f"{name} {share:.0%}" for name, share in (kernels.shares or {}).items() if share >= 0.005)
+def _numbers(values: Sequence[float | None], digits: int = 2) -> list[str]:
+    return ["-" if value is None else f"{value:.{digits}f}" for value in values]
 
 
-def sum_up(console: Console, rows: Sequence[Timed]) -> None:
-    """The fastest peer of each model, and mezzo's speed over it, by runtime and batch."""
-    table = Table(title="fastest peer by the median, and mezzo's speed over it")
-    for column in ("model", "runtime", "batch", "fastest", "over FP32", "mezzo over it", "mezzo over NNCF"):
-        table.add_column(column)
-    over: dict[str, list[float]] = {}
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0%}"
+
+
+def _kernel_cells(kernels: runtimes.Kernels | None) -> list[str]:
+    if kernels is None:
+        return ["-", "-", ""]
+    shares = " ".join(f"{name} {share:.0%}" for name, share in (kernels.shares or {}).items() if share >= 0.005)
+    products = f"{kernels.integer_products}/{kernels.products}"
+    return [products, f"{kernels.integer_kernels}/{kernels.kernels}", shares]
+
+
+def sum_up(rows: Sequence[Timed]) -> None:
+    """Lines for a page: speeds over FP32, mezzo's over the fastest peer's that answers right, and errors."""
+    columns = (
+        "model", "runtime", "batch", "FP32 ms", "fused", *_SHOWN, "mezzo", "fastest peer", "mezzo over it", "over NNCF",
+        "errors: NNCF, fastest peer, mezzo",
+    )  # fmt: skip
+    print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
+    over: dict[tuple[str, int, str], list[float]] = {}
     groups: dict[tuple[str, str, int], dict[str, Timed]] = {}
     for row in rows:
-        groups.setdefault((row.model, row.runtime, row.batch), {})[row.quantizer] = row
+        if row.median_ms is not None:
+            groups.setdefault((row.model, row.runtime, row.batch), {})[row.quantizer] = row
     for (model, runtime, batch), group in groups.items():
-        peers = [row for name, row in group.items() if not name.startswith("mezzo")]
-        ours = [row for name, row in group.items() if name.startswith("mezzo")]
-        best = min(peers, key=lambda row: row.median_ms)
-        cells = [int8_mezzo.NOT_YET, int8_mezzo.NOT_YET]
-        if ours:
-            least = min(row.median_ms for row in ours)
-            nncf = group.get("nncf")
-            cells = [f"{best.median_ms / least:.2f}", "-" if nncf is None else f"{nncf.median_ms / least:.2f}"]
-            if nncf is not None:
-                over.setdefault(runtime, []).append(nncf.median_ms / least)
-        table.add_row(model, runtime, str(batch), best.quantizer, f"{best.speed:.2f}", *cells)
-    console.print(table)
-    for runtime, ratios in over.items():
-        console.print(
-            f"{runtime}: mezzo over NNCF, geometric mean {math.exp(statistics.fmean(map(math.log, ratios))):.3f}"
-        )
+        peers = [row for name, row in group.items() if not name.startswith("mezzo") and not _is_wrong(row, group)]
+        best = max(peers, key=_speed)
+        ours = max((row for name, row in group.items() if name.startswith(_OURS)), key=_speed, default=None)
+        nncf, fused = group.get("nncf"), group.get(int8_mezzo.name_of_fused(f"{runtime}-cpu"))
+        ratios = {}
+        if ours is not None:
+            ratios = {"the fastest peer": _speed(ours) / _speed(best)}
+            ratios |= {} if nncf is None else {"NNCF": _speed(ours) / _speed(nncf)}
+        for peer, ratio in ratios.items():
+            over.setdefault((runtime, batch, peer), []).append(ratio)
+        shown = [fused, *(group.get(name) for name in _SHOWN), ours]
+        cells = [model, runtime, str(batch), *_numbers([group[_EXACT].median_ms], 1)]
+        for one in shown:
+            cells.append(f"{_numbers([None if one is None else one.speed])[0]}{' (*)' * _is_wrong(one, group)}")
+        cells += [best.quantizer, *_numbers([ratios.get("the fastest peer"), ratios.get("NNCF")])]
+        errors = _numbers([None if one is None else one.varying_error for one in (nncf, best, ours)], 3)
+        print(f"| {' | '.join([*cells, ', '.join(errors)])} |")
+    print(f"\n(*) errs more than {_WRONG} times as much as the middle one of that line's: no peer")
+    for (runtime, batch, peer), every in over.items():
+        mean = math.exp(statistics.fmean(map(math.log, every)))
+        print(f"{runtime}, batch {batch}: mezzo over {peer}, geometric mean of {len(every)} models {mean:.3f}")
+
+
+def _speed(row: Timed) -> float:
+    return row.speed or 0.0
+
+
+def _is_wrong(row: Timed | None, group: Mapping[str, Timed]) -> bool:
+    """Whether a file answers something else, as the runtime takes it."""
+    known = [each.varying_error for each in group.values() if each.varying_error]
+    if row is None or row.varying_error is None or not known:
+        return False
+    return row.varying_error > _WRONG * statistics.median(known)
+
+
+def read(paths: Sequence[Path]) -> list[Timed]:
+    """The rows of several files as one: what a later one knows of a row is added to what an earlier one does.
+
+    An error that is known of one batch size stands for the others.
+    """
+    rows: dict[tuple[str, str, int, str], dict[str, Any]] = {}
+    for path in paths:
+        for result in json.loads(path.read_text())["results"]:
+            place = (result["model"], result["runtime"], result["batch"], result["quantizer"])
+            known = {key: value for key, value in result.items() if value is not None}
+            rows[place] = {**rows.get(place, {}), **known}
+    errors = {
+        (model, runtime, quantizer): row["varying_error"]
+        for (model, runtime, _, quantizer), row in rows.items()
+        if "varying_error" in row
+    }
+    for (model, runtime, _, quantizer), row in rows.items():
+        row.setdefault("varying_error", errors.get((model, runtime, quantizer)))
+        if "kernels" in row:
+            row["kernels"] = runtimes.Kernels(**row["kernels"])
+    return [Timed(**row) for row in rows.values()]
 
 
 def main() -> int:
@@ -178,32 +277,30 @@ def main() -> int:
     parser.add_argument("--quantizers", nargs="*", default=[], help="by the beginning of their names; all by default")
     parser.add_argument("--runtimes", nargs="+", choices=runtimes.RUNTIMES, default=list(runtimes.RUNTIMES))
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--part", choices=("answers", "times", "both"), default="both")
     parser.add_argument("--rounds", type=int, default=20, help="timed calls of each file")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="of timing for a model, a runtime and a batch")
     parser.add_argument("--json", type=Path, help="write every figure here")
+    parser.add_argument("--read", type=Path, nargs="+", help="measure nothing: sum up what such files hold")
     given = parser.parse_args()
     environment = describe_environment("mezzo")
     features = environment["cpu_features"]
-    console = Console(width=160)
+    has_bf16 = bool(_BF16_FEATURES.intersection(features))
+    console = Console(width=190)
+    if given.read:
+        sum_up(read(given.read))
+        return 0
     console.print(f"CPU features: {' '.join(features)}")
     rows: list[Timed] = []
     for name in given.models or sorted(path.stem for path in given.cache.glob("*.onnx")):
-        data = read_held_out(given.cache, name)
         for runtime in given.runtimes:
-            own = []
-            for batch in given.batch:
-                models = load_all(
-                    given.cache, name, runtime, batch,
-                    quantizers=given.quantizers, has_bf16=bool(_BF16_FEATURES.intersection(features)),
-                )  # fmt: skip
-                for quantizer, figures in measure(models, data, batch, given.rounds):
-                    place = {"model": name, "runtime": runtime, "batch": batch, "quantizer": quantizer}
-                    own.append(Timed(**place, **figures, load=os.getloadavg()[0]))
-            show(console, own)
+            own = list(measure(given, name, runtime, has_bf16=has_bf16))
+            show(console, own, has_bf16=has_bf16)
             rows += own
-    sum_up(console, rows)
-    if given.json is not None:
-        document = {"environment": environment, "results": [asdict(row) for row in rows]}
-        given.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+            if given.json is not None:
+                document = {"environment": environment, "results": [asdict(row) for row in rows]}
+                given.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    sum_up(rows)
     return 0
 
 
