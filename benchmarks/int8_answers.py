@@ -9,16 +9,17 @@ Convolutions, products, activations, residual sums, pools, concatenations and nu
 behind each other by chance, in FP32 [n, 8, 6, 6]; other kinds are trunks of parallel branches with pools, and
 transformer blocks. Each network is converted for the runtime, and run there on data that no scale saw. It is wrong
 where the error is above three times the emulated one and a hundredth: a kernel that lost a scale is far off, rounding
-ties are not. Networks that the runtime cannot load, or answers wrongly in FP32, are told so. Exit code 1 where one is
-wrong or refused.
+ties are not. Networks that the runtime cannot load, or answers wrongly in FP32, are told so. Each is judged in a
+process of its own, as runtimes can end theirs. Exit code 1 where one is wrong, refused or crashes.
 """
 
 import argparse
 import json
+import multiprocessing
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -48,8 +49,8 @@ class Case:
     said: str = ""
 
 
-def judge(seed: int, kind: str, runtime: str, mode: str, folder: Path) -> Case:
-    """Draw a network, convert it, and run both files."""
+def judge(seed: int, kind: str, runtime: str, mode: str, folder: Path, report: Callable[[Case], None]) -> Case:
+    """Draw a network, convert it, and run both files. What is reported holds if the runtime ends the process here."""
     model, draw = Network(seed, kind).draw(), np.random.default_rng(seed + 9999)
     shape = (_SAMPLES, CHANNELS, SIDE, SIDE)
     data = [{"x": draw.standard_normal(shape).astype(np.float32)} for _ in range(_BATCHES + 1)]
@@ -66,11 +67,13 @@ def judge(seed: int, kind: str, runtime: str, mode: str, folder: Path) -> Case:
     integer = tuple(
         node.name for node in made.plan.nodes if node.kind == "op" and str(node.precision.compute) == "int8"
     )
+    report(Case(seed=seed, found="crashed in FP32"))
     try:
         if _largest(_answers(runtime, plain, unseen), exact) > _FP32_NOISE:
             return Case(seed=seed, found="answered wrong in FP32")
     except Exception as error:  # noqa: BLE001  any of the runtime's own
         return Case(seed=seed, found="refused in FP32", said=str(error)[-300:])
+    report(Case(seed=seed, found="crashed", integer_nodes=integer))
     try:
         reached = _largest(_answers(runtime, quantized, unseen), exact)
     except Exception as refusal:  # noqa: BLE001  any of the runtime's own
@@ -90,10 +93,30 @@ def _largest(answers: list[np.ndarray], exact: list[np.ndarray]) -> float:
     return max(error if np.isfinite(error) else float("inf") for error in errors)
 
 
+def _apart(seed: int, given: argparse.Namespace, folder: Path) -> Case:
+    """Judge in a process of its own, which the runtime may end."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def run() -> None:
+        sender.send(judge(seed, given.kind, given.runtime, given.mode, folder, sender.send))
+
+    process = context.Process(target=run)
+    process.start()
+    sender.close()
+    case = Case(seed=seed, found="not judged")
+    try:
+        while True:
+            case = receiver.recv()
+    except EOFError:
+        process.join()
+    return case
+
+
 def _cases(given: argparse.Namespace) -> Iterator[Case]:
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(*given.seeds):
-            yield judge(seed, given.kind, given.runtime, given.mode, Path(folder))
+            yield _apart(seed, given, Path(folder))
 
 
 def main() -> int:
@@ -121,7 +144,7 @@ def main() -> int:
     if given.json is not None:
         document = {"environment": environment, "kind": given.kind, "mode": given.mode, "runtime": given.runtime}
         given.json.write_text(json.dumps(document | {"cases": [asdict(case) for case in cases]}, indent=1), "utf-8")
-    return 1 if counts["wrong"] or counts["refused"] else 0
+    return 1 if any(counts[found] for found in ("wrong", "refused", "crashed", "not judged")) else 0
 
 
 if __name__ == "__main__":
