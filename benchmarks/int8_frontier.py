@@ -7,11 +7,11 @@
 
 The budgets are shares of the error of NNCF's plain result (relative L2 of the first output over the data that both are
 given, on OpenVINO). Results lie in CACHE/frontier with what it took: full passes are evaluations of a candidate over
-all of the data that the searcher judges by, partial ones over less; "all runs" are calls of OpenVINO's requests and
-ONNX Runtime's sessions for anything, calibration and corrections included, of the model or a part of it. NNCF's
-validation function gives it the error of every batch, so it need not collect them by runs of their own. Errors are over
-data that neither saw, on OpenVINO beside its own FP32. Points of mezzo's frontier, each the least cost for its
-predicted error, stand in the JSON file.
+all of the data that the searcher judges by, partial ones over less, "samples" those in both; "all runs" are calls of
+OpenVINO's requests and ONNX Runtime's sessions for anything, calibration and corrections included, of the model or a
+part of it. NNCF's validation function gives it the error of every batch, so it need not collect them by runs of their
+own. Errors are over data that neither saw, on OpenVINO beside its own FP32. Points of mezzo's frontier, each the least
+cost for its predicted error, stand in the JSON file.
 """
 
 import argparse
@@ -48,10 +48,11 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(slots=True)
 class Passes:
-    """Evaluations of candidates while something was searched, and calls of runtimes for anything."""
+    """Evaluations of candidates while something was searched, samples in them, and calls of runtimes for anything."""
 
     full: int = 0
     partial: int = 0
+    samples: int = 0
     calls: int = 0
 
 
@@ -139,7 +140,7 @@ def quantize_plain(cache: Path, name: str, batches: Sequence[Feeds]) -> float:
     made = nncf.quantize(model, data, model_type=_kind(name), subset_size=len(batches))
     openvino.save_model(made, path, compress_to_fp16=False)
     difference, whole = _squares(_answers(core.compile_model(made, "CPU", _F32), batches), exact)
-    return (difference / whole) ** 0.5
+    return float((difference / whole) ** 0.5)
 
 
 def search_by_nncf(cache: Path, name: str, to: Path, batches: Sequence[Feeds], budget: float) -> dict[str, Any]:
@@ -161,6 +162,7 @@ def search_by_nncf(cache: Path, name: str, to: Path, batches: Sequence[Feeds], b
             is_full = len(chosen) == len(batches)
             passes.full += is_full
             passes.partial += not is_full
+            passes.samples += sum(len(next(iter(batch.values()))) for batch in chosen)
             dropped.append((difference / whole) ** 0.5)
             each = [_squares([one], [want]) for one, want in zip(got, wanted, strict=True)]
             return 1 - dropped[-1], [1 - (part / all_of) ** 0.5 for part, all_of in each]
@@ -185,13 +187,20 @@ def search_by_mezzo(cache: Path, name: str, to: Path, batches: Sequence[Feeds], 
         made = mezzo.tune(
             model, to, data=list(batches), max_error=budget, to=levels, target="openvino-cpu", overwrite=True
         )
-    assert made.measured is not None, "tune measures"
-    record = made.measured.search
-    assert record is not None, "tune searches"
+    measured = made.measured
+    assert measured is not None and measured.search is not None, "tune measures and searches"
+    record = measured.search
     passes.full, passes.partial = record.evaluations + record.checks, record.partial_evaluations
+    comparison, sensitivity = measured.comparison, measured.sensitivity
+    for times, source in (
+        (record.evaluations, measured.data),
+        (record.checks, None if comparison is None else comparison.data),
+        (record.partial_evaluations, None if sensitivity is None else sensitivity.data),
+    ):
+        passes.samples += 0 if source is None else times * source.samples
     points = [
         {"cost": point.cost, "predicted_error": point.predicted_error, "error": point.error}
-        for point in made.measured.frontier
+        for point in measured.frontier
     ]
     return {
         "passes": passes, "held": record.is_within_budget, "stopped_by": record.stopped_by, "points": points,
@@ -277,8 +286,8 @@ def show(console: Console, name: str, rows: Sequence[Row], medians: dict[int, di
     measure = f"{rows[0].measure}, {rows[0].reference:.4f} in FP32"
     table = Table(title=f"{name} ({measure}) {beside}, load of the machine {os.getloadavg()[0]:.1f}")
     for column in (
-        "budget", "by", "unseen error", "of the budget", "quality", "INT8", "full passes", "partial", "all runs",
-        "seconds", *(f"batch {size}: ms (least)" for size in medians),
+        "budget", "by", "unseen error", "of the budget", "quality", "INT8", "full passes", "partial", "samples",
+        "all runs", "seconds", *(f"batch {size}: ms (least)" for size in medians),
     ):  # fmt: skip
         table.add_column(column, justify="left" if column == "by" else "right")
     for row in rows:
@@ -286,7 +295,7 @@ def show(console: Console, name: str, rows: Sequence[Row], medians: dict[int, di
         table.add_row(
             f"{found.budget:.2e}", found.searcher, f"{row.error:.2e}", f"{row.error / found.budget:.2f}",
             f"{row.quality:.4f}", f"{row.integer_products}/{row.products}", str(passes.full), str(passes.partial),
-            f"{passes.calls:,}", f"{found.seconds:.1f}",
+            f"{passes.samples:,}", f"{passes.calls:,}", f"{found.seconds:.1f}",
             *(f"{median:.3f} ({least:.3f})" for median, least in row.times.values()),
         )  # fmt: skip
     console.print(table)
