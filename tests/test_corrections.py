@@ -77,7 +77,7 @@ def told(result: mezzo.Converted) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("steps", ["auto", "smooth", "weights", "bias", "smooth,weights,bias"])
+@pytest.mark.parametrize("steps", ["auto", "leave", "smooth", "weights", "bias", "smooth,weights,bias"])
 def test_corrected_is_never_further_off_on_data_held_back(seed: int, steps: str) -> None:
     plain, corrected = (convert(model(seed), seed, correct=one) for one in ("none", steps))
     assert error_of(corrected) <= error_of(plain), f"seed {seed}"
@@ -272,7 +272,7 @@ def test_corrections_read_back_as_they_were_written() -> None:
 @pytest.mark.parametrize(
     ("given", "found"),
     [
-        ("auto,bias", "write auto or none alone, or some of smooth, weights, bias with commas"),
+        ("auto,bias", "write auto or none alone, or some of leave, smooth, weights, bias with commas"),
         ("bias,bias", "each once"),
         ("biases", "did you mean 'bias'"),
         ("", "correct"),

@@ -7,11 +7,11 @@ from mezzo.errors import InputError
 from mezzo.spelling import names_meant
 from mezzo.voices import option
 
-SMOOTH, WEIGHTS, BIAS = "smooth", "weights", "bias"
+LEAVE, SMOOTH, WEIGHTS, BIAS = "leave", "smooth", "weights", "bias"
 # In the order in which they are tried: each on what those before have left.
-STEPS = (SMOOTH, WEIGHTS, BIAS)
+STEPS = (LEAVE, SMOOTH, WEIGHTS, BIAS)
 # Those tried unless others are named: a bias takes a run of the model for each product, and the others a few in all.
-_USUAL = (SMOOTH, WEIGHTS)
+_USUAL = (LEAVE, SMOOTH, WEIGHTS)
 AUTO, NONE = "auto", "none"
 
 

@@ -217,8 +217,8 @@ class Request:
     correct: str = field(
         default=AUTO,
         metadata=About(
-            "What int8 corrects of constants where --data shows that it helps: auto (smooth,weights), none, or some of "
-            "smooth, weights and bias, with commas.",
+            "What int8 corrects where --data shows that it helps: auto (leave,smooth,weights), none, or some of "
+            "leave (small products that err much stay floats), smooth, weights and bias, with commas.",
             Form.WORDS,
             Scope.EVERY_NODE,
             Panel.WHAT,

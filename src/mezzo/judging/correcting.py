@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mezzo.converting.conversion import convert_model
 from mezzo.converting.decided import Decided
-from mezzo.core.corrections import BIAS, SMOOTH, WEIGHTS, Correction
+from mezzo.core.corrections import BIAS, LEAVE, SMOOTH, WEIGHTS, Correction
 from mezzo.core.frontend import Model
 from mezzo.core.reading import Artifact
 from mezzo.core.request import Request
@@ -17,6 +17,7 @@ from mezzo.dtypes import STORED_AS, DType, integer_span
 from mezzo.judging.biases import bias_of, corrected_biases
 from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.gains import Errors, errors_of
+from mezzo.judging.leaving import with_floats_left
 from mezzo.judging.smoothing import smoothed
 from mezzo.judging.turning import with_turned_weights
 from mezzo.numerics.datasets import Dataset
@@ -49,7 +50,7 @@ def correct_parameters(
     `seen` is what scales are from, as the calibrator takes them again for a changed model; `unseen` decides.
     """
     now = Corrected(model=model, options=options)
-    for step in (step for step in options.steps if step in (SMOOTH, WEIGHTS)):
+    for step in (step for step in options.steps if step in (LEAVE, SMOOTH, WEIGHTS)):
         if seen.seed is not None:
             now = now.noting(f"correction {step}: left, as data drawn at random shows nothing of what helps")
             continue
@@ -59,10 +60,17 @@ def correct_parameters(
         if step == WEIGHTS and (uneven := _uneven(options)) is not None:
             now = now.noting(f"correction {step}: left, as it moves weights by even steps, which {uneven} has not")
             continue
-        candidate = _smoothed(now, seen, unseen, calibrator) if step == SMOOTH else _turned(now, seen, unseen)
+        candidate = _tried(step, now, seen, unseen, calibrator)
         if candidate is not None:
             now = _better_of(step, now, candidate, unseen)
     return now.model, now.options
+
+
+def _tried(step: str, now: Corrected, seen: Dataset, unseen: Dataset, calibrator: str) -> Corrected | None:
+    """What one correction makes of a model; None where there is no place for it."""
+    if step == SMOOTH:
+        return _smoothed(now, seen, unseen, calibrator)
+    return _turned(now, seen, unseen) if step == WEIGHTS else _left(now, seen)
 
 
 def _uneven(options: Options) -> DType | None:
@@ -106,7 +114,16 @@ def _smoothed(held: Corrected, seen: Dataset, unseen: Dataset, calibrator: str) 
     options = replace(held.options, corrected=(*held.options.corrected, *corrections))
     model = held.model.corrected(corrections)
     options = with_parameters(model, options, seen, calibrator)
-    return Corrected(model=model, options=options, told=f"{len(corrections)} constants scaled")
+    return Corrected(model=model, options=options, told=f"{len(corrections)} constants scaled", is_shown=True)
+
+
+def _left(held: Corrected, seen: Dataset) -> Corrected | None:
+    """Small products that bring much of the error left in floats."""
+    left = with_floats_left(held.model, held.options, seen)
+    if left is None:
+        return None
+    told = f"{', '.join(left.names)} in floats, {100 * left.share:.2g} % of the products' work"
+    return Corrected(model=held.model, options=left.options, told=told)
 
 
 class WithBiases(NamedTuple):

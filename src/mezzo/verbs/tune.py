@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from mezzo.converting.conversion import convert_model, judge_model
 from mezzo.converting.fusing import fuse
 from mezzo.converting.results import Converted, Progress, aimed, finish, open_source
+from mezzo.core.corrections import LEAVE
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of
 from mezzo.core.problem import MeasuredCosts, Problem
@@ -337,7 +338,8 @@ def _calibrated(model: "Model", options: Options, seen: "Dataset", calibrator: s
         return model, with_parameters(model, options, seen, calibrator)
     known, held_back = split(seen, lambda batch: can_cut(model, batch))
     options = with_parameters(model, options, known, calibrator)
-    return correct_parameters(model, options, known, held_back, calibrator)
+    searched = replace(options, steps=tuple(step for step in options.steps if step != LEAVE))  # the search itself does
+    return correct_parameters(model, searched, known, held_back, calibrator)
 
 
 def _split(

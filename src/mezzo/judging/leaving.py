@@ -1,0 +1,161 @@
+"""Small products that bring next to no time and much of the error are left in floats, as the first of a network and the
+last often are.
+
+Squares of errors of products add up, so what all of them bring together is tried first, and halves of them are given
+back while that costs next to nothing.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.decided import Decided
+from mezzo.core.frontend import Model
+from mezzo.core.graph import Graph
+from mezzo.core.nodes import Node
+from mezzo.deciding.options import Options
+from mezzo.deciding.wishes import ErrorPrice
+from mezzo.judging.gains import Errors, errors_of
+from mezzo.judging.product_layouts import layout_of
+from mezzo.numerics.datasets import Batch, Dataset
+
+# What may be left: so much of the work of all products at most, each of which brings so much of the squared error.
+_WORK, _LEAST = 0.01, 0.05
+# Products that are tried at most, the smallest first, and samples that they are tried on: of the first batches.
+_MOST, _SAMPLES = 32, 32
+# No gain outweighs it.
+_NEVER = 1 << 40
+_BECAUSE = "a product so small brings next to no time, and much of the error"
+
+Nodes = tuple[int, ...]
+T = TypeVar("T")
+
+
+class Left(NamedTuple):
+    """Options that leave products in floats, their names, and their share of the work of all products."""
+
+    options: Options
+    names: tuple[str, ...]
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Light:
+    """A small product as it is quantized now, with what runs as one with it, and its share of all work."""
+
+    name: str
+    nodes: Nodes
+    share: float
+
+
+def with_floats_left(model: Model, options: Options, seen: Dataset) -> Left | None:
+    """The options with the smallest products in floats, of those each of which brings much of the squared error on
+    data. None where none does, or another product would have to follow.
+
+    Raises InputError: the data does not fit the model.
+    """
+    decided, result = convert_model(model, options, None)
+    light = _light_products(model, options, decided)
+    if not light:
+        return None
+    few = Dataset(seen.name, lambda: _first(seen), seen.seed)
+    whole = errors_of(model, result, few)
+
+    def square_without(left: Sequence[_Light]) -> float:
+        """The squared error where so many are left in floats, over that where none is."""
+        changed, made = convert_model(model, _leaving(options, decided, left), None)
+        return _over(errors_of(model, made, few), whole) if _keeps_others(decided, changed, left) else np.inf
+
+    chosen = worth_leaving(light, square_without)
+    if not chosen:
+        return None
+    return Left(_leaving(options, decided, chosen), tuple(one.name for one in chosen), sum(one.share for one in chosen))
+
+
+def worth_leaving(light: Sequence[T], square_without: Callable[[Sequence[T]], float]) -> tuple[T, ...]:
+    """Those of which each brings much of the squared error; `square_without`: what is left of 1 without some."""
+    every = square_without(light)
+    if every > 1 - _LEAST:
+        return ()
+
+    def needed(part: Sequence[T], others: Sequence[T], least: float) -> list[T]:
+        """Of a part those that have to be left, where the others are; with both the square is `least`."""
+        without = square_without(others) if others else 1.0
+        if without - least < _LEAST:
+            return []
+        if len(part) == 1:
+            return [*part]
+        first, second = part[: len(part) // 2], part[len(part) // 2 :]
+        kept = needed(first, [*others, *second], least)
+        held = [*others, *kept]
+        return [*kept, *needed(second, held, square_without([*held, *second]) if len(kept) < len(first) else least)]
+
+    return tuple(needed(light, [], every))
+
+
+def _first(data: Dataset) -> Iterator[Batch]:
+    """Batches until there are samples enough."""
+    samples = 0
+    for batch in data:
+        yield batch
+        samples += batch.samples
+        if samples >= _SAMPLES:
+            return
+
+
+def _over(errors: Errors, whole: Errors) -> float:
+    return (errors.root / whole.root) ** 2 if whole.root > 0 else np.inf
+
+
+def _light_products(model: Model, options: Options, decided: Decided) -> list[_Light]:
+    """The smallest products that run quantized, as far as all of them together are small."""
+    graph, line = decided.reading.graph, decided.problem.line
+    quantizing = judge_model(model, options)[1].quantizing
+    assert quantizing is not None, "asked where something is quantized"
+    works = {unit.nodes: _work(graph, graph.nodes[unit.nodes[0]]) for unit in quantizing.units}
+    known = [(work, nodes) for nodes, work in works.items() if work]
+    whole = sum(work for work, _ in known)
+    found: list[_Light] = []
+    for work, nodes in sorted(known):
+        if decided.levels[nodes[0]] != line.quantized:
+            continue
+        if sum(one.share for one in found) + work / whole > _WORK or len(found) == _MOST:
+            break
+        found.append(_Light(name=graph.nodes[nodes[0]].name, nodes=nodes, share=work / whole))
+    return found
+
+
+def _work(graph: Graph, node: Node) -> int:
+    """How many numbers a product with weights multiplies, a free axis counting as it does everywhere; 0 where that is
+    unknown.
+    """
+    product, made = layout_of(graph, node), node.outputs[0]
+    if product is None or made is None or node.scope:
+        return 0
+    shape = graph.shapes[node.inputs[1]] if node.inputs[1] is not None else ()
+    _, summed, _ = product.columns(np.broadcast_to(np.float32(0), [size or 1 for size in shape])).shape
+    return int(graph.columns.value_elements[made]) * int(summed)
+
+
+def _leaving(options: Options, decided: Decided, left: Sequence[_Light]) -> Options:
+    """The options by which products are not quantized. A price and no verdict: another low format may take them."""
+    line, nodes = decided.problem.line, decided.reading.graph.nodes
+    assert line.quantized is not None, "asked where something is quantized"
+    dtype = line.dtypes[line.quantized]
+    prices = {nodes[node].name: ErrorPrice(_NEVER, _BECAUSE) for one in left for node in one.nodes}
+    held = {**options.wishes.error_prices, dtype: {**options.wishes.error_prices.get(dtype, {}), **prices}}
+    return replace(options, wishes=replace(options.wishes, error_prices=held))
+
+
+def _keeps_others(before: Decided, after: Decided, left: Sequence[_Light]) -> bool:
+    """Whether every other product runs as it did."""
+    gone = {node for one in left for node in one.nodes}
+    graph = before.reading.graph
+    return len(graph.nodes) == len(after.reading.graph.nodes) and all(
+        before.levels[node.id] == after.levels[node.id]
+        for node in graph.nodes
+        if node.id not in gone and layout_of(graph, node) is not None
+    )

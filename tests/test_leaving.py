@@ -1,0 +1,121 @@
+"""Small products that bring much of the error stay floats: which ones, and what is told, replayed and left alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import mezzo
+from mezzo.judging.leaving import worth_leaving
+
+WIDTH, INSIDE = 16, 512
+
+
+def model(seed: int, inside: int = INSIDE) -> onnx.ModelProto:
+    """A small product of what has one channel far larger than the others, and two behind it, large ones as a rule."""
+    rng = np.random.default_rng(seed)
+    first = rng.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5
+    first[0] = 0.001
+    held = {
+        "w1": first, "w2": rng.standard_normal((WIDTH, inside)) / WIDTH**0.5,
+        "w3": rng.standard_normal((inside, inside)) / inside**0.5,
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"], "first"),
+        helper.make_node("Tanh", ["a"], ["at"], "turn"),
+        helper.make_node("MatMul", ["at", "w2"], ["b"], "second"),
+        helper.make_node("Relu", ["b"], ["r"], "relu"),
+        helper.make_node("MatMul", ["r", "w3"], ["y"], "third"),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, ["N", WIDTH])],
+        [helper.make_tensor_value_info("y", 1, ["N", inside])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in held.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def convert(seed: int, *, inside: int = INSIDE, **options: Any) -> mezzo.Converted:
+    rng = np.random.default_rng(100 + seed)
+    data = [{"x": rng.standard_normal((24, WIDTH)).astype(np.float32)} for _ in range(4)]
+    for batch in data:
+        batch["x"][:, 0] *= 8.0
+    return mezzo.convert(model(seed, inside), data=data, **{"to": "int8", "target": "openvino-cpu"} | options)
+
+
+def told(result: mezzo.Converted) -> str:
+    return next((note for note in result.plan.notes if note.startswith("correction leave: ")), "")
+
+
+def level_of(result: mezzo.Converted, name: str) -> str:
+    return next(str(node.precision.compute) for node in result.plan.nodes if node.name == name)
+
+
+def error_of(result: mezzo.Converted) -> float:
+    assert result.measured is not None and result.measured.comparison is not None
+    return max(output.relative_l2.estimate for output in result.measured.comparison.outputs)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("target", ["openvino-cpu", "onnxruntime-cpu"])
+def test_a_small_product_that_errs_much_stays_floats(seed: int, target: str) -> None:
+    plain, left = (convert(seed, target=target, correct=one) for one in ("none", "leave"))
+    assert told(left).startswith("correction leave: kept, first in floats, "), f"seed {seed}"
+    assert [level_of(plain, name) for name in ("first", "second", "third")] == ["int8"] * 3
+    assert [level_of(left, name) for name in ("first", "second", "third")] == ["f32", "int8", "int8"]
+    assert error_of(left) < 0.5 * error_of(plain), f"seed {seed}"
+    (because,) = (node.because for node in left.plan.nodes if node.name == "first")
+    assert "a product so small brings next to no time, and much of the error" in because
+
+
+def test_a_product_that_is_not_small_is_quantized_though_it_errs_much() -> None:
+    result = convert(1, inside=WIDTH, correct="leave")
+    assert told(result) == "" and level_of(result, "first") == "int8"
+
+
+def test_what_is_left_by_int8_may_run_in_another_low_format() -> None:
+    result = convert(1, to="int8,bf16", correct="leave")
+    assert level_of(result, "first") != "int8"
+
+
+def test_a_plan_replays_what_was_left_byte_for_byte(tmp_path: Path) -> None:
+    result = convert(1)
+    assert "kept" in told(result)
+    mezzo.save_plan(result.plan, tmp_path / "plan.json")
+    replayed = mezzo.convert(model(1), plan=tmp_path / "plan.json")
+    assert replayed.model.SerializeToString() == result.model.SerializeToString()
+    assert convert(1).model.SerializeToString() == result.model.SerializeToString()
+
+
+# -- which ones, as a law ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_exactly_those_that_bring_a_twentieth_are_left(seed: int) -> None:
+    """Squares that add up: each one is left if it brings its part, however many others there are."""
+    rng = np.random.default_rng(seed)
+    squares = rng.dirichlet(np.full(int(rng.integers(2, 24)), 0.3)).tolist()
+    large, light = squares[:1], list(range(1, len(squares)))
+    asked = 0
+
+    def square_without(left: Sequence[int]) -> float:
+        nonlocal asked
+        asked += 1
+        return large[0] + sum(squares[one] for one in light if one not in left)
+
+    chosen = worth_leaving(light, square_without)
+    assert square_without(chosen) <= 1.0 + 1e-12, f"seed {seed}"  # sums of 24 numbers, each of them rounded
+    assert all(squares[one] >= 0.05 - 1e-12 for one in chosen), f"seed {seed}"
+    if sum(squares[one] for one in light) >= 0.05 + 1e-12:
+        assert {one for one in light if squares[one] >= 0.05 + 1e-12} <= {*chosen}, f"seed {seed}"
+    else:
+        assert not chosen and asked == 2, f"seed {seed}"
+    assert asked <= 2 + 20 * 2 * (1 + len(light).bit_length()), f"seed {seed}"  # twentieths of 1, two tries a halving
+
+
+def test_nothing_is_left_where_others_would_have_to_follow() -> None:
+    assert worth_leaving([1, 2], lambda left: np.inf) == ()
