@@ -1,8 +1,8 @@
 """Carries edits out on a copy of a program's graph, and asks PyTorch what every call makes then."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -67,21 +67,23 @@ class _Applier:
 
     def _take(self, edit: Edit) -> None:
         match edit:
-            case Retype(value, dtype):
+            case Retype(value, dtype) if self._holder(value) is not None:
                 self._retype(value, dtype)
-            case AddCopy(value, dtype):
-                self.forms[value, dtype] = self._cast(self.twin[self.reading.holders[value]], dtype)
+            case AddCopy(value, dtype) if self._holder(value) is not None:
+                self.forms[value, dtype] = self._cast(self._native(value), dtype)
             case AddCast(value, dtype, reads):
                 source = self._native(value) if reads is None else self._form(value, reads)
                 self.forms[value, dtype] = self._cast(source, dtype)
-            case Rewire(node, operand, value, dtype):
+            case Rewire(node, operand, value, dtype) if self._holder(value) is not None:
                 self.wired[Use(node, operand)] = self._form(value, dtype)
+            case Retype() | AddCopy() | Rewire():
+                pass  # a number among arguments has any type
             case _:
                 raise AssertionError(f"nothing is quantized here: {edit}")
 
     def _retype(self, value: int, dtype: DType) -> None:
         """Let a value be had in another type. A call makes it so by itself; what stands alone is converted."""
-        graph, holder = self.reading.graph, self.twin[self.reading.holders[value]]
+        graph, holder = self.reading.graph, self._native(value)
         maker = graph.nodes[graph.values[value].producer]
         if maker.kind is Kind.INPUT:
             holder.meta["val"] = as_dtype(self.mode, holder.meta["val"], FROM_DTYPE[dtype])
@@ -89,11 +91,18 @@ class _Applier:
         elif maker.kind is Kind.SOURCE or self.reading.is_composite(maker.id):
             self.forms[value, dtype] = self._cast(holder, dtype)
 
+    def _holder(self, value: int) -> fx.Node | None:
+        """The node that makes a value, in the copy; None of numbers among arguments."""
+        holder = self.reading.holders[value]
+        return None if holder is None else self.twin[holder]
+
     def _native(self, value: int) -> fx.Node:
         """What makes a value in the type that most read it in."""
         held = self.native.get(value)
         form = None if held is None else self.forms.get((value, held))
-        return self.twin[self.reading.holders[value]] if form is None else form
+        found = self._holder(value) if form is None else form
+        assert found is not None, "a number among arguments is no node"
+        return found
 
     def _form(self, value: int, dtype: DType) -> fx.Node:
         return self.forms.get((value, dtype)) or self._native(value)
@@ -102,45 +111,36 @@ class _Applier:
 
     def _wire(self) -> None:
         """Let every operand read the form that was planned for it."""
-        graph = self.reading.graph
-        outputs = [node for node in graph.nodes if node.kind is Kind.OUTPUT]
-        for node in graph.nodes:
-            forms = [self._read_by(Use(node.id, operand)) for operand in range(len(node.inputs))]
-            if node.kind is not Kind.OP:
-                continue
-            if self.reading.is_composite(node.id):
-                self._feed_pieces(node.id, forms)
-            else:
-                (call,) = self.reading.calls[node.id]
-                self._feed(call, self.reading.operands[node.id], forms)
-        for end, nodes in groupby(outputs, lambda node: self.reading.calls[node.id][0]):
-            ends = list(nodes)
-            reads = [self.reading.operands[node.id][0] for node in ends]
-            self._feed(end, reads, [self._read_by(Use(node.id, 0)) for node in ends])
+        places: dict[fx.Node, dict[int, fx.Node]] = {}
+        for node in self.reading.graph.nodes:
+            for operand, read in enumerate(self.reading.operands[node.id]):
+                value = node.inputs[operand]
+                if read.node is None or value is None:
+                    continue
+                form = self.wired.get(Use(node.id, operand)) or self._native(value)
+                if form is self.twin[read.node]:
+                    continue
+                if self.reading.is_composite(node.id):
+                    self._feed_pieces(node.id, read.node, form, node.signature.inputs[operand])
+                elif read.place is not None:
+                    places.setdefault(self.reading.calls[node.id][0], {})[read.place] = form
+        for call, forms in places.items():
+            self._feed(call, forms)
 
-    def _read_by(self, use: Use) -> fx.Node:
-        value = self.reading.graph.nodes[use.node].inputs[use.operand]
-        assert value is not None, "calls leave no operand out"
-        return self.wired.get(use) or self._native(value)
+    def _feed(self, call: fx.Node, forms: Mapping[int, fx.Node]) -> None:
+        """Give a call other operands, by the places at which they stand in its arguments."""
+        visited = itertools.count()
+        twin = self.twin[call]
+        twin.args, twin.kwargs = fx.map_arg(
+            (call.args, call.kwargs), lambda one: forms.get(next(visited), self.twin[one])
+        )
 
-    def _feed(self, call: fx.Node, reads: Sequence[fx.Node], forms: Sequence[fx.Node]) -> None:
-        """Give a call its operands, which count as they stand in its arguments."""
-        known, given = set(reads), iter(forms)
-        if any(self.twin[read] is not form for read, form in zip(reads, forms, strict=True)):
-            twin = self.twin[call]
-            twin.args, twin.kwargs = fx.map_arg(
-                (call.args, call.kwargs), lambda one: next(given) if one in known else self.twin[one]
-            )
-
-    def _feed_pieces(self, number: int, forms: Sequence[fx.Node]) -> None:
-        """Give the pieces of one operator its operands. They compute in FP32 whatever these hold."""
-        roles = self.reading.graph.nodes[number].signature.inputs
-        for read, form, role in zip(self.reading.operands[number], forms, roles, strict=True):
-            wide = form
-            if role is Role.GROUP and TORCH_DTYPES[form.meta["val"].dtype] is not HIGH:
-                wide = self._cast(form, HIGH)
-            for piece in self.reading.calls[number]:
-                self.twin[piece].replace_input_with(self.twin[read], wide)
+    def _feed_pieces(self, number: int, read: fx.Node, form: fx.Node, role: Role) -> None:
+        """Give the pieces of one operator an operand. They compute in FP32 whatever it holds."""
+        is_low = role is Role.GROUP and TORCH_DTYPES[form.meta["val"].dtype] is not HIGH
+        wide = self._cast(form, HIGH) if is_low else form
+        for piece in self.reading.calls[number]:
+            self.twin[piece].replace_input_with(self.twin[read], wide)
 
     def _cast(self, source: fx.Node, dtype: DType) -> fx.Node:
         """Put a conversion right behind a node, or behind the last input."""
@@ -176,6 +176,8 @@ class _Applier:
     def _unplanned(self) -> Fault | None:
         """What is not of the type that was planned for it, if anything."""
         for number, value in enumerate(self.reading.graph.values):
+            if self._holder(number) is None:
+                continue
             found = TORCH_DTYPES.get(self._native(number).meta["val"].dtype)
             wanted = self.native.get(number, value.dtype)
             if found is not wanted:

@@ -1,5 +1,6 @@
 """What weights hold, looked at when somebody asks."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 import torch
@@ -17,14 +18,16 @@ _SAMPLE = 1 << 16
 class Constants(Mapping[int, ConstantFacts]):
     """Facts by value id, of weights in FP32 whose numbers are at hand."""
 
-    def __init__(self, held: Mapping[int, Held]) -> None:
-        self._held = held
-        self._known: dict[int, ConstantFacts | None] = {}
+    def __init__(self, held: Mapping[int, Held], numbers: Mapping[int, float], elements: Mapping[int, int]) -> None:
+        self._held: Mapping[int, Held | None] = {**held, **dict.fromkeys(numbers)}
+        self._known: dict[int, ConstantFacts | None] = {
+            value: describe_number(number, elements[value]) for value, number in numbers.items()
+        }
 
     def __getitem__(self, value: int) -> ConstantFacts:
         if value not in self._known:
             held = self._held[value]
-            numbers = None if held.tensor is None else held.tensor()
+            numbers = None if held is None or held.tensor is None else held.tensor()
             with unset_fake_temporarily():  # a compiler may be tracing
                 self._known[value] = None if numbers is None or not _is_readable(numbers) else describe(numbers)
         found = self._known[value]
@@ -45,6 +48,26 @@ class Constants(Mapping[int, ConstantFacts]):
 def _is_readable(numbers: torch.Tensor) -> bool:
     is_real = not isinstance(numbers, FakeTensor) and numbers.device.type != "meta"
     return is_real and numbers.dtype is torch.float32 and numbers.numel() > 0
+
+
+def describe_number(number: float, elements: int) -> ConstantFacts:
+    """What a tensor holds that is one number everywhere."""
+    is_finite = math.isfinite(number)
+    held = number if is_finite else 0.0
+    return ConstantFacts(
+        elements=elements,
+        largest=abs(held),
+        smallest=abs(held),
+        has_infinity=math.isinf(number),
+        has_nan=math.isnan(number),
+        has_negative=held < 0,
+        values=(number,) * elements if elements <= _FEW else None,
+        mean=held,
+        rms=abs(held),
+        minimum=held,
+        maximum=held,
+        is_whole=is_finite and held.is_integer(),
+    )
 
 
 def describe(numbers: torch.Tensor) -> ConstantFacts:

@@ -70,8 +70,9 @@ class TorchModel:
     def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
         own = _own(reading)
         for value in values:
-            held = self.original.weights.get(own.holders[value].name)
-            if held is not None and held.tensor is not None and dtype_of(own.holders[value]) is HIGH:
+            holder = own.holders[value]
+            held = None if holder is None else self.original.weights.get(holder.name)
+            if holder is not None and held is not None and held.tensor is not None and dtype_of(holder) is HIGH:
                 yield value, held.tensor().detach().cpu().numpy()
 
     def fused(self, reading: AnyReading, apart: Sequence[int]) -> "TorchModel":

@@ -46,10 +46,10 @@ class Prober:
     def ports_of(self, node: fx.Node, operands: Sequence[Operand], is_known: bool) -> Typed:
         """The ports of one call. `is_known`: facts know the operator; what they do not know keeps its types."""
         reads = tuple(_role(node, operand) for operand in operands)
-        kinds = tuple(_dtype(operand.node) for operand in operands)
+        kinds = tuple(None if operand.node is None else _dtype(operand.node) for operand in operands)
         key = self._low, node.target, kinds, reads, is_known, dtypes_of(node.meta.get("val")), _types_in(node)
         if key not in _ASKED:
-            _ASKED[key] = self._find(node, reads, is_known)
+            _ASKED[key] = self._find(node, reads, kinds, is_known)
         return _ASKED[key]
 
     def ports_of_composite(self, operands: Sequence[fx.Node], results: Sequence[fx.Node]) -> Typed:
@@ -77,11 +77,13 @@ class Prober:
             )
         return self._signatures[key]
 
-    def _find(self, node: fx.Node, reads: tuple[Role, ...], is_known: bool) -> Typed:
+    def _find(
+        self, node: fx.Node, reads: tuple[Role, ...], kinds: Sequence[torch.dtype | None], is_known: bool
+    ) -> Typed:
         made = dtypes_of(node.meta.get("val"))
         makes = tuple(map(role_of, made))
-        if Role.GROUP not in reads:
-            return Typed(reads, _fixed(makes), None, False)
+        if not any(role is Role.GROUP and kind is not None for role, kind in zip(reads, kinds, strict=True)):
+            return Typed(_fixed(reads), _fixed(makes), None, False)
         if not is_known:
             return Typed(reads, makes, HIGH, False)
         found = self._try_low(node)
@@ -114,6 +116,8 @@ class Prober:
 
 
 def _role(node: fx.Node, operand: Operand) -> Role:
+    if operand.node is None:
+        return Role.GROUP  # a number is taken as the tensors beside it are
     role = role_of(_dtype(operand.node))
     return Role.FIXED if role is Role.GROUP and stays(node, operand.argument) else role
 

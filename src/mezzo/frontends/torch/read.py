@@ -1,9 +1,11 @@
 """Reads a functional graph of ATen operators as the planner's graph."""
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 from torch import fx
@@ -12,7 +14,8 @@ from mezzo.core.facts import OpFacts
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value, name_port
 from mezzo.dtypes import HIGH, DType
-from mezzo.frontends.torch.arguments import operands_of
+from mezzo.frontends.torch.arguments import Operand, operands_for_rules, operands_of, plain_arguments
+from mezzo.frontends.torch.attributes import attributes_of, number_filled_in
 from mezzo.frontends.torch.constants import Constants
 from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, split
 from mezzo.frontends.torch.origins import SourceLines, module_of
@@ -38,15 +41,15 @@ _UNKNOWN_SIZE = 64  # of a dimension that nothing is known of: what counts is th
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TorchReading:
     """A program as a graph. `calls` are the FX nodes of each node, by id; `operands` what each reads, by position;
-    `holders` the FX node that first makes each value. None where there is none.
+    `holders` the FX node that first makes each value, None of numbers among a call's arguments.
     """
 
     program: Program
     graph: Graph
     low: DType
     calls: Sequence[tuple[fx.Node, ...]]
-    operands: Sequence[tuple[fx.Node, ...]]
-    holders: Sequence[fx.Node]
+    operands: Sequence[tuple[Operand, ...]]
+    holders: Sequence[fx.Node | None]
     dialect: str = field(default=DIALECT, init=False)
     version: int | None = field(default=None, init=False)
 
@@ -72,8 +75,10 @@ class _Reader:
         self.nodes: list[Node] = []
         self.values: list[Value] = []
         self.calls: list[tuple[fx.Node, ...]] = []
-        self.operands: list[tuple[fx.Node, ...]] = []
-        self.holders: list[fx.Node] = []
+        self.operands: list[tuple[Operand, ...]] = []
+        self.holders: list[fx.Node | None] = []
+        self.numbers: dict[int, float] = {}
+        self.number_of: dict[Operand, int] = {}  # of the call that is being read
         self.modules: dict[int, str] = {}
         self.held: dict[int, Held] = {}
         self.value_of: dict[fx.Node, int] = {}
@@ -95,12 +100,14 @@ class _Reader:
             nodes=tuple(self.nodes),
             values=tuple(self.values),
             scopes=(Scope(None, None, "", 1),),
-            constants=Constants(self.held),
+            constants=Constants(
+                self.held, self.numbers, {number: self.values[number].elements for number in self.numbers}
+            ),
             widened=frozenset(),
             aliased=frozenset(),
             forms={},
             modules=self.modules,
-            shapes={number: _shape(holder) for number, holder in enumerate(self.holders)},
+            shapes={number: () if holder is None else _shape(holder) for number, holder in enumerate(self.holders)},
             lines=SourceLines([calls[0] if calls else None for calls in self.calls]),
         )
         return TorchReading(
@@ -120,7 +127,15 @@ class _Reader:
             self._add_weight(node, weight)
             return
         name = self.program.names.get(node.name, node.name)
-        self._add(name_port(Kind.INPUT, name), Kind.INPUT, self._end("input", node, is_made=True), (), [node], (), name)
+        self._add(
+            self._unique(name_port(Kind.INPUT, name)),
+            Kind.INPUT,
+            self._end("input", node, is_made=True),
+            (),
+            [node],
+            (),
+            name,
+        )
 
     def _read_constant(self, node: fx.Node) -> None:
 
@@ -133,7 +148,15 @@ class _Reader:
 
     def _add_weight(self, node: fx.Node, held: Held) -> None:
         number = len(self.values)
-        self._add(f"weight {held.name}", Kind.SOURCE, self._end("const", node, is_made=True), (), [node], (), held.name)
+        self._add(
+            self._unique(f"weight {held.name}"),
+            Kind.SOURCE,
+            self._end("const", node, is_made=True),
+            (),
+            [node],
+            (),
+            held.name,
+        )
         self.held[number] = held
 
     def _end(self, op: str, node: fx.Node, *, is_made: bool) -> Signature:
@@ -161,8 +184,15 @@ class _Reader:
         if len(pieces) > 1:
             self._read_composite(pieces)
             return
-        operands = [one for one in operands_of(first) if one.node in self.value_of]
         dialect, op = dialect_and_op(first.target, self.facts)
+        arguments = plain_arguments(first)
+        read = [one for one in operands_for_rules(first, op) if one.node is None or one.node in self.value_of]
+        tensors = [one for one in read if one.node is not None]
+        filled = number_filled_in(op, arguments) if dtype_of(first) is HIGH and not tensors else None
+        if filled is not None:
+            self._add_filled(first, op, filled)
+            return
+        operands = read if tensors else []
         typed = self.prober.ports_of(first, operands, self.facts(dialect, op) is not None)
         results: list[fx.Node | None] = [first]
         if isinstance(first.meta.get("val"), tuple | list):
@@ -170,19 +200,26 @@ class _Reader:
             for user in first.users:
                 if is_getitem(user) and isinstance(user.args[1], int) and results[user.args[1]] is None:
                     results[user.args[1]] = user
-        self._add_call(pieces, dialect, op, typed, [operand.node for operand in operands], results)
+        self._add_call(pieces, dialect, op, typed, operands, results, attributes_of(op, arguments))
 
     def _read_composite(self, pieces: list[fx.Node]) -> None:
         inside = set(pieces)
         operands = [
-            operand
-            for operand in dict.fromkeys(one.node for piece in pieces for one in operands_of(piece))
-            if operand in self.value_of and operand not in inside
+            Operand(node, "", None)
+            for node in dict.fromkeys(one.node for piece in pieces for one in operands_of(piece))
+            if node in self.value_of and node not in inside
         ]
         results = [piece for piece in pieces if tensor_of(piece) is not None and not inside.issuperset(piece.users)]
-        typed = self.prober.ports_of_composite(operands, results)
+        typed = self.prober.ports_of_composite([one.node for one in operands if one.node is not None], results)
         dialect, op = dialect_and_op(composite_of(pieces), self.facts)
-        self._add_call(pieces, dialect, op, typed, operands, results)
+        self._add_call(pieces, dialect, op, typed, operands, results, {})
+
+    def _add_filled(self, node: fx.Node, op: str, number: float) -> None:
+        """A tensor that is one number everywhere is a constant."""
+        name = self._unique(_under(module_of(node), op))
+        signature = self._end("const", node, is_made=True)
+        self.numbers[len(self.values)] = number
+        self._add(name, Kind.SOURCE, signature, (), [node], (node,), None, module_of(node))
 
     def _add_call(
         self,
@@ -190,8 +227,9 @@ class _Reader:
         dialect: str,
         op: str,
         typed: Typed,
-        operands: Sequence[fx.Node],
+        operands: Sequence[Operand],
         results: Sequence[fx.Node | None],
+        attributes: Mapping[str, object],
     ) -> None:
         makes = [result if result is not None and tensor_of(result) is not None else None for result in results]
         if not any(makes) and (not operands or pieces[0].target in _OF_SHAPES):
@@ -199,36 +237,70 @@ class _Reader:
         outputs = typed.outputs[: len(makes)]
         signature = self.prober.signature(dialect, op, typed._replace(outputs=outputs))
         module = module_of(pieces[0])
-        name = f"{module}/{op}" if module else op
-        self._add(name, Kind.OP, signature, operands, makes, tuple(pieces), None, module)
+        name = self._unique(_under(module, op))
+        for operand in operands:
+            if operand.number is not None:
+                self._add_number(name, operand, typed)
+        self._add(name, Kind.OP, signature, operands, makes, tuple(pieces), None, module, attributes)
+
+    def _add_number(self, name: str, operand: Operand, typed: Typed) -> None:
+        """A number among a call's arguments is a constant of its own."""
+        assert operand.number is not None, "asked of numbers"
+        number = len(self.values)
+        dtype = HIGH if typed.dtype is HIGH else None
+        signature = self._scalar(dtype)
+        node = Node(
+            len(self.nodes), f"number {operand.argument} of {name}", Kind.SOURCE, signature, 0, (), (number,), {}
+        )
+        self.values.append(Value(f"{name}.{operand.argument}", dtype, node.id, 0, 1, True))
+        self.numbers[number] = operand.number
+        self.number_of[operand] = number
+        self.holders.append(None)
+        self.nodes.append(node)
+        self.calls.append(())
+        self.operands.append(())
+
+    def _scalar(self, dtype: DType | None) -> Signature:
+        key = "number", dtype
+        if key not in self.ends:
+            legal = frozenset() if dtype is None else frozenset({HIGH, self.low})
+            self.ends[key] = Signature(
+                dialect="", op="const", version=1, inputs=(), outputs=(Role.GROUP,), dtype=dtype, legal=legal
+            )
+        return self.ends[key]
+
+    def _unique(self, name: str) -> str:
+        count = self.taken[name]
+        self.taken[name] += 1
+        return f"{name}#{count}" if count else name
 
     def _add(
         self,
         name: str,
         kind: Kind,
         signature: Signature,
-        operands: Sequence[fx.Node],
+        operands: Sequence[Operand],
         results: Sequence[fx.Node | None],
         calls: tuple[fx.Node, ...],
         value_name: str | None,
         module: str = "",
+        attributes: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         number = len(self.nodes)
-        count = self.taken[name]
-        self.taken[name] += 1
-        unique = f"{name}#{count}" if count else name
         outputs: list[int | None] = []
         for position, result in enumerate(results):
             if result is None:
                 outputs.append(None)
                 continue
-            own = value_name or (unique if len(results) == 1 else f"{unique}:{position}")
+            own = value_name or (name if len(results) == 1 else f"{name}:{position}")
             self.value_of[result] = len(self.values)
             outputs.append(len(self.values))
             self.values.append(Value(own, dtype_of(result), number, 0, _elements(result), True))
             self.holders.append(result)
-        inputs = tuple(self.value_of[operand] for operand in operands)
-        self.nodes.append(Node(number, unique, kind, signature, 0, inputs, tuple(outputs), {}))
+        inputs = tuple(
+            self.number_of[operand] if operand.node is None else self.value_of[operand.node] for operand in operands
+        )
+        self.nodes.append(Node(number, name, kind, signature, 0, inputs, tuple(outputs), attributes))
         self.calls.append(calls)
         self.operands.append(tuple(operands))
         if module:
@@ -238,12 +310,19 @@ class _Reader:
         given = node.args[0]
         several = given if isinstance(given, tuple | list) else (given,)
         names = self.program.outputs
+        counted = itertools.count()
+        places = [next(counted) if isinstance(one, fx.Node) else None for one in several]
         for position, result in enumerate(several):
             if not isinstance(result, fx.Node) or result not in self.value_of:
                 continue
             name = str(position) if names is None else names[position]
             signature = self._end("output", result, is_made=False)
-            self._add(name_port(Kind.OUTPUT, name), Kind.OUTPUT, signature, [result], [], (node,), None)
+            place = Operand(result, "", places[position])
+            self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [place], [], (node,), None)
+
+
+def _under(module: str, op: str) -> str:
+    return f"{module}/{op}" if module else op
 
 
 def _shape(node: fx.Node) -> tuple[int | None, ...]:
