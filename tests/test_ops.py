@@ -11,7 +11,7 @@ import onnx.defs
 import pytest
 
 import mezzo.ops
-from mezzo.core.facts import Cost, Function, OpFacts, Risk
+from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer
 from mezzo.ops import dialects, op_facts
 
 # The default domain's dialect has a name of its own; every other dialect is its domain.
@@ -127,6 +127,25 @@ def test_each_function_has_one_cost_and_the_arithmetic_ones_exist_in_onnx() -> N
     assert {row.function for row in op_facts("onnx").values()} == set(Function) - absent
     for function in set(Function) - {Function.NONE}:
         assert len({row.cost for _, row in all_rows() if row.function is function}) <= 1, function
+
+
+def test_a_function_has_the_laws_that_it_has_in_onnx() -> None:
+    """What rules take for one arithmetic is estimated as one, whatever it is called."""
+    laws: dict[Function, set[Transfer | None]] = {}
+    for row in op_facts("onnx").values():
+        laws.setdefault(row.function, {None}).add(row.transfer)  # None: a variant that no law follows
+    laws |= {
+        Function.RSQRT: {Transfer.RECIPROCAL_ROOT},
+        Function.SQUARE: {Transfer.SQUARE},
+        Function.VARIANCE: {Transfer.VARIANCE},
+    }
+    strangers = [
+        (dialect, row.op)
+        for dialect in ("aten", "prims")
+        for row in op_facts(dialect).values()
+        if row.function is not Function.NONE and row.transfer not in laws[row.function]
+    ]
+    assert strangers == []
 
 
 def test_linear_operators_of_onnx() -> None:

@@ -17,8 +17,13 @@ from mezzo.dtypes import QUANTIZED, DType, size_bits
 NOMINAL_DIM = 16
 # Operators whose products can be counted from shapes: which contract the last axis of their first operand, and which
 # slide a weight over their input or their output.
-_MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "FusedGemm", "Gemm"})
-_CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcConv", "NhwcFusedConv"})
+_MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "FusedGemm", "Gemm"}) | frozenset(
+    {"addmm", "baddbmm", "bmm", "linear", "matmul", "mm"}
+)
+_CONVOLUTIONS = frozenset({"Conv", "FusedConv", "NhwcConv", "NhwcFusedConv"}) | frozenset(
+    {"conv1d", "conv2d", "conv3d", "convolution"}
+)
+_TURNED = frozenset({"ConvTranspose", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"})
 _FOLLOWS = "follows"
 
 
@@ -205,9 +210,9 @@ def _multiply_adds(graph: Graph, node: Node) -> int | None:
         if second:
             is_turned = bool(node.attributes.get("transB"))
             return results * second[-1 if is_turned or len(second) == 1 else -2]
-    elif node.op in _CONVOLUTIONS and second:
+    elif node.op in _CONVOLUTIONS and second and not node.attributes.get("transposed"):
         return results * _product(second[1:])
-    elif node.op == "ConvTranspose" and second:
+    elif (node.op in _TURNED or node.attributes.get("transposed")) and second:
         read = node.inputs[0]
         return None if read is None else graph.values[read].elements * _product(second[1:])
     elif node.op in ("LSTM", "GRU", "RNN") and first and len(node.inputs) > 2:

@@ -47,7 +47,6 @@ FACTS: tuple[OpFacts, ...] = (
     ),
     # In training the slope below zero is drawn for each number.
     facts("rrelu", Cost.POINTWISE, Risk.RANDOM),
-    facts("rrelu_with_noise", Cost.POINTWISE, Risk.RANDOM),
     facts("rrelu_with_noise_functional", Cost.POINTWISE, Risk.RANDOM),
     facts("selu", Cost.POINTWISE, transfer=Transfer.BENT),
     facts("sigmoid", Cost.POINTWISE, function=Function.SATURATE, is_bounded=True, transfer=Transfer.SIGMOID),

@@ -15,7 +15,6 @@ FACTS: tuple[OpFacts, ...] = (
     facts("_batch_norm_impl_index", Cost.NORMALIZATION, Risk.STATISTICS, transfer=Transfer.STANDARDIZE),
     # In inference its statistics are operands, so it is a multiplication and an addition.
     facts("_batch_norm_no_update", Cost.NORMALIZATION, transfer=Transfer.GIVEN_STATISTICS),
-    facts("_batch_norm_with_update", Cost.NORMALIZATION, Risk.STATISTICS, transfer=Transfer.STANDARDIZE),
     facts("_batch_norm_with_update_functional", Cost.NORMALIZATION, Risk.STATISTICS, transfer=Transfer.STANDARDIZE),
     facts(
         "_fused_rms_norm", Cost.NORMALIZATION, Risk.SUM_OF_SQUARES, is_bounded=True, transfer=Transfer.NORMALIZE_SIZE
@@ -30,7 +29,7 @@ FACTS: tuple[OpFacts, ...] = (
         transfer=Transfer.LOG_SOFTMAX,
     ),
     facts("_masked_softmax", Cost.NORMALIZATION, Risk.SOFTMAX, is_bounded=True),
-    facts("_native_batch_norm_legit", Cost.NORMALIZATION, Risk.STATISTICS, transfer=Transfer.STANDARDIZE),
+    facts("_native_batch_norm_legit.no_stats", Cost.NORMALIZATION, Risk.STATISTICS, transfer=Transfer.STANDARDIZE),
     facts("_native_batch_norm_legit_functional", Cost.NORMALIZATION, Risk.STATISTICS, transfer=Transfer.STANDARDIZE),
     facts("_native_batch_norm_legit_no_training", Cost.NORMALIZATION, transfer=Transfer.GIVEN_STATISTICS),
     facts(
