@@ -183,7 +183,7 @@ $(TORCH_VENV)/.torch: pyproject.toml | $(TORCH_VENV)/.made
 
 .PHONY: test-torch
 test-torch: $(TORCH_VENV)/.torch  ## the tests that need PyTorch, in an environment of its own (TORCH=torch==2.11.0 picks one)
-	@$(TORCH_VENV)/bin/python -m pytest -n $(WORKERS) --timeout 600 tests/torch
+	@$(TORCH_VENV)/bin/python -m pytest -n $(WORKERS) --timeout 600 tests/pytorch
 
 .PHONY: clean
 clean:  ## remove the environments, results and caches

@@ -84,19 +84,25 @@ class Prober:
         makes = tuple(map(role_of, made))
         if not any(role is Role.GROUP and kind is not None for role, kind in zip(reads, kinds, strict=True)):
             return Typed(_fixed(reads), _fixed(makes), None, False)
+        if Role.GROUP not in makes and Role.FIXED in makes:
+            return Typed(
+                _fixed(reads), makes, None, False
+            )  # a conversion of the program's own, which rounds on purpose
         if not is_known:
             return Typed(reads, makes, HIGH, False)
         found = self._try_low(node)
         if found is None or len(found) != len(made):
             return Typed(reads, makes, HIGH, False)
-        after = tuple(
-            Role.GROUP if low is self._low else role
-            if role is not Role.GROUP else Role.FIXED if low is torch.float32 else None
-            for role, low in zip(makes, found, strict=True)
-        )  # fmt: skip
+        after = [self._after(role, low) for role, low in zip(makes, found, strict=True)]
         if None in after:
             return Typed(reads, makes, HIGH, False)
         return Typed(reads, tuple(role for role in after if role is not None), HIGH, True)
+
+    def _after(self, role: Role, low: torch.dtype | None) -> Role | None:
+        """The role of a result by what a run on low operands made it; None where that is no type of a plan."""
+        if role is not Role.GROUP:
+            return role
+        return Role.GROUP if low is self._low else Role.FIXED if low is torch.float32 else None
 
     def _try_low(self, node: fx.Node) -> tuple[torch.dtype | None, ...] | None:
         """What a call makes of low operands; None where PyTorch refuses them."""
