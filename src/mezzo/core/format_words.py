@@ -60,7 +60,7 @@ def read_format(given: object, what: str, others: Sequence[str] = (), formats: M
     if word in (*formats, *others):
         assert word is not None, "None is no word"
         return word
-    raise InputError(f"{what} is {given!r}; {_remedy(text, word, (*others, *formats))}")
+    raise InputError(f"{what} is {given!r}; {_remedy(what, text, word, (*others, *formats))}")
 
 
 def plain_word(given: object) -> object:
@@ -98,7 +98,7 @@ def _word_of(text: str) -> str | None:
     return next((row.words[0] for row in FORMATS.values() if bare in map(fold, row.words)), None)
 
 
-def _remedy(text: str | None, word: str | None, taken: Sequence[str]) -> str:
+def _remedy(what: str, text: str | None, word: str | None, taken: Sequence[str]) -> str:
     """Why a format is none to ask for, as far as that is known, and what to write."""
     choose = f"choose one of {', '.join(taken)}"
     if text is None:
@@ -118,7 +118,7 @@ def _remedy(text: str | None, word: str | None, taken: Sequence[str]) -> str:
     if bare in _MIXES:
         return f"every conversion mixes FP32 with a low format; {choose}"
     if bare in _LEFT_OPEN:
-        return f"leave {option('to')} out for the usual one, or {choose}"
+        return f"leave {what} out for the usual one, or {choose}"
     if bare in _NOTHING:
         return choose
     known = next((why for begins, why in _ELSEWHERE if any(_is_of(bare, begin) for begin in begins)), None)
