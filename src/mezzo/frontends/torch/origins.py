@@ -15,7 +15,7 @@ _NONE = "_empty_nn_module_stack_from_metadata_hook"
 _TRACED = re.compile(r'File "([^"\n]+)", line (\d{1,9}), in [^\n]*(?:\n[ \t]+([^\n]*))?')
 _LONGEST_TRACE = 50_000
 _PACKAGES = re.compile(r"^.*[\\/](?:site|dist)-packages[\\/]")
-_OWN = re.compile(r"[\\/](?:site|dist)-packages[\\/]torch[\\/]")
+_OWN = re.compile(r"[\\/](?:site|dist)-packages[\\/]torch[\\/]|[\\/]mezzo[\\/]torch[\\/]regions\.py$")
 
 
 def module_of(node: fx.Node) -> str:
@@ -32,7 +32,7 @@ def plain_path(path: str) -> str:
 
 
 class SourceLines(Mapping[int, SourceLine]):
-    """Lines by the planner's node id: the innermost outside PyTorch itself, which its author knows."""
+    """Lines by the planner's node id: the innermost outside PyTorch and regions, which its author knows."""
 
     def __init__(self, nodes: Sequence[fx.Node | None]) -> None:
         self._nodes = nodes

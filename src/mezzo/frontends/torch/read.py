@@ -18,6 +18,7 @@ from mezzo.frontends.torch.arguments import Operand, operands_for_rules, operand
 from mezzo.frontends.torch.attributes import attributes_of, number_filled_in
 from mezzo.frontends.torch.constants import Constants
 from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, split
+from mezzo.frontends.torch.marks import mark_of
 from mezzo.frontends.torch.origins import SourceLines, module_of
 from mezzo.frontends.torch.ports import Prober, Typed, is_getitem, role_of
 from mezzo.frontends.torch.program import Held, Program, dtype_of, tensor_of
@@ -80,6 +81,7 @@ class _Reader:
         self.numbers: dict[int, float] = {}
         self.number_of: dict[Operand, int] = {}  # of the call that is being read
         self.modules: dict[int, str] = {}
+        self.marks: dict[int, DType | None] = {}
         self.held: dict[int, Held] = {}
         self.value_of: dict[fx.Node, int] = {}
         self.taken: Counter[str] = Counter()
@@ -107,6 +109,7 @@ class _Reader:
             aliased=frozenset(),
             forms={},
             modules=self.modules,
+            marks=self.marks,
             shapes={number: () if holder is None else _shape(holder) for number, holder in enumerate(self.holders)},
             lines=SourceLines([calls[0] if calls else None for calls in self.calls]),
         )
@@ -241,6 +244,9 @@ class _Reader:
         for operand in operands:
             if operand.number is not None:
                 self._add_number(name, operand, typed)
+        mark = mark_of(pieces[0].meta)
+        if mark is not None:
+            self.marks[len(self.nodes)] = mark.dtype
         self._add(name, Kind.OP, signature, operands, makes, tuple(pieces), None, module, attributes)
 
     def _add_number(self, name: str, operand: Operand, typed: Typed) -> None:
