@@ -468,7 +468,9 @@ async def _each() -> Any:
     yield 1
 
 
-@pytest.mark.parametrize(("target", "told"), [(3, "3"), (int, "<class 'int'>"), (_each, repr(_each))])
+@pytest.mark.parametrize(
+    ("target", "told"), [(3, "3"), (int, "<class 'int'>"), (_each, repr(_each))], ids=["number", "type", "generator"]
+)
 def test_what_no_region_is_put_around_is_refused(target: Any, told: str) -> None:
     with pytest.raises(InputError) as error:
         precision("bf16")(target)
