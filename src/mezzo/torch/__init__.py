@@ -1,5 +1,16 @@
-"""mezzo for PyTorch users. It imports torch; `import mezzo` does not."""
+"""mezzo for PyTorch: modules and functions compiled with Inductor, in the precision that mezzo's planner chooses.
 
-from mezzo.torch.regions import Region, keep, precision
+It imports torch; `import mezzo` does not.
+"""
 
-__all__ = ["Region", "keep", "precision"]
+from mezzo.torch.versions import check_torch
+
+check_torch()
+
+from mezzo.torch.backend import register  # noqa: E402  # not before PyTorch is known to be there
+from mezzo.torch.compiled import account, compile, refresh  # noqa: E402
+from mezzo.torch.regions import Region, keep, precision  # noqa: E402
+
+__all__ = ["Region", "account", "compile", "keep", "precision", "refresh"]
+
+register()

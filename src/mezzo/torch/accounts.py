@@ -1,0 +1,36 @@
+"""What was decided for each graph of a compiled model."""
+
+from dataclasses import dataclass, field
+
+from mezzo.core.plans import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphAccount:
+    """One graph that Dynamo handed over. `plan` is None where nothing was planned, and `note` says why.
+
+    `casts` counts conversions that run at every call, `shadows` names the weights that are cast once.
+    """
+
+    plan: Plan | None = None
+    casts: int = 0
+    shadows: tuple[str, ...] = ()
+    shadow_bytes: int = 0
+    note: str | None = None
+
+
+@dataclass(eq=False)
+class Account:
+    """The graphs of one compiled model in the order in which they were compiled: recompiled ones come again."""
+
+    graphs: list[GraphAccount] = field(default_factory=list)
+
+    @property
+    def plans(self) -> tuple[Plan | None, ...]:
+        """The plan of each graph; None for those left as the user wrote them."""
+        return tuple(graph.plan for graph in self.graphs)
+
+    @property
+    def casts(self) -> int:
+        """Conversions of all graphs that run at every call."""
+        return sum(graph.casts for graph in self.graphs)

@@ -1,0 +1,119 @@
+"""The Dynamo backend: hands each graph to Inductor with a pass that plans it, and feeds it low weights."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+import torch
+import torch._functorch.config
+import torch._inductor.config
+import torch._inductor.lowering  # before anybody asks for its decompositions
+from torch import fx
+from torch._dynamo.backends.registry import register_backend
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+
+from mezzo.frontends.torch.program import FROM_DTYPE
+from mezzo.torch.accounts import Account, GraphAccount
+from mezzo.torch.candidates import with_candidates
+from mezzo.torch.passes import PlanningPass, fill_order
+from mezzo.torch.settings import Settings, read_settings
+from mezzo.torch.weights import SHADOWS, Shadow
+
+Compiled = Callable[..., Any]
+_TRAINING = "it may have a backward, and stays as it is; compile under torch.no_grad() or torch.inference_mode()"
+
+
+class Backend:
+    """What Dynamo calls with each graph. Copies and pickles have the same settings and an account of their own."""
+
+    __name__ = "mezzo"
+
+    def __init__(self, settings: Settings, inner_compile: Callable[..., Any] = compile_fx_inner) -> None:
+        self.settings, self.inner_compile = settings, inner_compile
+        self.account = Account()
+        self.options = settings.planning()
+        if settings.is_frozen:
+            self.backend_ctx_ctor = freezing
+
+    def __reduce__(self) -> tuple[type["Backend"], tuple[Settings, Callable[..., Any]]]:
+        return type(self), (self.settings, self.inner_compile)
+
+    def __call__(self, module: fx.GraphModule, inputs: Sequence[object], **ignored: object) -> Compiled:
+        inductor = dict(self.settings.inductor)
+        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs):
+            self.account.graphs.append(GraphAccount(note=_TRAINING))
+            return _compiled(module, inputs, self.inner_compile, inductor)
+        edited = with_candidates(module, inputs, FROM_DTYPE[self.options.wishes.low])
+        planning = PlanningPass(edited, self.options, self.settings.digest)
+        earlier = torch._inductor.config.joint_custom_pre_pass
+        assert earlier is None or not isinstance(earlier, PlanningPass), "graphs are compiled one after the other"
+        inductor["joint_custom_pre_pass"] = planning
+        # A hit of this cache would never run the pass, so nobody would know the plan; Inductor's own cache is asked
+        # after it, and is where the time goes.
+        with torch._functorch.config.patch(enable_autograd_cache=False):
+            run = _compiled(edited.module, edited.inputs, self.inner_compile, inductor)
+        order = fill_order(planning.chosen, edited.candidates)
+        self.account.graphs.append(
+            GraphAccount(
+                plan=planning.plan,
+                casts=planning.casts,
+                shadows=tuple(candidate.name for candidate in planning.chosen),
+                shadow_bytes=sum(_size(edited.inputs[candidate.low]) for candidate in planning.chosen),
+                note=planning.note,
+            )
+        )
+        return _feeding(run, order, FROM_DTYPE[self.options.wishes.low]) if order else run
+
+
+def freezing() -> AbstractContextManager[Any]:
+    """Let Dynamo trace weights as constants. It looks when it traces, so this stands around every call."""
+    return cast("AbstractContextManager[Any]", torch._inductor.config.patch(freezing=True))
+
+
+def _compiled(
+    module: fx.GraphModule, inputs: Sequence[object], inner: Callable[..., Any], patches: Mapping[str, Any]
+) -> Compiled:
+    made: Any = compile_fx(module, cast("Any", inputs), inner_compile=inner, config_patches=dict(patches))
+    return cast("Compiled", made)
+
+
+def _size(held: object) -> int:
+    assert isinstance(held, torch.Tensor), "a candidate is a tensor"
+    return held.numel() * held.element_size()
+
+
+def _feeding(run: Compiled, order: tuple[int | None, ...], dtype: torch.dtype) -> Compiled:
+    """A call that hands the low copies of weights on, behind what it is given."""
+    shadows: list[Shadow | None] = [None] * len(order)
+    empty = torch.empty(0, dtype=dtype)
+
+    def low(number: int, weight: torch.Tensor) -> torch.Tensor:
+        shadow = shadows[number]
+        if shadow is None or shadow.weight() is not weight:
+            shadow = shadows[number] = SHADOWS.of(weight, dtype)
+        return shadow.of(weight)
+
+    def call(*given: Any) -> Any:
+        return run(*given, *[empty if place is None else low(n, given[place]) for n, place in enumerate(order)])
+
+    return call
+
+
+def mezzo(
+    module: fx.GraphModule,
+    inputs: Sequence[object],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Compiled:
+    """The backend of `torch.compile(model, backend="mezzo", options={...})`."""
+    settings = read_settings(options or {}, mode)
+    return Backend(settings)(module, inputs)
+
+
+def register() -> None:
+    """Let `torch.compile` know the backend where mezzo's metadata is not installed."""
+    from torch._dynamo.backends.registry import list_backends
+
+    if "mezzo" not in list_backends(exclude_tags=()):
+        register_backend(mezzo, name="mezzo")

@@ -1,0 +1,107 @@
+"""Inputs for low copies of weights, put into a copy of Dynamo's graph: the plan decides which of them are read."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import fx
+from torch._dynamo.source import ConstantSource
+from torch._guards import TracingContext
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+# What Dynamo writes around the parts of a module path.
+_PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One weight that may be cast once. `weight` and `low` are the places of its inputs in the flat call."""
+
+    name: str
+    weight: int
+    low: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edited:
+    """A copy of Dynamo's graph whose last inputs are the candidates, with an example of each input."""
+
+    module: fx.GraphModule
+    inputs: Sequence[object]
+    candidates: Sequence[Candidate]
+    names: Mapping[int, str]  # of what comes in, by place
+
+
+def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype) -> Edited:
+    """Copy Dynamo's graph, with one more input for each FP32 Parameter; the original is Dynamo's and stays."""
+    graph = fx.Graph()
+    output = graph.graph_copy(module.graph, copies := {})  # type: ignore[var-annotated]  # fx.Node to fx.Node
+    stays = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for node in stays:
+        copies[node]._dynamo_source = node._dynamo_source
+    names = {place: name_of(module, node) for place, node in enumerate(stays)}
+    candidates, fakes = _add_inputs(graph, stays[-1:] and copies[stays[-1]], inputs, names, dtype)
+    graph.output(output)
+    last = next(node for node in reversed(graph.nodes) if node.op == "output")
+    last.meta = dict(next(node for node in reversed(module.graph.nodes) if node.op == "output").meta)
+    made = fx.GraphModule(module, graph, type(module).__name__)
+    made.meta = dict(module.meta)
+    for name in ("_param_name_to_source", "_source_to_user_stacks"):
+        if hasattr(module, name):
+            setattr(made, name, getattr(module, name))
+    return Edited(module=made, inputs=(*inputs, *fakes), candidates=candidates, names=names)
+
+
+def _add_inputs(
+    graph: fx.Graph, last: fx.Node, inputs: Sequence[object], names: Mapping[int, str], dtype: torch.dtype
+) -> tuple[list[Candidate], list[torch.Tensor]]:
+    candidates: list[Candidate] = []
+    fakes: list[torch.Tensor] = []
+    context = TracingContext.try_get()
+    mode = None if context is None else context.fake_mode
+    if mode is None:
+        return candidates, fakes
+    for place, weight in enumerate(inputs):
+        if not is_plain_weight(weight):
+            continue
+        assert isinstance(weight, torch.Tensor), "a weight is a tensor"
+        fake = _low_fake(mode, weight, dtype)
+        with graph.inserting_after(last):
+            last = graph.placeholder(f"mezzo_low_{place}")
+        last.meta["example_value"] = fake
+        last._dynamo_source = ConstantSource(f"mezzo_low_{place}")  # type: ignore[attr-defined]  # Dynamo's own
+        candidates.append(Candidate(names[place], place, len(inputs) + len(fakes)))
+        fakes.append(fake)
+    return candidates, fakes
+
+
+def is_plain_weight(held: object) -> bool:
+    """Whether an input is an FP32 Parameter that no subclass stands behind, and that fills its memory."""
+    return (
+        type(held) is torch.nn.Parameter
+        and held.dtype is torch.float32
+        and held.layout is torch.strided
+        and held.numel() > 0
+        and torch.empty_like(held, device="meta").stride() == held.stride()
+    )
+
+
+def _low_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    with mode:
+        return torch.empty_strided(tuple(weight.size()), tuple(weight.stride()), dtype=dtype, device=weight.device)
+
+
+def name_of(module: fx.GraphModule, node: fx.Node) -> str:
+    """What an input is called: the path of a parameter or buffer in its module, or what the caller's code calls it."""
+    paths: Mapping[str, str] = module.meta.get("dynamo_flat_name_to_original_fqn", {})
+    if node.name in paths:
+        return paths[node.name]
+    source = getattr(node, "_dynamo_source", None)
+    if source is None:
+        return node.name
+    spelled = source.name if isinstance(source.name, str) else source.name()
+    parts = [quoted or plain for quoted, plain in _PART.findall(spelled)]
+    if "_parameters" not in parts and "_buffers" not in parts:
+        return node.name
+    return ".".join(part for part in parts[1:] if part not in ("_modules", "_parameters", "_buffers")) or node.name

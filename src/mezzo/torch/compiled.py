@@ -1,0 +1,81 @@
+"""Compiles modules and functions, and tells of what was compiled."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch._dynamo.eval_frame import OptimizedModule, innermost_backend, optimize
+
+from mezzo.core.plans import Plan
+from mezzo.errors import InputError
+from mezzo.torch.accounts import Account
+from mezzo.torch.backend import Backend
+from mezzo.torch.settings import read_settings
+from mezzo.torch.weights import SHADOWS
+
+
+class CompiledModule(OptimizedModule):
+    """A module that runs compiled; all else of it is the module's own, as with torch.compile."""
+
+    @property
+    def plans(self) -> tuple[Plan | None, ...]:
+        """The plan of each graph that was compiled so far; None for those left as the user wrote them."""
+        return account(self).plans
+
+
+def compile(
+    model: Callable[..., Any],
+    *,
+    dynamic: bool | None = None,
+    fullgraph: bool = False,
+    mode: str | None = None,
+    options: Mapping[str, object] | None = None,
+    freeze: bool = False,
+    **planning: object,
+) -> Any:
+    """Compile a module or function with Inductor, its linear operators in low precision, its weights cast once.
+
+    Args:
+        dynamic, fullgraph, mode: as torch.compile has them.
+        options: of Inductor.
+        freeze: whether weights become constants: later changes of them are not seen.
+        planning: options of `mezzo.convert`: `to` ("bf16" unless given), `policy`, `target`, `keep_region` and others.
+
+    Raises InputError: there is no such option, or it has no such value.
+    """
+    settings = read_settings({**(options or {}), **planning, "freeze": freeze}, mode, dynamic)
+    return wrap(model, Backend(settings), dynamic=dynamic, fullgraph=fullgraph)
+
+
+def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = None, fullgraph: bool = False) -> Any:
+    """Compile a module or function with a backend of mezzo's."""
+    made = optimize(backend=backend, nopython=fullgraph, dynamic=dynamic)(model)
+    if type(made) is OptimizedModule:
+        made.__class__ = CompiledModule
+    elif not isinstance(made, torch.nn.Module):
+        made.account = backend.account
+    return made
+
+
+def account(compiled: Any) -> Account:
+    """What was decided for each graph of a compiled module or function.
+
+    Raises InputError: it was not compiled by `mezzo.torch.compile`.
+    """
+    context = compiled.__dict__.get("dynamo_ctx") if isinstance(compiled, torch.nn.Module) else None
+    backend = None if context is None else innermost_backend(context.callback)
+    found = backend.account if isinstance(backend, Backend) else getattr(compiled, "account", None)
+    if not isinstance(found, Account):
+        raise InputError(f"{type(compiled).__name__} was not compiled by mezzo.torch.compile; compile it so first")
+    return found
+
+
+def refresh(*compiled: Any) -> None:
+    """Cast weights again at the next call, where nobody saw them change: fused optimizers, writes to `.data`, numpy.
+
+    Of these modules, compiled or not; of all where none or a function is given.
+    """
+    if not compiled or not all(isinstance(one, torch.nn.Module) for one in compiled):
+        SHADOWS.refresh()
+        return
+    SHADOWS.refresh(weight for one in compiled for weight in one.parameters())

@@ -1,0 +1,103 @@
+"""The pass that Inductor runs on the functional graph: it plans, and reads low weights where they are cast once."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput, PlainAOTInput, TangentAOTInput
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.utils._python_dispatch import _disable_current_modes
+
+from mezzo.core.plans import Plan
+from mezzo.deciding.options import Options
+from mezzo.errors import ModelError
+from mezzo.frontends.torch.program import Held
+from mezzo.torch.candidates import Candidate, Edited
+from mezzo.torch.rewriting import Request, rewrite
+
+_CAST: Any = torch.ops.prims.convert_element_type.default
+_COPY: Any = torch.ops.aten.copy_.default
+
+
+class PlanningPass(CustomGraphPass):
+    """Plans one graph of Dynamo's. What it has done stands in its attributes after Inductor has run it."""
+
+    def __init__(self, edited: Edited, options: Options, digest: str) -> None:
+        self.edited, self.options, self.digest = edited, options, digest
+        self.plan: Plan | None = None
+        self.note: str | None = None
+        self.casts = 0
+        self.chosen: tuple[Candidate, ...] = ()
+
+    def uuid(self) -> str:
+        """What Inductor's caches tell this pass from others by."""
+        return self.digest
+
+    def __call__(self, graph: fx.Graph) -> None:
+        inputs = [node for node in graph.nodes if node.op == "placeholder"]
+        about = {node: node.meta.get("desc") for node in inputs}
+        if any(one is None for one in about.values()):
+            return  # a body, which comes before its graph: that plans it
+        if any(isinstance(one, TangentAOTInput) for one in about.values()):
+            self.note = "it has a backward, and stays as it is"
+            return
+        written = {node.args[0] for node in graph.nodes if node.target is _COPY}
+        weights, names = self._told(about, written)
+        try:
+            with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
+                self.plan = rewrite(graph, Request(options=self.options, weights=weights, names=names))
+        except ModelError as error:
+            self.note = str(error)
+        self.chosen = self._read_low(graph, about)
+        self.casts = sum(node.target is _CAST for node in graph.nodes)
+
+    def _told(self, about: Mapping[fx.Node, object], written: set[Any]) -> tuple[dict[str, Held], dict[str, str]]:
+        """The weights behind the inputs of a graph, and what all inputs are called."""
+        weights: dict[str, Held] = {}
+        names: dict[str, str] = {}
+        for node, one in about.items():
+            held: object = None
+            if isinstance(one, PlainAOTInput):
+                names[node.name] = self.edited.names.get(one.idx, node.name)
+                given = self.edited.inputs[one.idx]
+                held = given if isinstance(given, torch.nn.Parameter) else None
+            elif isinstance(one, ParamAOTInput | BufferAOTInput):
+                names[node.name] = one.target
+                held = _attribute(self.edited.module, one.target)
+            if isinstance(held, torch.Tensor) and node not in written:
+                weights[node.name] = Held(names[node.name], lambda held=held: held.detach())  # type: ignore[misc]  # bound now
+        return weights, names
+
+    def _read_low(self, graph: fx.Graph, about: Mapping[fx.Node, object]) -> tuple[Candidate, ...]:
+        """Let whoever reads a weight in low precision read its low copy."""
+        by_place = {one.idx: node for node, one in about.items() if isinstance(one, PlainAOTInput)}
+        chosen = []
+        for candidate in self.edited.candidates:
+            weight, low = by_place.get(candidate.weight), by_place.get(candidate.low)
+            if weight is None or low is None:
+                continue
+            casts = [user for user in weight.users if _is_cast_to(user, low.meta["val"].dtype)]
+            for cast in casts:
+                cast.replace_all_uses_with(low)
+                graph.erase_node(cast)
+            if casts:
+                chosen.append(candidate)
+        return tuple(chosen)
+
+
+def _is_cast_to(node: fx.Node, dtype: torch.dtype) -> bool:
+    return node.target is _CAST and node.args[1] is dtype
+
+
+def _attribute(module: torch.nn.Module, path: str) -> object:
+    held: object = module
+    for part in path.split("."):
+        held = getattr(held, part, None)
+    return held
+
+
+def fill_order(chosen: Sequence[Candidate], candidates: Sequence[Candidate]) -> tuple[int | None, ...]:
+    """For each candidate in order the place of its weight, or None where nobody reads its low copy."""
+    read = {candidate.low: candidate.weight for candidate in chosen}
+    return tuple(read.get(candidate.low) for candidate in candidates)

@@ -1,0 +1,36 @@
+"""Plans a functional graph that a compiler hands over, and edits it in place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import fx
+
+from mezzo.converting.conversion import convert_model
+from mezzo.core.plans import Plan
+from mezzo.deciding.options import Options
+from mezzo.frontends.torch.apply import Rewritten
+from mezzo.frontends.torch.opening import open_model
+from mezzo.frontends.torch.program import Held, Program
+from mezzo.frontends.torch.transplant import transplant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a graph is planned with: its weights, and the names of what comes in, by placeholder."""
+
+    options: Options
+    weights: Mapping[str, Held]
+    names: Mapping[str, str]
+
+
+def rewrite(graph: fx.Graph, request: Request) -> Plan:
+    """Plan a graph and carry the plan out on it. Raises MezzoError: it cannot be planned, and is as it was."""
+    owner = graph.owning_module
+    assert owner is not None, "a compiler's graph is of a module"
+    program = Program(
+        graph=graph, owner=owner, weights=request.weights, names=request.names, name="the graph of torch.compile"
+    )
+    decided, result = convert_model(open_model(program, progress=None), request.options, None)
+    assert isinstance(result, Rewritten), "a front end's results are its own"
+    transplant(result.program.graph, graph)
+    return decided.plan

@@ -1,0 +1,80 @@
+"""What a compiled model is asked to be: mezzo's options and Inductor's, told apart and checked before anything runs."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+import torch
+from torch._inductor import config, list_mode_options
+
+from mezzo.core.request import Request
+from mezzo.deciding.options import Options, check_parameters, read_options
+from mezzo.dtypes import HALF_FORMATS
+from mezzo.errors import InputError
+from mezzo.packages import VERSION
+from mezzo.spelling import aside, did_you_mean
+
+_TARGET = "torch-cpu"
+_OWN = "freeze"
+# Options about files, or about steps that graphs do not have.
+_NOT_HERE = frozenset({"provenance", "trust_external_paths", "fuse", "correct", "opset", "calibrator", "quantize_mode"})
+_PLANNING = tuple(option.name for option in fields(Request) if option.name not in _NOT_HERE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Options that were checked. `inductor` are those handed on, `is_frozen` says that weights are constants."""
+
+    request: Request
+    inductor: Mapping[str, object] = field(default_factory=dict)
+    is_frozen: bool = False
+
+    def planning(self) -> Options:
+        """The request as the planner takes it."""
+        return check_parameters(read_options(self.request))
+
+    @property
+    def digest(self) -> str:
+        """What tells these settings from others, in a cache that other processes share."""
+        told = (VERSION, torch.__version__, repr(self.request), sorted((k, repr(v)) for k, v in self.inductor.items()))
+        return hashlib.sha256(repr((told, self.is_frozen)).encode()).hexdigest()
+
+
+def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic: bool | None = None) -> Settings:
+    """Tell mezzo's options from Inductor's.
+
+    Raises InputError: there is no such option or mode, or it has no such value.
+    """
+    own: dict[str, object] = {}
+    inductor: dict[str, object] = dict(_mode_options(mode, dynamic))
+    known = config.get_config_copy()
+    for name, value in given.items():
+        key = name.replace("-", "_")
+        if name == _OWN:
+            continue
+        if name in _PLANNING:
+            own[name] = value
+        elif key == "freezing":
+            raise InputError("option 'freezing' of Inductor freezes nothing here; use mezzo.torch.compile(freeze=True)")
+        elif key in known:
+            inductor[key] = value
+        else:
+            question = aside(did_you_mean(name, [*_PLANNING, _OWN, *known], 1))
+            raise InputError(f"option {name!r} is unknown{question}; mezzo's are {', '.join((*_PLANNING, _OWN))}")
+    asked = {name: value for name, value in own.items() if value is not None}
+    request = Request(**{"to": "bf16", "target": _TARGET, **asked})  # type: ignore[arg-type]  # checked when it is read
+    made = Settings(request=request, inductor=inductor, is_frozen=bool(given.get(_OWN, False)))
+    low = made.planning().wishes.low
+    if low not in HALF_FORMATS:
+        raise InputError(f"to={request.to!r} is not what mezzo.torch compiles to; choose 'bf16' or 'fp16'")
+    return made
+
+
+def _mode_options(mode: str | None, dynamic: bool | None) -> Mapping[str, object]:
+    if mode is None or mode == "default":
+        return {}
+    modes = list_mode_options()
+    if mode not in modes:
+        raise InputError(f"mode {mode!r} is unknown; choose one of {', '.join(sorted(modes))}")
+    found: Mapping[str, object] = list_mode_options(mode, dynamic)
+    return found

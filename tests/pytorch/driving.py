@@ -1,0 +1,84 @@
+"""Models of the driver's tests, and a way through it that generates no code."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from mezzo.torch.backend import Backend
+from mezzo.torch.compiled import wrap
+from mezzo.torch.settings import read_settings
+
+BF16_EPS = 2.0**-8
+
+
+def without_code(module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:
+    """Runs the graph as it is after the pass, where Inductor would generate code."""
+    return lambda given: module.forward(*given)
+
+
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(32, 64), nn.LayerNorm(64), nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        down: torch.Tensor = self.down(nn.functional.gelu(self.norm(self.up(x))))
+        return down
+
+
+class Tied(nn.Module):
+    """The embedding is the head too, as in T5 and GPT-2; what it is asked is cached in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(50, 32), nn.Linear(32, 50, bias=False)
+        self.head.weight = self.table.weight
+        self.cache: torch.Tensor
+        self.register_buffer("cache", torch.zeros(4, 8, 32))
+        self.key = nn.Linear(32, 32)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        held = self.table(ids)
+        self.cache.copy_(self.key(held))
+        scores = nn.functional.scaled_dot_product_attention(held, self.cache, self.cache)
+        answer: torch.Tensor = self.head(scores)
+        return answer
+
+
+class Conv(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+        return answer
+
+
+class Gated(nn.Module):
+    """RMSNorm and a gate, as in Llama."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(32))
+        self.gate, self.up, self.down = (nn.Linear(32, 32, bias=False) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        normed = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.scale
+        answer: torch.Tensor = x + self.down(nn.functional.silu(self.gate(normed)) * self.up(normed))
+        return answer
+
+
+def compiled(model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = True, **options: object) -> Any:
+    """A model compiled through the whole driver, but for code generation."""
+    backend = Backend(read_settings(options), without_code)
+    return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
+
+
+def error_of(found: torch.Tensor, exact: torch.Tensor) -> float:
+    """The largest error, in units of the largest exact number."""
+    return float((found.double() - exact.double()).abs().max() / exact.double().abs().max())
