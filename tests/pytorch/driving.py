@@ -15,9 +15,8 @@ BF16_EPS = 2.0**-8
 
 def without_code(module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:
     """Runs the graph as it is after the pass, where Inductor would generate code."""
-    return lambda given: module.forward(*given)
-
-
+    forward: Callable[..., Any] = module.forward
+    return forward
 
 
 class Net(nn.Module):
@@ -73,7 +72,9 @@ class Gated(nn.Module):
         return answer
 
 
-def compiled(model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = True, **options: object) -> Any:
+def compiled(
+    model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = True, **options: object
+) -> Any:
     """A model compiled through the whole driver, but for code generation."""
     backend = Backend(read_settings(options), without_code)
     return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)

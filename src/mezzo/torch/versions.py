@@ -13,4 +13,6 @@ def check_torch() -> None:
     if version is None:
         raise InputError(f"mezzo.torch needs PyTorch, which is not installed; install it: {_REMEDY}")
     if not is_within(version.partition("+")[0], _WANTED):
-        raise InputError(f"PyTorch {version} is installed, and mezzo.torch works with 2.11 to 2.13; install one: {_REMEDY}")
+        raise InputError(
+            f"PyTorch {version} is installed, and mezzo.torch works with 2.11 to 2.13; install one: {_REMEDY}"
+        )

@@ -42,12 +42,7 @@ class Shadow:
         except RuntimeError:  # made under inference_mode, or a fake: nobody can tell when it changes
             return weight.detach().to(self.dtype)
         state = self._state
-        if (
-            state is not None
-            and state.version == version
-            and state.address == address
-            and not state.storage.expired()
-        ):
+        if state is not None and state.version == version and state.address == address and not state.storage.expired():
             return state.low
         storage = StorageWeakRef(weight.untyped_storage())
         low = weight.detach().to(self.dtype)

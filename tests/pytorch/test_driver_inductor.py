@@ -1,0 +1,77 @@
+"""torch.compile's driver with the code that Inductor generates: caches of a second process, freezing, the name."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+
+import driving  # noqa: E402  # needs torch
+from driving import BF16_EPS, error_of  # noqa: E402
+
+import mezzo.torch  # noqa: E402
+from mezzo.torch.compiled import account  # noqa: E402
+
+pytestmark = pytest.mark.slow
+_TOLERANCE = 12 * BF16_EPS  # as where no code is generated
+_PROCESS = """
+import torch, driving, mezzo.torch
+from torch._dynamo.utils import counters
+torch.manual_seed(0)
+model, x = driving.Net().eval(), torch.randn(4, 32)
+run = mezzo.torch.compile(model, fullgraph=True, policy={policy!r})
+with torch.no_grad():
+    y = run(x)
+graph = mezzo.torch.account(run).graphs[0]
+print(y.double().sum().item(), graph.casts, graph.shadows, graph.plan.edits, len(mezzo.torch.account(run).graphs))
+print(counters["inductor"]["fxgraph_cache_hit"], counters["aot_autograd"]["autograd_cache_hit"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def _anew(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def _in_a_process(cache: Path, policy: str = "balanced") -> tuple[str, str]:
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join((str(root / "src"), str(root / "tests" / "torch")))
+    env = {**os.environ, "PYTHONPATH": paths, "TORCHINDUCTOR_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-c", _PROCESS.format(policy=policy)]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    told, hits = ran.stdout.strip().splitlines()
+    return told, hits
+
+
+def test_a_warm_cache_gives_the_same_answer_plan_and_account(tmp_path: Path) -> None:
+    first, cold = _in_a_process(tmp_path / "cache")
+    second, warm = _in_a_process(tmp_path / "cache")
+    assert (cold, warm) == ("0 0", "1 0")
+    assert second == first
+
+
+def test_freeze_folds_weights_at_every_shape() -> None:
+    model = driving.Net().eval()
+    run = mezzo.torch.compile(model, freeze=True, dynamic=False)
+    with torch.no_grad():
+        for n in (4, 6):
+            x = torch.randn(n, 32)
+            assert error_of(run(x), model(x)) < _TOLERANCE
+        model.up.weight.mul_(-3)
+        assert error_of(run(x), model(x)) > 0.05, "a frozen weight is a constant"
+    assert [graph.shadows for graph in account(run).graphs] == [(), ()]
+    assert all(graph.plan is not None for graph in account(run).graphs)
+
+
+def test_the_backend_answers_to_its_name() -> None:
+    model = driving.Net().eval()
+    run = torch.compile(model, backend="mezzo", options={"to": "bf16", "epilogue_fusion": True})
+    with torch.no_grad():
+        x = torch.randn(4, 32)
+        assert 0 < error_of(run(x), model(x)) < _TOLERANCE
