@@ -317,7 +317,8 @@ def test_a_compiled_module_is_the_module() -> None:
     [
         ({"polcy": "balanced"}, "option 'polcy' is unknown (did you mean 'policy'?)"),
         ({"policy": "no-such"}, "no-such"),
-        ({"to": "int8"}, "choose 'bf16' or 'fp16'"),
+        ({"to": "int8"}, "target 'torch-cpu' names no kernel in int8"),
+        ({"to": "int8,fp16", "target": "tensorrt"}, "data"),
         ({"mode": "fast"}, "mode 'fast' is unknown; choose one of"),
         ({"options": {"freezing": True}}, "use mezzo.torch.compile(freeze=True)"),
     ],

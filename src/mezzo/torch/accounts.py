@@ -25,6 +25,10 @@ class Account:
 
     graphs: list[GraphAccount] = field(default_factory=list)
 
+    def __reduce__(self) -> "tuple[type[Account], tuple[()]]":
+        """Copies and pickles of a compiled model compile anew, and have nothing to tell yet."""
+        return Account, ()
+
     @property
     def plans(self) -> tuple[Plan | None, ...]:
         """The plan of each graph; None for those left as the user wrote them."""

@@ -9,7 +9,7 @@ import torch._functorch.config
 import torch._inductor.config
 import torch._inductor.lowering  # before anybody asks for its decompositions
 from torch import fx
-from torch._dynamo.backends.registry import register_backend
+from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
 from mezzo.frontends.torch.program import FROM_DTYPE
@@ -113,7 +113,5 @@ def mezzo(
 
 def register() -> None:
     """Let `torch.compile` know the backend where mezzo's metadata is not installed."""
-    from torch._dynamo.backends.registry import list_backends
-
     if "mezzo" not in list_backends(exclude_tags=()):
         register_backend(mezzo, name="mezzo")

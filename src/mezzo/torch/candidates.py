@@ -70,7 +70,7 @@ def _add_inputs(
         with graph.inserting_after(last):
             last = graph.placeholder(f"mezzo_low_{place}")
         last.meta["example_value"] = fake
-        last._dynamo_source = ConstantSource(f"mezzo_low_{place}")  # type: ignore[attr-defined]  # Dynamo's own
+        last._dynamo_source = ConstantSource(f"mezzo_low_{place}")
         candidates.append(Candidate(names[place], place, len(inputs) + len(fakes)))
         fakes.append(fake)
     return candidates, fakes
@@ -79,7 +79,8 @@ def _add_inputs(
 def is_plain_weight(held: object) -> bool:
     """Whether an input is an FP32 Parameter that no subclass stands behind, and that fills its memory."""
     return (
-        type(held) is torch.nn.Parameter
+        isinstance(held, torch.Tensor)
+        and type(held) is torch.nn.Parameter
         and held.dtype is torch.float32
         and held.layout is torch.strided
         and held.numel() > 0
