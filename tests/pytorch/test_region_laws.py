@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
+pytest.importorskip("torch", reason="needs mezzo[torch]")
 
 import torch
 import torch._inductor.lowering  # before its table of decompositions
