@@ -29,6 +29,7 @@ class TorchFrontend(Frontend):
         kind = type(source)
         return (kind.__module__, kind.__name__) in (
             ("torch.export.exported_program", "ExportedProgram"),
+            ("mezzo.frontends.torch.apply", "Rewritten"),
             ("mezzo.frontends.torch.program", "Program"),
         )
 

@@ -34,8 +34,8 @@ class ExportedModel(TorchModel):
         self.exported = exported
         self.store = ExportedStore(self)
 
-    def materialize(self, result: Rewritten) -> Artifact:
-        return export_again(self.exported, result)
+    def materialize(self, result: "Rewritten | Program") -> Artifact:
+        return export_again(self.exported, result) if isinstance(result, Rewritten) else self.exported
 
     def size_of(self, whole: "ExportedProgram | Rewritten | Program") -> int:
         if not isinstance(whole, ExportedProgram):

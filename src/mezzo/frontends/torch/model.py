@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,12 +20,12 @@ from mezzo.errors import InputError
 from mezzo.frontends.torch import FRONTEND
 from mezzo.frontends.torch.apply import Rewritten, apply_edits
 from mezzo.frontends.torch.groups import dialect_and_op
+from mezzo.frontends.torch.lab.program_lab import TorchLab
 from mezzo.frontends.torch.program import Program, dtype_of, tensor_of
 from mezzo.frontends.torch.read import TorchReading, facts_of, read_program
 
 if TYPE_CHECKING:
     from mezzo.core.frontend import Store
-    from mezzo.core.lab import Lab
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,6 @@ class TorchModel:
     record: Record | None = None
     standing = Standing()
     store: "Store | None" = None
-    lab: "Lab | None" = None
 
     def __init__(self, program: Program, progress: Progress | None = None) -> None:
         self.original, self.progress = program, progress
@@ -53,6 +53,10 @@ class TorchModel:
     @property
     def given(self) -> "TorchModel":
         return self
+
+    @cached_property
+    def lab(self) -> TorchLab:
+        return TorchLab(self.original)
 
     @property
     def size_bytes(self) -> int:

@@ -48,12 +48,14 @@ class Program:
 
     `owner` has the graph's constants and bodies as attributes. `weights` are what never changes while the program runs,
     by the name of the placeholder; other placeholders are inputs, and `names` says what these are called where that is
-    not the placeholder's name. `outputs` are names of what is returned, in order; None: they are numbered.
+    not the placeholder's name. `states` are what inputs hold before the first run, where the program knows it: buffers
+    that it writes. `outputs` are names of what is returned, in order; None: they are numbered.
     """
 
     graph: fx.Graph
     owner: torch.nn.Module
     weights: Mapping[str, Held] = field(default_factory=dict)
+    states: Mapping[str, Held] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] | None = None
     name: str = "the program"
