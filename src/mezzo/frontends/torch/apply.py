@@ -67,10 +67,10 @@ class _Applier:
 
     def _take(self, edit: Edit) -> None:
         match edit:
-            case Retype(value, dtype) if self._holder(value) is not None:
-                self._retype(value, dtype)
-            case AddCopy(value, dtype) if self._holder(value) is not None:
-                self.forms[value, dtype] = self._cast(self._native(value), dtype)
+            case Retype(value, dtype, limit) if self._holder(value) is not None:
+                self._retype(value, dtype, limit)
+            case AddCopy(value, dtype, limit) if self._holder(value) is not None:
+                self.forms[value, dtype] = self._cast(self._within(self._native(value), limit), dtype)
             case AddCast(value, dtype, reads):
                 source = self._native(value) if reads is None else self._form(value, reads)
                 self.forms[value, dtype] = self._cast(source, dtype)
@@ -81,7 +81,7 @@ class _Applier:
             case _:
                 raise AssertionError(f"nothing is quantized here: {edit}")
 
-    def _retype(self, value: int, dtype: DType) -> None:
+    def _retype(self, value: int, dtype: DType, limit: float | None) -> None:
         """Let a value be had in another type. A call makes it so by itself; what stands alone is converted."""
         graph, holder = self.reading.graph, self._native(value)
         maker = graph.nodes[graph.values[value].producer]
@@ -89,7 +89,7 @@ class _Applier:
             holder.meta["val"] = as_dtype(self.mode, holder.meta["val"], FROM_DTYPE[dtype])
             self.retyped.add(holder)
         elif maker.kind is Kind.SOURCE or self.reading.is_composite(maker.id):
-            self.forms[value, dtype] = self._cast(holder, dtype)
+            self.forms[value, dtype] = self._cast(self._within(holder, limit), dtype)
 
     def _holder(self, value: int) -> fx.Node | None:
         """The node that makes a value, in the copy; None of numbers among arguments."""
@@ -144,15 +144,28 @@ class _Applier:
 
     def _cast(self, source: fx.Node, dtype: DType) -> fx.Node:
         """Put a conversion right behind a node, or behind the last input."""
-        behind = self.last_input if source.op == "placeholder" else source
-        assert behind is not None, "an input is behind no other"
-        target: Any = torch.ops.prims.convert_element_type.default
-        with self.graph.inserting_after(behind):
-            cast = self.graph.call_function(target, (source, FROM_DTYPE[dtype]))
-        cast.meta = {key: source.meta[key] for key in _INHERITED if key in source.meta}
-        cast.meta["val"] = as_dtype(self.mode, source.meta["val"], FROM_DTYPE[dtype])
+        made = as_dtype(self.mode, source.meta["val"], FROM_DTYPE[dtype])
+        cast = self._put_behind(source, torch.ops.prims.convert_element_type.default, (source, FROM_DTYPE[dtype]), made)
         self.casts.add(cast)
         return cast
+
+    def _within(self, source: fx.Node, limit: float | None) -> fx.Node:
+        """A constant with its finite numbers kept within a limit; infinite ones stay."""
+        if limit is None:
+            return source
+        aten, held = torch.ops.aten, source.meta["val"]
+        bounded = self._put_behind(source, aten.clamp.default, (source, -limit, limit), held)
+        is_infinite = self._put_behind(source, aten.isinf.default, (source,), as_dtype(self.mode, held, torch.bool))
+        behind = max(bounded, is_infinite)
+        return self._put_behind(behind, aten.where.self, (is_infinite, source, bounded), held)
+
+    def _put_behind(self, source: fx.Node, target: Any, arguments: tuple[Any, ...], made: torch.Tensor) -> fx.Node:
+        behind = self.last_input if source.op == "placeholder" else source
+        assert behind is not None, "an input is behind no other"
+        with self.graph.inserting_after(behind):
+            node = self.graph.call_function(target, arguments)
+        node.meta = {key: source.meta[key] for key in _INHERITED if key in source.meta} | {"val": made}
+        return node
 
     # -- asking ---------------------------------------------------------------------------------------------------
 

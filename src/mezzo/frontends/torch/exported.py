@@ -25,6 +25,9 @@ from mezzo.frontends.torch.program import TORCH_DTYPES, Program
 from mezzo.places import check_destination
 from mezzo.staging import Staging
 
+# A weight, three calls that keep it within a limit, and its conversion.
+_LONGEST_WAY = 5
+
 
 class ExportedModel(TorchModel):
     """An exported program that came in, brought into functional form."""
@@ -83,40 +86,69 @@ class _Exporter:
         self.state: dict[str, Any] = dict(exported.state_dict)
         self.constants: dict[str, Any] = dict(exported.constants)
         self.specs = {spec.arg.name: spec for spec in exported.graph_signature.input_specs}
-        self.stored: dict[tuple[int, torch.dtype], torch.Tensor] = {}  # by what a weight was and became
+        self.stored: dict[tuple[int, object], torch.Tensor] = {}  # by what a weight was, and what was made of it
 
     def export(self) -> ExportedProgram:
         casts = frozenset(self.result.casts)
         for cast in [node for node in self.graph.nodes if node.name in casts]:
-            weight = cast.args[0]
-            assert isinstance(weight, fx.Node), "a conversion is of a node"
-            if weight.name in self.result.program.weights and self.specs[weight.name].target is not None:
-                self._store(weight, cast)
+            way = self._way_from_weight(cast)
+            if way and self.specs[way[0].name].target is not None:
+                self._store(way[0], way[1:])
         return self._rebuild()
 
-    def _store(self, weight: fx.Node, cast: fx.Node) -> None:
+    def _way_from_weight(self, cast: fx.Node) -> list[fx.Node]:
+        """The weight that a conversion is of, what was put between them to keep it within a limit, and the conversion;
+        nothing where it is of no weight.
+        """
+        way, pending = {cast}, [cast]
+        while pending:
+            for read in pending.pop().all_input_nodes:
+                if read not in way:
+                    way.add(read)
+                    pending.append(read)
+            if len(way) > _LONGEST_WAY:
+                return []
+        ordered = [node for node in self.graph.nodes if node in way]
+        return ordered if self._is_weight(ordered[0]) and not any(map(self._is_input, ordered[1:])) else []
+
+    def _is_weight(self, node: fx.Node) -> bool:
+        return node.op == "placeholder" and node.name in self.result.program.weights
+
+    def _is_input(self, node: fx.Node) -> bool:
+        return node.op != "call_function"
+
+    def _store(self, weight: fx.Node, way: Sequence[fx.Node]) -> None:
         """Store what a conversion makes of a weight: in its place if nobody else reads it, else beside it."""
-        spec, kind = self.specs[weight.name], cast.meta["val"].dtype
+        spec, cast = self.specs[weight.name], way[-1]
         target = spec.target
         assert target is not None, "weights have names"
         home = self.constants if target in self.constants else self.state
-        low = self._converted(home[target], kind)
-        if list(weight.users) == [cast]:
+        low = self._converted(home[target], way)
+        if set(weight.users) <= set(way):
             self._replace_everywhere(home, home[target], low, target)
             further = weight
         else:
-            further = self._add_beside(weight, spec, f"{target}_{TORCH_DTYPES[kind]}")
-            home[f"{target}_{TORCH_DTYPES[kind]}"] = low
+            name = f"{target}_{TORCH_DTYPES[low.dtype]}"
+            further = self._add_beside(weight, spec, name)
+            home[name] = low
         further.meta = {**further.meta, "val": cast.meta["val"]}
         cast.replace_all_uses_with(further)
-        self.graph.erase_node(cast)
+        for node in reversed(way):
+            if not node.users:
+                self.graph.erase_node(node)
 
-    def _converted(self, held: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
-        if (id(held), kind) not in self.stored:
-            low = held.detach().to(kind)
+    def _converted(self, held: torch.Tensor, way: Sequence[fx.Node]) -> torch.Tensor:
+        """What calls make of a weight, once for all of its names."""
+        steps = tuple((node.target, tuple(one for one in node.args if not isinstance(one, fx.Node))) for node in way)
+        if (id(held), steps) not in self.stored:
+            made: dict[fx.Node, Any] = {}
+            for node in way:
+                target: Any = node.target
+                made[node] = target(*fx.map_arg(node.args, lambda one: made.get(one, held.detach())))
+            low = made[way[-1]]
             is_parameter = isinstance(held, torch.nn.Parameter)
-            self.stored[id(held), kind] = torch.nn.Parameter(low, requires_grad=False) if is_parameter else low
-        return self.stored[id(held), kind]
+            self.stored[id(held), steps] = torch.nn.Parameter(low, requires_grad=False) if is_parameter else low
+        return self.stored[id(held), steps]
 
     def _replace_everywhere(self, home: dict[str, Any], held: torch.Tensor, low: torch.Tensor, target: str) -> None:
         """Store a weight in another type, under its other names too where nobody reads those."""
