@@ -40,7 +40,6 @@ _LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"report"}),
     frozenset({"deciding"}),
     *(frozenset({room}) for room in _UNITING),
-    frozenset({"torch"}),  # drivers above the planner: a compiler calls them
     frozenset({""}),  # the package itself: its public names
     frozenset({"torch"}),  # drivers of PyTorch: public, and imported by whoever wants them
     frozenset({"cli", "__main__"}),
@@ -61,9 +60,6 @@ _HOMES = {
 _NAMED_ELSEWHERE = {*_UNITING, ""}
 # Who may import a front end by name, and why; discovery finds them for all others.
 _ABOUT_ONE_FRONTEND = {
-    "torch.backend": "PyTorch's own types stand behind the formats of what it compiles",
-    "torch.passes": "tells which inputs of a graph of PyTorch's are weights",
-    "torch.rewriting": "a compiler hands graphs over, and nobody has to discover what they are",
     "cli.doctor": "looks at the runtimes of ONNX and at nothing else",
     "cli.probe": "asks the runtimes of ONNX about ONNX's operators",
     "report.doctor": "spells what the doctor has found",

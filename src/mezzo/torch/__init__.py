@@ -8,9 +8,12 @@ from mezzo.torch.versions import check_torch
 check_torch()
 
 from mezzo.torch.backend import register  # noqa: E402  # not before PyTorch is known to be there
+from mezzo.torch.comparing import compare  # noqa: E402
 from mezzo.torch.compiled import account, compile, refresh  # noqa: E402
+from mezzo.torch.explaining import explain  # noqa: E402
+from mezzo.torch.exporting import export  # noqa: E402
 from mezzo.torch.regions import Region, keep, precision  # noqa: E402
 
-__all__ = ["Region", "account", "compile", "keep", "precision", "refresh"]
+__all__ = ["Region", "account", "compare", "compile", "explain", "export", "keep", "precision", "refresh"]
 
 register()

@@ -1,5 +1,6 @@
 """The Dynamo backend: hands each graph to Inductor with a pass that plans it, and feeds it low weights."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -12,6 +13,7 @@ from torch import fx
 from torch._dynamo.backends.registry import list_backends, register_backend
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
+from mezzo.errors import InputError
 from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
 from mezzo.torch.candidates import with_candidates
@@ -31,7 +33,7 @@ class Backend:
     def __init__(self, settings: Settings, inner_compile: Callable[..., Any] = compile_fx_inner) -> None:
         self.settings, self.inner_compile = settings, inner_compile
         self.account = Account()
-        self.options = settings.planning()
+        settings.planning()  # what is wrong with the options is said before anything is traced
         if settings.is_frozen:
             self.backend_ctx_ctor = freezing
 
@@ -42,11 +44,12 @@ class Backend:
         inductor = dict(self.settings.inductor)
         if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs):
             self.account.graphs.append(GraphAccount(note=_TRAINING))
+            warnings.warn(f"a graph that mezzo was given is not planned: {_TRAINING}", stacklevel=2)
             return _compiled(module, inputs, self.inner_compile, inductor)
-        edited = with_candidates(module, inputs, FROM_DTYPE[self.options.wishes.low])
-        planning = PlanningPass(edited, self.options, self.settings.digest)
-        earlier = torch._inductor.config.joint_custom_pre_pass
-        assert earlier is None or not isinstance(earlier, PlanningPass), "graphs are compiled one after the other"
+        options = self.settings.planning(_device_of(inputs))
+        low = FROM_DTYPE[options.wishes.low]
+        edited = with_candidates(module, inputs, low)
+        planning = PlanningPass(edited, options, self.settings.digest)
         inductor["joint_custom_pre_pass"] = planning
         # A hit of this cache would never run the pass, so nobody would know the plan; Inductor's own cache is asked
         # after it, and is where the time goes.
@@ -62,7 +65,7 @@ class Backend:
                 note=planning.note,
             )
         )
-        return _feeding(run, order, FROM_DTYPE[self.options.wishes.low]) if order else run
+        return _feeding(run, order, low) if order else run
 
 
 def freezing() -> AbstractContextManager[Any]:
@@ -75,6 +78,12 @@ def _compiled(
 ) -> Compiled:
     made: Any = compile_fx(module, cast("Any", inputs), inner_compile=inner, config_patches=dict(patches))
     return cast("Compiled", made)
+
+
+def _device_of(inputs: Sequence[object]) -> str:
+    """The kind of device that a graph computes on: the first that is no CPU's."""
+    kinds = dict.fromkeys(one.device.type for one in inputs if isinstance(one, torch.Tensor))
+    return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
 
 def _size(held: object) -> int:
@@ -108,6 +117,8 @@ def mezzo(
 ) -> Compiled:
     """The backend of `torch.compile(model, backend="mezzo", options={...})`."""
     settings = read_settings(options or {}, mode)
+    if settings.is_frozen:  # Dynamo has traced already, with weights as inputs
+        raise InputError("option 'freeze' comes too late for a backend; use mezzo.torch.compile(model, freeze=True)")
     return Backend(settings)(module, inputs)
 
 

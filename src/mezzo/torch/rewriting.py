@@ -1,5 +1,6 @@
 """Plans a functional graph that a compiler hands over, and edits it in place."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,10 +9,14 @@ from torch import fx
 from mezzo.converting.conversion import convert_model
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
+from mezzo.errors import MezzoError, ModelError
 from mezzo.frontends.torch.apply import Rewritten
 from mezzo.frontends.torch.opening import open_model
 from mezzo.frontends.torch.program import Held, Program
 from mezzo.frontends.torch.transplant import transplant
+
+_log = logging.getLogger(__name__)
+_LONGEST_FAULT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +35,14 @@ def rewrite(graph: fx.Graph, request: Request) -> Plan:
     program = Program(
         graph=graph, owner=owner, weights=request.weights, names=request.names, name="the graph of torch.compile"
     )
-    decided, result = convert_model(open_model(program, progress=None), request.options, None)
+    try:
+        decided, result = convert_model(open_model(program, progress=None), request.options, None)
+    except MezzoError:
+        raise
+    except Exception as error:  # what runs under torch.compile runs here, planned or not
+        _log.warning("a graph runs as it is, as it could not be planned", exc_info=error)
+        said = " ".join(str(error).split())[:_LONGEST_FAULT]
+        raise ModelError(f"{program.name} could not be planned: {type(error).__name__}: {said}; report it") from error
     assert isinstance(result, Rewritten), "a front end's results are its own"
     transplant(result.program.graph, graph)
     return decided.plan

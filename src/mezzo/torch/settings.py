@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import torch
 from torch._inductor import config, list_mode_options
@@ -14,7 +14,8 @@ from mezzo.errors import InputError
 from mezzo.packages import VERSION
 from mezzo.spelling import aside, did_you_mean
 
-_TARGET = "torch-cpu"
+# What loads a result where nobody names another, by the kind of device.
+_TARGETS = {"cpu": "torch-cpu", "cuda": "torch-cuda"}
 _OWN = "freeze"
 # Options about files, or about steps that graphs do not have.
 _NOT_HERE = frozenset({"provenance", "trust_external_paths", "fuse", "correct", "opset", "calibrator", "quantize_mode"})
@@ -29,9 +30,11 @@ class Settings:
     inductor: Mapping[str, object] = field(default_factory=dict)
     is_frozen: bool = False
 
-    def planning(self) -> Options:
-        """The request as the planner takes it."""
-        return check_parameters(read_options(self.request))
+    def planning(self, device: str = "cpu") -> Options:
+        """The request as the planner takes it, for graphs on a device."""
+        usual = _TARGETS.get(device, _TARGETS["cpu"])
+        request = self.request if self.request.target is not None else replace(self.request, target=usual)
+        return check_parameters(read_options(request))
 
     @property
     def digest(self) -> str:
@@ -62,7 +65,7 @@ def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic:
             question = aside(did_you_mean(name, [*_PLANNING, _OWN, *known], 1))
             raise InputError(f"option {name!r} is unknown{question}; mezzo's are {', '.join((*_PLANNING, _OWN))}")
     asked = {name: value for name, value in own.items() if value is not None}
-    request = Request(**{"to": "bf16", "target": _TARGET, **asked})  # type: ignore[arg-type]  # checked when it is read
+    request = Request(**{"to": "bf16", **asked})  # type: ignore[arg-type]  # checked when it is read
     made = Settings(request=request, inductor=inductor, is_frozen=bool(given.get(_OWN, False)))
     low = made.planning().wishes.low
     if low not in HALF_FORMATS:
