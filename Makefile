@@ -1,5 +1,5 @@
 # Everything runs in .venv, which the first target that needs it makes. `make` alone lists the targets.
-# PYTHON=/path/to/python picks the interpreter; WORKERS=8 the number of test processes. For `make test`,
+# PYTHON=/path/to/python picks the interpreter; WORKERS=8 the number of test processes. For
 # `make test-torch` and `make bench` on Linux, TORCH_INDEX=https://download.pytorch.org/whl/cpu saves the download of CUDA.
 
 SHELL := /bin/bash
@@ -52,12 +52,6 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.made
 	@$(BIN)/python -m pip install $(PIP_FLAGS) --editable '.[test]'
 	@touch $@ $(VENV)/.base
 
-# PyTorch beside it, for the tests that need it: a version of its own, as one that is not named brings gigabytes.
-$(VENV)/.torch: $(VENV)/.test
-	@echo "installing PyTorch for its tests"
-	@$(BIN)/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[test,torch]' $(TORCH)
-	@touch $@
-
 $(BENCH_VENV)/.made:
 	$(call make_venv,$(BENCH_VENV))
 
@@ -74,7 +68,7 @@ demo: $(VENV)/.base  ## convert a trained digit classifier to FP16, BF16 and INT
 	@$(BIN)/python examples/digits/demo.py
 
 .PHONY: test
-test: lint types $(VENV)/.torch  ## lint, types and every test, those that need PyTorch too
+test: lint types  ## lint, types and every test but those that need PyTorch, which test-torch runs
 	@$(PYTEST)
 
 .PHONY: check
@@ -176,6 +170,7 @@ neighbours-test: neighbours  ## run examples/neighbours: Netron, the web, OpenVI
 $(TORCH_VENV)/.made:
 	$(call make_venv,$(TORCH_VENV))
 
+# A version is named, as the newest may bring gigabytes.
 $(TORCH_VENV)/.torch: pyproject.toml | $(TORCH_VENV)/.made
 	@echo "installing mezzo, PyTorch and what the tests need (torch is large)"
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[test,torch]' $(TORCH)
