@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target that needs it makes. `make` alone lists the targets.
-# PYTHON=/path/to/python picks the interpreter; WORKERS=8 the number of test processes. For
-# `make test-torch` and `make bench` on Linux, TORCH_INDEX=https://download.pytorch.org/whl/cpu saves the download of CUDA.
+# PYTHON=/path/to/python picks the interpreter; WORKERS=8 the number of test processes. For what installs PyTorch
+# on Linux (`make test-torch`, `demo-torch`, `bench`), TORCH_INDEX=https://download.pytorch.org/whl/cpu saves CUDA.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -175,6 +175,10 @@ $(TORCH_VENV)/.torch: pyproject.toml | $(TORCH_VENV)/.made
 	@echo "installing mezzo, PyTorch and what the tests need (torch is large)"
 	@$(TORCH_VENV)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[test,torch]' $(TORCH)
 	@touch $@
+
+.PHONY: demo-torch
+demo-torch: $(TORCH_VENV)/.torch  ## compile the same classifier as a PyTorch module in BF16, tell what runs in what, export it
+	@$(TORCH_VENV)/bin/python examples/torch/demo.py
 
 .PHONY: test-torch
 test-torch: $(TORCH_VENV)/.torch  ## the tests that need PyTorch, in an environment of its own (TORCH=torch==2.11.0 picks one)
