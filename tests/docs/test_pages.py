@@ -1,5 +1,6 @@
 """The pages say what is so: every block on them runs, on the demo model, and every output is what is printed."""
 
+import ast
 import re
 import shlex
 import sys
@@ -25,7 +26,7 @@ _NAMED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "ARCHITECTU
 # So nobody leaves one out unseen.
 _UNRUN = {
     "a search over a model of yours": 1,
-    "it installs packages": 4,
+    "it installs packages": 5,
     "it is the call of another tool": 7,
     "it is the command of another tool": 4,
     "it times models": 1,
@@ -38,8 +39,10 @@ _UNRUN = {
     "needs openvino": 2,
     "needs torch, nncf and openvino, each in an environment of its own, and an hour": 1,
     "needs what int8_training.py makes, and minutes": 1,
+    "needs what int8_training.py makes, nncf and openvino, and minutes": 1,
     "needs torch, nncf, amd-quark, openvino, each in an environment of its own, and minutes": 1,
     "needs torch, onnxscript": 4,
+    "needs torch": 17,
     "needs trtexec": 3,
 }
 # Sessions that are written from golden files; the tests of these hold every line.
@@ -117,6 +120,18 @@ def test_page_speaks_of_mezzo_only(page):
     lines = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL).splitlines()
     assert len([line for line in lines if line.startswith("# ")]) == 1
     assert not [line for line in lines if re.search(r"/(?:home|tmp|work)/", line)]
+
+
+def test_page_of_mezzo_torch_has_its_names_and_no_others():
+    """Its page is written by hand, as PyTorch is not installed wherever pages are made."""
+    tree = ast.parse((ROOT / "src" / "mezzo" / "torch" / "__init__.py").read_text(encoding="utf-8"))
+    (names,) = (
+        ast.literal_eval(line.value)
+        for line in tree.body
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "__all__"
+    )
+    page = (ROOT / "docs" / "reference" / "pytorch.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^### mezzo\.torch\.(\w+)$", page, re.MULTILINE)) == sorted(names)
 
 
 PAGE = """\
@@ -200,6 +215,8 @@ def test_part_of_an_output_is_shown_with_a_sign_for_what_is_left_out():
         ("`mezzo convrt a b`", "mezzo convrt: no such command"),
         ("`mezzo plan a --nodez`", "mezzo plan --nodez: no such option"),
         ("`mezzo.frontends.onnx.gone`", "mezzo.frontends.onnx.gone: no such name"),
+        ("`mezzo.torch.keep` and `mezzo.torch.gone`", "mezzo.torch.gone: no such name"),
+        ("`mezzo.torch.regions.marking`, `mezzo.torch.regions.gone`", "mezzo.torch.regions.gone: no such name"),
         ("`tests/test_gone.py`", "tests/test_gone.py: no such file"),
         ("`frontends/onnx/gone.py`", "frontends/onnx/gone.py: no such file"),
         ("`make gone`", "make gone: no such target"),

@@ -3,7 +3,9 @@
 Read from blocks that never run, and from the words in `such quotes` of any page.
 """
 
+import ast
 import importlib
+import importlib.util
 import re
 import shlex
 import tomllib
@@ -24,6 +26,7 @@ _FOLDERS = ("src", "tests", "benchmarks", "tools", "examples", "docs")
 # What stands for something of the reader's own: NAME, an ellipsis, a glob.
 _STANDS_FOR = re.compile(r"[A-Z]{2,}|\.\.\.|[*<>{}$]")
 SOURCE = ROOT / "src" / "mezzo"
+_NEEDS_TORCH = ["mezzo", "torch"]  # importing it says so where PyTorch is not installed
 _TOOLCHAIN = frozenset({"pip", "python3", ".", "git", "npm", "trtexec"})
 
 
@@ -122,6 +125,8 @@ def _is_name(dotted: str) -> bool:
     if dotted in GROUPS.values():
         return True
     parts = dotted.split(".")
+    if parts[:2] == _NEEDS_TORCH and importlib.util.find_spec("torch") is None:
+        return _is_written(parts)
     for length in range(len(parts), 0, -1):
         try:
             thing: object = importlib.import_module(".".join(parts[:length]))
@@ -133,3 +138,16 @@ def _is_name(dotted: str) -> bool:
             thing = getattr(thing, part)
         return True
     return False
+
+
+def _is_written(parts: list[str]) -> bool:
+    """Whether a module's source has a name, where the module cannot be imported."""
+    *folders, name = parts
+    if (ROOT / "src").joinpath(*parts, "__init__.py").exists() or (ROOT / "src").joinpath(
+        *folders, f"{name}.py"
+    ).exists():
+        return True
+    package = (ROOT / "src").joinpath(*folders)
+    file = package / "__init__.py" if package.is_dir() else package.with_suffix(".py")
+    known = ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if file.exists() else ()
+    return any(name in (getattr(one, "name", None), getattr(one, "asname", None)) for one in known)
