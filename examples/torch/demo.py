@@ -24,10 +24,8 @@ import mezzo
 import mezzo.torch
 from mezzo.converting.results import Converted
 from mezzo.core.plans import Plan
-from mezzo.dtypes import DType
 from mezzo.machine import find_machine
 from mezzo.report.account import describe_conversion, with_graph
-from mezzo.report.chain import report_chain
 from mezzo.report.html import render
 from mezzo.report.layout import Layout, blank, heading
 from mezzo.report.names import format_size
@@ -139,14 +137,15 @@ def with_autocast(model: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 def export(model: nn.Module, image: Tensor) -> Converted:
-    """Export the module in FP32, and convert the program. Its file is PyTorch's own."""
+    """Export the module in FP32, and convert the program, judged on the digits. Its file is PyTorch's own."""
     program = torch.export.export(model, (image,))
-    return mezzo.convert(program, PROGRAM, to="bf16", overwrite=True)
+    return mezzo.convert(program, PROGRAM, to="bf16", data={"image": image.numpy()}, overwrite=True)
 
 
 def write_report(result: Converted) -> None:
     """Draw the exported program: one page for any browser."""
-    account = describe_conversion("DigitNet", relative(PROGRAM), result.plan, result.summary, machine=find_machine())
+    told = ("DigitNet", relative(PROGRAM), result.plan, result.summary, result.measured)
+    account = describe_conversion(*told, machine=find_machine())
     REPORT.write_text(render(with_graph(account, result.outline())), encoding="utf-8")
 
 
@@ -227,8 +226,8 @@ def main() -> None:
         blank(),
         *tell_graph(layout, model, graph, graph.plan),
         blank(),
-        heading(f"why one of them: mezzo.explain(plan, {ASKED!r})"),
-        *report_chain(mezzo.explain(graph.plan, ASKED), [DType.BFLOAT16]),
+        heading(f"why one of them: mezzo.torch.explain(compiled, {ASKED!r})"),
+        str(mezzo.torch.explain(compiled, ASKED)),
         blank(),
         f"program: {relative(PROGRAM)} ({format_size(PROGRAM.stat().st_size)}), for torch.export.load",
         f"report: {relative(REPORT)}, for any browser",
