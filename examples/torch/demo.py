@@ -229,7 +229,8 @@ def main() -> None:
         heading(f"why one of them: mezzo.torch.explain(compiled, {ASKED!r})"),
         str(mezzo.torch.explain(compiled, ASKED)),
         blank(),
-        f"program: {relative(PROGRAM)} ({format_size(PROGRAM.stat().st_size)}), for torch.export.load",
+        f"program: {relative(PROGRAM)}, for torch.export.load; weights {format_size(exported.summary.size_before_bytes)} "
+        f"-> {format_size(exported.summary.size_after_bytes)}",
         f"report: {relative(REPORT)}, for any browser",
     ]
     for part in parts:

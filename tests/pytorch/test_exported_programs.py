@@ -101,9 +101,11 @@ def test_a_plan_that_takes_nothing_low_changes_no_bit(seed: int) -> None:
 def test_a_result_is_the_same_once_saved_and_loaded(seed: int, tmp_path: object) -> None:
     path = f"{tmp_path}/result.pt2"
     source = exported(RandomModule(seed), data(seed))
-    held = mezzo.convert(source, to="bf16").model.module()(data(seed))
+    in_memory = mezzo.convert(source, to="bf16")
+    held = in_memory.model.module()(data(seed))
     written = mezzo.convert(source, path, to="bf16")
     assert str(written.path) == path
+    assert written.summary == in_memory.summary, "the file's traces are no weights"
     assert all(map(torch.equal, flat(torch.export.load(path).module()(data(seed))), flat(held)))
 
 

@@ -48,7 +48,9 @@ class ExportedModel(TorchModel):
 
 
 class ExportedStore:
-    """Writes results as `.pt2` files."""
+    """Writes results as `.pt2` files. Their size is that of their weights and constants, as it is of what came in
+    memory: a file has traces and example inputs beside them.
+    """
 
     data_suffix = ""
     companions: Sequence[str] = ()
@@ -61,11 +63,12 @@ class ExportedStore:
         check_destination(path)
         if path.suffix != ".pt2":
             raise InputError(f"{os.fspath(dst)!r} does not end in .pt2, as PyTorch's programs do; name it so")
+        made = self._model.materialize(result)
         with Staging() as staging:
             with staging.create(path) as sink:
-                torch.export.save(self._model.materialize(result), sink)
+                torch.export.save(made, sink)
             staging.commit()
-        return path.stat().st_size
+        return self._model.size_of(made)
 
     def load(self, path: Path) -> ExportedProgram:
         """Read back what was just written."""
