@@ -221,6 +221,7 @@ def main() -> None:
     (graph,) = mezzo.torch.account(compiled).graphs
     assert graph.plan is not None, "an inference graph is planned"
     write_report(exported)
+    before, after = exported.summary.size_before_bytes, exported.summary.size_after_bytes
     parts: list[RenderableType] = [
         make_comparison(layout, rows),
         blank(),
@@ -229,8 +230,7 @@ def main() -> None:
         heading(f"why one of them: mezzo.torch.explain(compiled, {ASKED!r})"),
         str(mezzo.torch.explain(compiled, ASKED)),
         blank(),
-        f"program: {relative(PROGRAM)}, for torch.export.load; weights {format_size(exported.summary.size_before_bytes)} "
-        f"-> {format_size(exported.summary.size_after_bytes)}",
+        f"program: {relative(PROGRAM)}, for torch.export.load; weights {format_size(before)} -> {format_size(after)}",
         f"report: {relative(REPORT)}, for any browser",
     ]
     for part in parts:
