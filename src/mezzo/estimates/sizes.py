@@ -43,7 +43,7 @@ def measure(site: Site, low: Format) -> Sizes:
     }
     faint = [value for value, origin in enumerate(site.origin) if origin in fading] if fading else []
     columns = np.fromiter(chain.from_iterable(held), np.float64, len(held) * len(Moments._fields))
-    mean, std, bottom, top, flags = columns.reshape(len(held), -1).T
+    mean, std, bottom, top, flags = columns.reshape(len(held), len(Moments._fields)).T
     is_lost = flags.astype(np.int64) & LOST != 0
     is_high = graph.columns.holds(HIGH)
     with np.errstate(over="ignore", invalid="ignore"):  # hostile numbers, which are infinite here as in the walk

@@ -13,7 +13,7 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.torch.arguments import Operand, operands_of
 from mezzo.frontends.torch.program import FROM_DTYPE, TORCH_DTYPES, tensor_of
 from mezzo.frontends.torch.retype import as_dtype, dtypes_of, run_fake
-from mezzo.frontends.torch.special import stays
+from mezzo.frontends.torch.special import lacks_kernel, stays
 
 _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
@@ -45,6 +45,7 @@ class Prober:
 
     def ports_of(self, node: fx.Node, operands: Sequence[Operand], is_known: bool) -> Typed:
         """The ports of one call. `is_known`: facts know the operator; what they do not know keeps its types."""
+        is_known = is_known and not lacks_kernel(node)
         reads = tuple(_role(node, operand) for operand in operands)
         kinds = tuple(None if operand.node is None else _dtype(operand.node) for operand in operands)
         key = self._low, node.target, kinds, reads, is_known, dtypes_of(node.meta.get("val")), _types_in(node)
@@ -93,15 +94,17 @@ class Prober:
         found = self._try_low(node)
         if found is None or len(found) != len(made):
             return Typed(reads, makes, HIGH, False)
-        after = [self._after(role, low) for role, low in zip(makes, found, strict=True)]
+        after = [self._after(*result) for result in zip(makes, made, found, strict=True)]
         if None in after:
             return Typed(reads, makes, HIGH, False)
         return Typed(reads, tuple(role for role in after if role is not None), HIGH, True)
 
-    def _after(self, role: Role, low: torch.dtype | None) -> Role | None:
-        """The role of a result by what a run on low operands made it; None where that is no type of a plan."""
+    def _after(self, role: Role, high: torch.dtype | None, low: torch.dtype | None) -> Role | None:
+        """The role of a result by what a run on low operands made it; None where that is no type of a plan, as complex
+        numbers of halves.
+        """
         if role is not Role.GROUP:
-            return role
+            return role if low is high else None
         return Role.GROUP if low is self._low else Role.FIXED if low is torch.float32 else None
 
     def _try_low(self, node: fx.Node) -> tuple[torch.dtype | None, ...] | None:

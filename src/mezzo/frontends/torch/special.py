@@ -13,13 +13,42 @@ _ON_CPU = "scaled_dot_product_attention"
 _STAYS: Mapping[str, frozenset[str]] = MappingProxyType(
     {_FOR_CPU: frozenset({"attn_mask"}), _ON_CPU: frozenset({"attn_mask"})}
 )
+# Known operators that fake tensors run low, and kernels of CPUs do not: "not implemented for 'BFloat16'".
+_WITHOUT_LOW_KERNEL = frozenset(
+    {
+        "_cdist_backward",
+        "_cdist_forward",
+        "_fft_r2c",
+        "avg_pool3d",
+        "cdist",
+        "complex",
+        "multi_margin_loss",
+        "multilabel_margin_loss",
+        "multilabel_margin_loss_forward",
+        "polar",
+        "special_erfcx",
+        "special_log_ndtr",
+        "special_ndtri",
+        "special_zeta",
+        "stft",
+    }
+)
+
+
+def lacks_kernel(node: fx.Node) -> bool:
+    """Whether a call cannot run low where it runs, though fake tensors say that it can."""
+    return _operator(node) in _WITHOUT_LOW_KERNEL and _is_on_cpu(node)
+
+
+def _operator(node: fx.Node) -> str:
+    """The name of an operator, without its library; nothing of what is none."""
+    is_operator = isinstance(node.target, torch._ops.OpOverload)
+    return node.target._schema.name.partition("::")[2] if is_operator else ""
 
 
 def stays(node: fx.Node, argument: str) -> bool:
     """Whether an operand keeps its type whatever the call runs in."""
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return False
-    kept = _STAYS.get(node.target._schema.name.partition("::")[2], frozenset())
+    kept = _STAYS.get(_operator(node), frozenset())
     return argument in kept and _is_on_cpu(node)
 
 

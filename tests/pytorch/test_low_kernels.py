@@ -1,0 +1,62 @@
+"""What fake tensors run low and kernels of CPUs do not stays in FP32, in regions of low precision too."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+
+import mezzo  # noqa: E402
+from mezzo.torch import precision  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _no_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+class InLow(torch.nn.Module):
+    """A function whose author asks for BF16."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.layer, self.function = torch.nn.Linear(8, 8), function
+
+    def forward(self, x: Any) -> Any:
+        with precision("bf16"):
+            return self.function(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y: torch.cdist(y, y + 1),
+        lambda y: torch.complex(y, y).abs(),
+        lambda y: torch.polar(y.abs(), y).real,
+        lambda y: torch.stft(y, 8, window=torch.ones(8), center=False, return_complex=True).abs(),
+        lambda y: torch.fft.rfft(y).abs(),
+        lambda y: torch.fft.irfft(torch.fft.rfft(y), n=8),
+        lambda y: torch.nn.functional.avg_pool3d(y.reshape(1, 2, 2, 2, 4), 2),
+        lambda y: torch.special.erfcx(y),
+        lambda y: torch.special.log_ndtr(y),
+    ],
+    ids=["cdist", "complex", "polar", "stft", "rfft", "irfft", "avg_pool3d", "erfcx", "log_ndtr"],
+)
+@pytest.mark.parametrize("to", ["bf16", "fp16"])
+def test_they_run_in_fp32_wherever_they_stand(function: Any, to: str) -> None:
+    torch.manual_seed(0)
+    module, x = InLow(function).eval(), torch.randn(4, 8)
+    found = mezzo.convert(torch.export.export(module, (x,)), to=to).model.module()(x)
+    right = module(x)
+    # The product rounds its operands and its result once; what stands behind it multiplies that by a few.
+    assert float((found - right).abs().max()) <= 16 * 2**-8 * float(right.abs().max())
+
+
+def test_a_program_that_computes_nothing_is_converted() -> None:
+    class Nothing(torch.nn.Module):
+        def forward(self) -> tuple[int, None]:
+            return 3, None
+
+    assert mezzo.convert(torch.export.export(Nothing(), ()), to="bf16").model.module()() == (3, None)
