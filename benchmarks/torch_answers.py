@@ -1,0 +1,273 @@
+"""Answers of mezzo.torch.compile beside those of autocast + torch.compile, on many small architectures.
+
+    python benchmarks/torch_answers.py --to bf16 fp16
+    python benchmarks/torch_answers.py --names t5 lstm --dynamic --inductor --json out/torch-answers.json
+
+The error is the largest over a model's float results of |got - want| / |want| (L2 norms), `want` by the same model in
+FP64. An architecture is right where mezzo's error is at most 1.05 of autocast's, or below a hundredth of the low type's
+eps; the run ends with 1 if one is not, or fails where plain torch.compile does not. Where autocast fails, its error is
+infinite. Graphs are those that Inductor compiles, with mezzo's pass; unless --inductor is given they are interpreted
+operator by operator (those of both sides are), in place of generating code. Each row is a process of its own, so that a
+crash is a row. Needs torch, transformers, torchvision and timm.
+"""
+
+import argparse
+import copy
+import json
+import logging
+import multiprocessing
+import platform
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from conformance import describe_environment
+from rich.console import Console
+from rich.table import Table
+from torch import fx
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch_models import Model, list_models, load_libraries, other_sizes, shake
+
+from mezzo.dtypes import DType
+from mezzo.report.groups import count_precisions
+from mezzo.torch.accounts import Account
+from mezzo.torch.backend import Backend
+from mezzo.torch.compiled import wrap
+from mezzo.torch.settings import read_settings
+
+MOST = 1.05
+LOW = {"bf16": (torch.bfloat16, DType.BFLOAT16), "fp16": (torch.float16, DType.FLOAT16)}
+VERSIONS = ("torch", "transformers", "torchvision", "timm")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One model in one low type. Without `failure` it ran; `low` of `nodes` planned operators run in the low type."""
+
+    name: str
+    to: str
+    shapes: str
+    error: float = 0.0
+    autocast: float = 0.0
+    low: int = 0
+    nodes: int = 0
+    graphs: int = 0
+    notes: tuple[str, ...] = ()
+    failure: str | None = None
+    plain_fails: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """The error in those of autocast."""
+        if self.error == self.autocast:
+            return 1.0
+        return self.error / self.autocast if self.autocast else float("inf")
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it runs, and answers as well as autocast."""
+        if self.failure is not None:
+            return self.plain_fails
+        return self.ratio <= MOST or self.error < torch.finfo(LOW[self.to][0]).eps / 100
+
+
+Run = Callable[..., Any]
+
+
+def judge(name: str, to: str, is_dynamic: bool, is_generated: bool) -> Row:
+    """Compile one model both ways, and compare what they answer."""
+    torch.manual_seed(0)
+    shapes = "dynamic" if is_dynamic else "static"
+    model = list_models()[name]()
+    shake(model.module)
+    feeds = [model.inputs, other_sizes(model.inputs)] if is_dynamic else [model.inputs]
+    inner = compile_fx_inner if is_generated else interpret
+    backend = Backend(read_settings({"to": to}), inner_compile=inner)
+    with torch.no_grad():
+        wants = [answers(reference(model), as_double(feed)) for feed in feeds]
+        try:
+            compiled = wrap(model.module, backend, dynamic=is_dynamic or None)
+            error = max(distance(answers(compiled, feed), want) for feed, want in zip(feeds, wants, strict=True))
+        except Exception as problem:  # noqa: BLE001  # whatever it is, it is a row
+            said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
+            return Row(
+                name=name, to=to, shapes=shapes, failure=said, plain_fails=fails(model, feeds, inner, is_dynamic)
+            )
+        torch._dynamo.reset()
+        plain = torch.compile(model.module, backend=inductor(inner), dynamic=is_dynamic or None)
+        notes = {graph.note for graph in backend.account.graphs if graph.note}
+        try:
+            with torch.autocast("cpu", LOW[to][0]):
+                autocast = max(distance(answers(plain, feed), want) for feed, want in zip(feeds, wants, strict=True))
+        except Exception as problem:  # noqa: BLE001  # whatever it is, it is a row
+            autocast = float("inf")
+            notes.add(f"autocast fails: {problem}")
+    low, nodes = count(backend.account, LOW[to][1])
+    graphs = len(backend.account.graphs)
+    told = {
+        "error": error,
+        "autocast": autocast,
+        "low": low,
+        "nodes": nodes,
+        "graphs": graphs,
+        "notes": tuple(sorted(notes)),
+    }
+    return Row(name=name, to=to, shapes=shapes, **told)
+
+
+def interpret(module: fx.GraphModule, inputs: Sequence[object], **ignored: object) -> Run:
+    """Run a graph that Inductor would write code for, operator by operator."""
+
+    def run(given: list[Any]) -> list[Any]:
+        held = list(given)
+        given.clear()
+        results = fx.Interpreter(module).run(*held)
+        return list(results) if isinstance(results, tuple | list) else [results]
+
+    run._boxed_call = True  # type: ignore[attr-defined]  # how AOTAutograd tells
+    return run
+
+
+def inductor(inner: Run) -> Run:
+    """The backend of plain torch.compile."""
+    return lambda module, inputs: compile_fx(module, inputs, inner_compile=inner)
+
+
+def fails(model: Model, feeds: Sequence[Sequence[torch.Tensor]], inner: Run, is_dynamic: bool) -> bool:
+    """Whether plain torch.compile fails on it as well."""
+    torch._dynamo.reset()
+    try:
+        plain = torch.compile(model.module, backend=inductor(inner), dynamic=is_dynamic or None)
+        for feed in feeds:
+            plain(*feed)
+    except Exception:  # noqa: BLE001  # whatever it is, it is a row
+        return True
+    return False
+
+
+def reference(model: Model) -> torch.nn.Module:
+    """The model in FP64."""
+    return copy.deepcopy(model.module).double()
+
+
+def as_double(feed: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    return tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in feed)
+
+
+def answers(run: Run, feed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """A model's float results."""
+    leaves = pytree.tree_leaves(run(*(tensor.clone() for tensor in feed)))
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
+
+
+def distance(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
+    """The largest relative distance of results from what they should be; infinite where one is no number."""
+    found = 0.0
+    for one, other in zip(got, want, strict=True):
+        far = (one.double() - other.double()).norm().item() / max(other.double().norm().item(), 1e-30)
+        found = max(found, far if far == far else float("inf"))
+    return found
+
+
+def count(account: Account, low: DType) -> tuple[int, int]:
+    """Operators that run low, and all that were planned."""
+    counts = [count_precisions(plan) for plan in account.plans if plan is not None]
+    return sum(counted.get(low, 0) for counted in counts), sum(sum(counted.values()) for counted in counts)
+
+
+def judge_apart(name: str, to: str, is_dynamic: bool, is_generated: bool, timeout_s: float) -> Row:
+    """Judge in a process of its own."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def work() -> None:
+        try:
+            row = judge(name, to, is_dynamic, is_generated)
+        except Exception as problem:  # noqa: BLE001  # of the model itself, in eager mode
+            said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
+            row = Row(name=name, to=to, shapes="dynamic" if is_dynamic else "static", failure=said, plain_fails=False)
+        sender.send(row)
+
+    process = context.Process(target=work)
+    process.start()
+    sender.close()
+    failed = Row(name=name, to=to, shapes="dynamic" if is_dynamic else "static")
+    try:
+        if not receiver.poll(timeout_s):
+            process.kill()
+            return Row(**(asdict(failed) | {"failure": f"not done in {timeout_s:g} s"}))
+        row: Row = receiver.recv()
+    except EOFError:
+        process.join()
+        return Row(**(asdict(failed) | {"failure": f"the process ended with {process.exitcode}"}))
+    finally:
+        process.join()
+        receiver.close()
+    return row
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """Print the table, then what failed, and the sums."""
+    table = Table(box=None)
+    for column in ("architecture", "to", "shapes", "error", "autocast", "ratio", "low", "of", "graphs", ""):
+        table.add_column(column, justify="left" if column in ("architecture", "to", "shapes", "") else "right")
+    for row in rows:
+        cells = (f"{row.error:.2e}", f"{row.autocast:.2e}", f"{row.ratio:.2f}", f"{row.low}", f"{row.nodes}")
+        shown = (*cells, f"{row.graphs}") if row.failure is None else ("",) * 6
+        table.add_row(row.name, row.to, row.shapes, *shown, "" if row.is_right else "not right")
+    console.print(table)
+    for row in rows:
+        if row.failure is not None:
+            beside = "; plain torch.compile fails too" if row.plain_fails else ""
+            console.print(f"{row.name} {row.to} {row.shapes}: {row.failure}{beside}", markup=False, soft_wrap=True)
+    for to, shapes in sorted({(row.to, row.shapes) for row in rows}):
+        kind = [row for row in rows if (row.to, row.shapes) == (to, shapes)]
+        ratios = [row.ratio for row in kind if row.failure is None]
+        reach = f", ratio {min(ratios):.2f} to {max(ratios):.2f}" if ratios else ""
+        console.print(f"{to} {shapes}: {sum(row.is_right for row in kind)} of {len(kind)} right{reach}")
+
+
+def versions() -> dict[str, str]:
+    """Of the libraries that models come from."""
+    return {name: metadata.version(name) for name in VERSIONS}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    assert __doc__ is not None, "the help begins with it"
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--to", nargs="+", choices=tuple(LOW), default=["bf16", "fp16"], help="low types")
+    parser.add_argument("--names", nargs="+", help="architectures, as the table names them, in place of all")
+    parser.add_argument("--dynamic", action="store_true", help="compile with dynamic shapes, and call with two sizes")
+    parser.add_argument("--inductor", action="store_true", help="generate code, in place of interpreting")
+    parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a row may take")
+    parser.add_argument("--json", type=Path, help="where the rows go, with versions and CPU")
+    given = parser.parse_args(arguments)
+    unknown = set(given.names or ()) - set(list_models())
+    if unknown:
+        parser.error(f"no architecture is called {', '.join(sorted(unknown))}; there are {', '.join(list_models())}")
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    load_libraries()
+    rows = []
+    for name in given.names or list_models():
+        for to in given.to:
+            rows.append(judge_apart(name, to, given.dynamic, given.inductor, given.timeout))
+            print(json.dumps(asdict(rows[-1])), file=sys.stderr, flush=True)
+    show(rows, Console(width=120))
+    if given.json:
+        environment = describe_environment("mezzo")
+        environment["versions"] |= versions() | {"python": platform.python_version()}
+        document = {"environment": environment, "generated": given.inductor, "rows": [asdict(row) for row in rows]}
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return 0 if all(row.is_right for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
