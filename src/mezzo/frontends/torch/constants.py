@@ -78,26 +78,21 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
     has_infinity = has_nan = False
     is_whole = True
     for start in range(0, flat.numel(), _PIECE):
-        piece = flat[start : start + _PIECE].to("cpu", torch.float64)
-        is_finite = torch.isfinite(piece)
-        finite = piece if bool(is_finite.all()) else piece[is_finite]  # picking copies, which takes longest here
-        if finite.numel() < piece.numel():
+        piece = flat[start : start + _PIECE].to("cpu")
+        finite, (low, high) = piece, (float(end) for end in torch.aminmax(piece))
+        if not (math.isfinite(low) and math.isfinite(high)):  # picking copies, which takes longest here
             has_infinity = has_infinity or bool(torch.isinf(piece).any())
             has_nan = has_nan or bool(torch.isnan(piece).any())
-        if not finite.numel():
-            continue
-        low, high = (float(end) for end in torch.aminmax(finite))
-        lowest, highest = min(lowest, low), max(highest, high)
-        total += float(finite.sum())
-        squares += float((finite * finite).sum())
+            finite = piece[torch.isfinite(piece)]
+            if not finite.numel():
+                continue
+            low, high = (float(end) for end in torch.aminmax(finite))
+        lowest, highest, largest = min(lowest, low), max(highest, high), max(largest, -low, high)
+        total += float(finite.sum(dtype=torch.float64))
+        squares += float(torch.linalg.vector_norm(finite, dtype=torch.float64)) ** 2
         finite_count += finite.numel()
-        sizes = finite.abs()
-        if not bool(sizes.all()):
-            sizes = sizes[sizes > 0]
-        if sizes.numel():
-            ends = torch.aminmax(sizes)
-            smallest, largest = min(smallest, float(ends.min)), max(largest, float(ends.max))
-        is_whole = is_whole and bool((finite == finite.round()).all())
+        smallest = min(smallest, _smallest(finite))
+        is_whole = is_whole and _are_whole(finite[:_FEW]) and _are_whole(finite)
     rms = (squares / finite_count) ** 0.5 if finite_count else 0.0
     return ConstantFacts(
         elements=flat.numel(),
@@ -114,6 +109,20 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
         faint=_faint(flat, rms),
         is_whole=is_whole and finite_count > 0,
     )
+
+
+def _smallest(finite: torch.Tensor) -> float:
+    """The smallest magnitude but zero; infinite where there is none."""
+    sizes = finite.abs()
+    least = float(sizes.min())
+    if least > 0.0:
+        return least
+    sizes = sizes[sizes > 0]
+    return float(sizes.min()) if sizes.numel() else math.inf
+
+
+def _are_whole(finite: torch.Tensor) -> bool:
+    return bool((finite == finite.round()).all())
 
 
 def _faint(flat: torch.Tensor, rms: float) -> float | None:

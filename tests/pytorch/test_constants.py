@@ -1,0 +1,50 @@
+"""What a weight holds is read as numpy reads it, whatever it holds and however it lies."""
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+
+import numpy as np  # noqa: E402
+
+from mezzo.frontends.torch.constants import describe  # noqa: E402
+
+HELD: dict[str, Callable[[], torch.Tensor]] = {
+    "normal": lambda: torch.randn(37, 53),
+    "several pieces": lambda: torch.randn(3, 1 << 19),
+    "zeros among them": lambda: torch.randn(64, 64).relu(),
+    "zeros": lambda: torch.zeros(5, 7),
+    "minus zero": lambda: torch.full((9,), -0.0),
+    "whole": lambda: torch.arange(-40.0, 41.0),
+    "whole but the last": lambda: torch.cat([torch.arange(99.0), torch.tensor([0.5])]),
+    "infinite": lambda: torch.tensor([1.0, math.inf, -2.0]),
+    "nothing finite": lambda: torch.tensor([math.inf, -math.inf]),
+    "no number": lambda: torch.tensor([1.0, math.nan, -2.0, 0.0]),
+    "subnormal": lambda: torch.tensor([1e-41, -3e-40, 1.0]),
+    "the largest": lambda: torch.full((4, 4), torch.finfo(torch.float32).max),
+    "transposed": lambda: torch.randn(12, 31).t(),
+    "every other": lambda: torch.randn(40, 10)[::2, 1::3],
+    "one": lambda: torch.tensor(-3.25),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_is_said_of_numbers_is_what_they_are(name: str) -> None:
+    torch.manual_seed(7)
+    numbers = HELD[name]()
+    told = describe(numbers)
+    plain = numbers.numpy().astype(np.float64).ravel()
+    finite = plain[np.isfinite(plain)]
+    sizes = np.abs(finite[finite != 0])
+    assert told.elements == plain.size
+    assert (told.has_infinity, told.has_nan) == (bool(np.isinf(plain).any()), bool(np.isnan(plain).any()))
+    assert (told.largest, told.smallest) == (sizes.max(initial=0.0), sizes.min() if sizes.size else 0.0)
+    assert (told.minimum, told.maximum) == ((finite.min(), finite.max()) if finite.size else (0.0, 0.0))
+    assert told.has_negative == bool((finite < 0).any())
+    assert told.is_whole == bool(finite.size and (finite == np.round(finite)).all())
+    # Sums in FP64 of at most 2^21 numbers, in another order: that many roundings of 2^-53.
+    bound = 2.0**-31 * (np.abs(finite).sum() + 1e-300)
+    assert abs(told.mean * max(finite.size, 1) - finite.sum()) <= bound
+    assert told.rms == pytest.approx(np.sqrt(np.mean(finite**2)) if finite.size else 0.0, rel=2.0**-31)
