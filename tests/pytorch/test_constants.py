@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+pytest.importorskip("torch", reason="needs mezzo[torch]")
 
-import numpy as np  # noqa: E402
+import numpy as np
+import torch
 
-from mezzo.frontends.torch.constants import describe  # noqa: E402
+from mezzo.frontends.torch.constants import describe
 
 HELD: dict[str, Callable[[], torch.Tensor]] = {
     "normal": lambda: torch.randn(37, 53),

@@ -4,17 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+pytest.importorskip("torch", reason="needs mezzo[torch]")
 
-from random_modules import WIDTH, RandomModule  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.export import Dim, ExportedProgram, export  # noqa: E402
-from torch.nn import functional  # noqa: E402
+import torch
+from random_modules import WIDTH, RandomModule
+from torch import nn
+from torch.export import Dim, ExportedProgram, export
+from torch.nn import functional
 
-import mezzo  # noqa: E402
-from mezzo.dtypes import DType  # noqa: E402
-from mezzo.errors import InputError  # noqa: E402
-from mezzo.frontends.torch.program import TORCH_DTYPES  # noqa: E402
+import mezzo
+from mezzo.dtypes import DType
+from mezzo.errors import InputError
+from mezzo.frontends.torch.program import TORCH_DTYPES
 
 SEEDS = range(24)
 KINDS = {"bf16": torch.bfloat16, "fp16": torch.float16}

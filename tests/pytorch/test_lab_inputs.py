@@ -32,7 +32,11 @@ def lab():
     return opened(Embedded(), *args, dynamic_shapes=shapes).lab
 
 
-GOOD = {"tokens": np.zeros((3, 6), np.int64), "mask": np.ones((3, 6), np.int64), "scale": np.ones(8, np.float32)}
+GOOD: dict[str, np.ndarray] = {
+    "tokens": np.zeros((3, 6), np.int64),
+    "mask": np.ones((3, 6), np.int64),
+    "scale": np.ones(8, np.float32),
+}
 
 
 def test_slots_say_what_reads_each_input(lab):

@@ -186,12 +186,12 @@ def test_ranges_are_what_numpy_finds():
         for value, held in model.lab.observer(reading, range(len(reading.graph.values)))(one):
             numbers.setdefault(reading.graph.values[value].name, []).append(held)
     assert {"x", "qkv/linear", "softmax"} <= found.keys()
-    for name, one in found.items():
+    for name, told in found.items():
         whole = np.concatenate([held.ravel() for held in numbers[name]])
-        assert (one.minimum, one.maximum, one.count) == (whole.min(), whole.max(), whole.size)
-        if one.sampled == one.count:
+        assert (told.minimum, told.maximum, told.count) == (whole.min(), whole.max(), whole.size)
+        if told.sampled == told.count:
             # A weighted mean in FP64 in another order.
-            assert one.mean_absolute == pytest.approx(np.abs(whole.astype(np.float64)).mean(), rel=1e-9)
+            assert told.mean_absolute == pytest.approx(np.abs(whole.astype(np.float64)).mean(), rel=1e-9)
     assert "qkv.weight" not in found
 
 

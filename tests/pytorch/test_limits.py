@@ -2,11 +2,12 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+pytest.importorskip("torch", reason="needs mezzo[torch]")
 
-from torch import nn  # noqa: E402
+import torch
+from torch import nn
 
-import mezzo  # noqa: E402
+import mezzo
 
 
 class Biased(nn.Module):

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+pytest.importorskip("torch", reason="needs mezzo[torch]")
 
-import mezzo  # noqa: E402
-from mezzo.torch import precision  # noqa: E402
+import torch
+
+import mezzo
+from mezzo.torch import precision
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,10 @@ from mezzo.core.facts import Function, OpFacts
 from mezzo.frontends.torch.attributes import operand_order
 from mezzo.ops import op_facts
 
-torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+pytest.importorskip("torch", reason="needs mezzo[torch]")
+
+import torch
+
 tree_leaves, tree_map = torch.utils._pytree.tree_leaves, torch.utils._pytree.tree_map
 
 ATEN, PRIMS = op_facts("aten"), op_facts("prims")

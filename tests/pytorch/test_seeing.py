@@ -4,14 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs mezzo[torch]")
+pytest.importorskip("torch", reason="needs mezzo[torch]")
 
-from driving import compiled as interpreted  # noqa: E402
-from torch import nn  # noqa: E402
+import torch
+from driving import compiled as interpreted
+from torch import nn
 
-import mezzo.torch  # noqa: E402
-from mezzo.errors import InputError  # noqa: E402
-from mezzo.torch.backend import mezzo as backend  # noqa: E402
+import mezzo.torch
+from mezzo.errors import InputError
+from mezzo.torch.backend import mezzo as backend
 
 
 class Block(nn.Module):
