@@ -3,8 +3,9 @@
     python benchmarks/int8_topologies.py --cache out/int8-speed --only resnet-50      # with a Python that has torch
     python benchmarks/calibration.py --model out/int8-speed/resnet-50.onnx --batches 100
 
-Each in a process of its own, one after the other, on the same noise, from the batches to the ranges of each tensor that
-may be quantized for ONNX Runtime's CPU. "convert" is mezzo's whole conversion, with its planning, weights and check; of
+Each in a process of its own, one after the other, on noise that is drawn before, from the batches to the ranges of each
+tensor that may be quantized for ONNX Runtime's CPU. mezzo holds every fourth batch back, so it is given a third more,
+and its scales are from as many batches. "convert" is its whole conversion, with its planning, weights and check; of
 ONNX Runtime only the calibrator stands here, at its default of 128 bins and at 2,048 bins for 255 integers, which is
 what cuts anything off. Peaks are resident bytes of the process above those before it began.
 """
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,6 +33,8 @@ _KIB = 1024  # ru_maxrss is in these on Linux
 _OPERATORS = ("Conv", "Gemm", "MatMul", "Add")  # what ONNX Runtime's quantizer makes integer of a ResNet-50
 
 Feeds = dict[str, np.ndarray]
+# Of a model, how many batches of which size, and a folder: what is timed, which may tell its seconds itself.
+Prepare = Callable[[Path, int, int, Path], Callable[[], float | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,21 +55,22 @@ def draw(model: Path, batches: int, size: int) -> Iterator[Feeds]:
         yield {given.name: np.random.default_rng(number).standard_normal(shape).astype(np.float32)}
 
 
-def _calibrate(model: Path, data: Iterator[Feeds], folder: Path) -> Callable[[], float | None]:
+def _calibrate(model: Path, batches: int, size: int, folder: Path) -> Callable[[], float | None]:
     """mezzo's step of a conversion, told apart by its own time."""
     from mezzo.judging import calibrating
 
     step, taken = calibrating.calibrate, list[float]()
 
-    def timed(*arguments: object) -> object:
+    def timed(model: Any, options: Any, dataset: Any, calibrator: Any) -> Any:
+        assert sum(1 for _ in dataset) == batches, "scales are from as many batches as the other tool's"
         begin = time.perf_counter()
         try:
-            return step(*arguments)  # type: ignore[arg-type]  # what it is called with is passed on
+            return step(model, options, dataset, calibrator)
         finally:
             taken.append(time.perf_counter() - begin)
 
-    calibrating.calibrate = timed  # type: ignore[assignment]
-    convert = _convert(model, data, folder)
+    calibrating.calibrate = timed
+    convert = _convert(model, batches, size, folder)
 
     def run() -> float:
         convert()
@@ -74,10 +79,10 @@ def _calibrate(model: Path, data: Iterator[Feeds], folder: Path) -> Callable[[],
     return run
 
 
-def _convert(model: Path, data: Iterator[Feeds], folder: Path) -> Callable[[], float | None]:
+def _convert(model: Path, batches: int, size: int, folder: Path) -> Callable[[], float | None]:
     import mezzo
 
-    for number, batch in enumerate(data):
+    for number, batch in enumerate(draw(model, batches + (batches - 1) // 3, size)):
         np.savez(folder / f"{number:04}.npz", **batch)  # type: ignore[arg-type]  # arrays by name
 
     def run() -> None:
@@ -94,8 +99,10 @@ def _convert(model: Path, data: Iterator[Feeds], folder: Path) -> Callable[[], f
     return run
 
 
-def _onnxruntime(options: Mapping[str, int]) -> Callable[[Path, Iterator[Feeds], Path], Callable[[], float | None]]:
-    def prepare(model: Path, data: Iterator[Feeds], folder: Path) -> Callable[[], float | None]:
+def _onnxruntime(options: Mapping[str, int]) -> Prepare:
+    def prepare(model: Path, batches: int, size: int, folder: Path) -> Callable[[], float | None]:
+        data = iter([*draw(model, batches, size)])
+
         from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod
         from onnxruntime.quantization.calibrate import create_calibrator
 
@@ -115,7 +122,7 @@ def _onnxruntime(options: Mapping[str, int]) -> Callable[[Path, Iterator[Feeds],
     return prepare
 
 
-TOOLS: Mapping[str, Callable[[Path, Iterator[Feeds], Path], Callable[[], float | None]]] = {
+TOOLS: Mapping[str, Prepare] = {
     "mezzo": _calibrate,
     "mezzo, convert": _convert,
     "onnxruntime, 128 bins": _onnxruntime({}),
@@ -130,7 +137,7 @@ def _peak() -> int:
 def run_here(tool: str, model: Path, batches: int, size: int) -> Run:
     """One tool in this process, which should be a fresh one."""
     with tempfile.TemporaryDirectory() as folder:
-        run = TOOLS[tool](model, draw(model, batches, size), Path(folder))
+        run = TOOLS[tool](model, batches, size, Path(folder))
         before, begin = _peak(), time.perf_counter()
         own = run()
         elapsed = time.perf_counter() - begin

@@ -97,7 +97,11 @@ def _make_data(folder: Path) -> None:
     np.save(folder / "array.npy", x)
     (folder / "my_ranges.py").write_text(
         "def fails(seen):\n    raise ValueError('no such tensor')\n\ndef turned(seen):\n    return 2, 1\n\n"
-        "def nothing(seen):\n    return None\n\nnumber = 3\n"
+        "def nothing(seen):\n    return None\n\nnumber = 3\n\n"
+        "class Blind:\n    def choose(self, name):\n        return 0, 1\n\n"
+        "class Broken(Blind):\n    def collect(self, name, array):\n        return self.kept[name]\n\n"
+        "class Wide(Blind):\n    def collect(self, name, array):\n        self.name = name\n\n"
+        "    def choose(self, name):\n        return 'wide'\n"
     )
     (folder / "damaged.npz").write_bytes((folder / "calib.npz").read_bytes()[:200])
     (folder / "calib.csv").write_text("x0,x1,x2,x3\n1,2,3,4\n")

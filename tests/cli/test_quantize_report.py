@@ -2,6 +2,7 @@
 Errors that a user can cause stand in tests/answers/golden/calibration.txt.
 """
 
+import importlib
 import io
 import json
 import math
@@ -145,6 +146,28 @@ def test_values_are_collected_once_for_all(classifier: Path, monkeypatch: pytest
     monkeypatch.setattr(calibrating, "Collector", make)
     mezzo.quantize_report("model.onnx", "calib.npz", labels=["label"])
     assert len(made) == 1
+
+
+def test_a_class_of_ones_own_sees_all_numbers_of_every_batch(classifier: Path) -> None:
+    Path("ranges_of_mine.py").write_text(
+        "class Extremes:\n"
+        "    made = []\n"
+        "    def __init__(self):\n"
+        "        self.low, self.high, self.count = {}, {}, {}\n        self.made.append(self)\n"
+        "    def collect(self, name, array):\n"
+        "        self.low[name] = min(self.low.get(name, 0), array.min())\n"
+        "        self.high[name] = max(self.high.get(name, 0), array.max())\n"
+        "        self.count[name] = self.count.get(name, 0) + len(array)\n"
+        "    def choose(self, name):\n        return self.low[name], self.high[name]\n"
+    )
+    found = mezzo.quantize_report(
+        "model.onnx", "calib.npz", labels=["label"], calibrators=["minmax", "ranges_of_mine:Extremes"], batch_size=50,
+        correct="none",
+    )  # fmt: skip
+    plain, ours = found.rows
+    assert ours.verdict == plain.verdict and ours.quantized == plain.quantized == 2
+    (one,) = importlib.import_module("ranges_of_mine").Extremes.made
+    assert {"x", "r"} <= one.count.keys() and set(one.count.values()) == {found.calibrated.samples}
 
 
 def test_fp8_is_shown_by_the_calibrators_that_suit_it(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:

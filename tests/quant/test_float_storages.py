@@ -20,7 +20,7 @@ from mezzo.quant.choosing import choose_range
 from mezzo.quant.collector import Collector
 from mezzo.quant.floats import squared_error_to
 from mezzo.quant.parameters import parameters_for
-from mezzo.quant.weights import weight_parameters, weight_parameters_by_mse
+from mezzo.quant.weights import weight_parameters
 
 _ONNX = {DType.FLOAT8E4M3FN: TensorProto.FLOAT8E4M3FN, DType.FLOAT8E5M2: TensorProto.FLOAT8E5M2}
 _NUMPY = {DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn, DType.FLOAT8E5M2: ml_dtypes.float8_e5m2}
@@ -177,11 +177,9 @@ def test_mse_finds_the_range_with_the_least_error(dtype: DType, shape: str) -> N
 
 @EVERY_STORAGE
 @pytest.mark.parametrize("axis", [None, 0, 1])
-def test_weights_by_mse_are_no_worse_than_by_the_largest(dtype: DType, axis: int | None) -> None:
+def test_largest_weight_is_the_largest_number(dtype: DType, axis: int | None) -> None:
     weights = np.random.default_rng(3).standard_normal((5, 4000)).astype(np.float32)[:, :40]
     grid = Grid(dtype=dtype, is_symmetric=True, is_narrow=True)
-    plain, by_mse = weight_parameters(weights, grid, axis), weight_parameters_by_mse(weights, grid, axis)
-    errors = [np.square(round_trip(weights, how) - weights).sum() for how in (plain, by_mse)]
-    assert errors[1] <= errors[0]
+    plain = weight_parameters(weights, grid, axis)
     tops = np.abs(weights).max(axis=None if axis is None else 1 - axis)
     assert np.float32(plain.scales) == pytest.approx(np.ravel(tops) / _LARGEST[dtype])

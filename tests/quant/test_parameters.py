@@ -17,7 +17,7 @@ from mezzo.quant.parameters import (
     parameters_for,
     quantize_bias,
 )
-from mezzo.quant.weights import quantize_weights, weight_parameters, weight_parameters_by_mse
+from mezzo.quant.weights import quantize_weights, weight_parameters
 
 U8, S8 = Grid(dtype=DType.UINT8), Grid(dtype=DType.INT8, is_symmetric=True)
 NARROW = Grid(dtype=DType.INT8, is_symmetric=True, is_narrow=True)
@@ -114,35 +114,6 @@ def test_weights_are_held_whole_by_slice(weights: np.ndarray, axis: int | None) 
     assert (np.abs(round_trip(weights, how).astype(np.float64) - weights) <= steps * (0.5 + 2**-15)).all()
 
 
-@LAW
-@given(arrays(np.float32, (4, 40), elements=st.floats(-2, 2, width=32)), st.sampled_from([None, 0, 1]))
-def test_weights_by_mse_are_no_worse_in_any_slice(weights: np.ndarray, axis: int | None) -> None:
-    for grid in (NARROW, S8, Grid(dtype=DType.INT4, is_symmetric=True), U8):
-        plain, by_mse = weight_parameters(weights, grid, axis), weight_parameters_by_mse(weights, grid, axis)
-        errors = [squares(weights, how, grid, axis) for how in (plain, by_mse)]
-        # Errors are summed in FP32 parts: as many roundings as there are numbers.
-        assert (errors[1] <= errors[0] * (1 + 160 * 2**-23)).all()
-        assert all(mse <= largest for mse, largest in zip(by_mse.scales, plain.scales, strict=True))
-
-
-def squares(weights: np.ndarray, how: Quantization, grid: Grid, axis: int | None) -> np.ndarray:
-    wrong = np.square(dequantize(quantize_weights(weights, how, grid), how).astype(np.float64) - weights)
-    return wrong.sum() if axis is None else wrong.sum(axis=1 - axis)
-
-
-@pytest.mark.parametrize(("dtype", "least", "most"), [(DType.INT8, 0.001, 0.1), (DType.INT4, 0.4, 0.7)])
-def test_weights_by_mse_clip_where_that_helps(dtype: DType, least: float, most: float) -> None:
-    """Against all ranges, a thousandth apart."""
-    grid = Grid(dtype=dtype, is_symmetric=True, is_narrow=True)
-    weights = np.random.default_rng(4).standard_normal((1, 40_000)).astype(np.float32)
-    plain, by_mse = weight_parameters(weights, grid, 0), weight_parameters_by_mse(weights, grid, 0)
-    error, ours = (float(squares(weights, how, grid, None)) for how in (plain, by_mse))
-    largest = float(np.abs(weights).max())
-    ranges = [Range(-largest * part, largest * part) for part in np.linspace(0.3, 1, 701)]
-    best = min(float(squares(weights, parameters_for(held, grid), grid, None)) for held in ranges)
-    assert least < 1 - ours / error < most and ours <= best * 1.01
-
-
 def test_narrow_grids_leave_the_smallest_integer_out_of_clipped_weights() -> None:
     how = Quantization(dtype=DType.INT8, scales=(0.01,), zero_points=(0,))
     assert quantize_weights(np.float32([-9, 9]), how, NARROW).tolist() == [-127, 127]
@@ -152,8 +123,7 @@ def test_narrow_grids_leave_the_smallest_integer_out_of_clipped_weights() -> Non
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1,), ()])
 def test_weights_of_any_shape_have_parameters(shape: tuple[int, ...]) -> None:
-    for make in (weight_parameters, weight_parameters_by_mse):
-        assert make(np.ones(shape, np.float32), NARROW).scales[0] > 0
+    assert weight_parameters(np.ones(shape, np.float32), NARROW).scales[0] > 0
 
 
 def test_slice_of_zeros_takes_the_largest_scale_of_the_others() -> None:

@@ -36,6 +36,42 @@ def turned(seen):
     return 2, -2
 
 A_NUMBER = 3
+
+class Quarters:
+    def __init__(self):
+        self.largest = {}
+    def collect(self, name, array):
+        self.largest[name] = max(self.largest.get(name, 0), float(abs(array).max()))
+    def choose(self, name):
+        return -self.largest[name] / 4, self.largest[name] / 4
+
+class Blind:
+    def choose(self, name):
+        return 0, 1
+
+class Mute:
+    def collect(self, name, array):
+        pass
+
+class Unborn(Quarters):
+    def __init__(self):
+        raise RuntimeError("no\\nmemory")
+
+class Broken(Quarters):
+    def collect(self, name, array):
+        return self.missing
+
+class Meddler(Quarters):
+    def collect(self, name, array):
+        array[:] = 0
+
+class Forgetful(Quarters):
+    def collect(self, name, array):
+        pass
+
+class Nonsense(Quarters):
+    def choose(self, name):
+        return "wide"
 """
 
 
@@ -103,3 +139,56 @@ def test_word_for_nothing_is_named(word: str, message: str) -> None:
 def test_function_that_gives_no_range_is_named(name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         choose_range(calibrator_of(f"our_ranges:{name}"), seen(), U8)
+
+
+def calibrate_by(word: str, numbers: np.ndarray) -> None:
+    ours = calibrator_of(word)
+    ours.collect("x", numbers)
+    choose_range(ours.of("x"), seen(), U8)
+
+
+def test_class_sees_every_batch_of_every_value_and_chooses_by_name() -> None:
+    ours = calibrator_of("our_ranges:Quarters")
+    for name, numbers in (("x", [-2.0, 1.0]), ("y", [100.0]), ("x", [8.0])):
+        ours.collect(name, np.float32(numbers))
+    assert choose_range(ours.of("x"), seen(), U8) == Range(-2.0, 2.0)
+    assert choose_range(ours.of("y"), seen(), U8) == Range(-2.0, 6.0)  # cut to what was seen
+
+
+def test_class_starts_anew_for_each_calibration() -> None:
+    first, second = calibrator_of("our_ranges:Quarters"), calibrator_of("our_ranges:Quarters")
+    for numbers, ours in ((400.0, first), (8.0, second)):
+        ours.collect("x", np.float32([numbers]))
+    assert choose_range(second.of("x"), seen(), U8) == Range(-2.0, 2.0)
+
+
+@pytest.mark.parametrize("name", ["minmax", "our_ranges:half"])
+def test_what_chooses_by_summaries_sees_nothing_else(name: str) -> None:
+    plain = calibrator_of(name)
+    plain.collect("x", np.float32([1e9]))
+    assert choose_range(plain.of("x"), seen(), U8) == choose_range(calibrator_of(name), seen(), U8)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "Blind",
+            r"^calibrator 'our_ranges:Blind' is a class without the method 'collect'; it takes collect\(name, arr",
+        ),
+        (
+            "Mute",
+            r"^calibrator 'our_ranges:Mute' is a class without the method 'choose'; it takes collect\(name, array",
+        ),
+        ("Unborn", r"^calibrator 'our_ranges:Unborn' cannot be made: RuntimeError: no memory; mend it$"),
+        ("Broken", r"^calibrator 'our_ranges:Broken' failed at value 'x': AttributeError: .*; mend it$"),
+        ("Meddler", r"^calibrator 'our_ranges:Meddler' failed at value 'x': ValueError: .*read-only; mend it$"),
+        ("Forgetful", r"^calibrator 'our_ranges:Forgetful' failed: KeyError: 'x'; mend it$"),
+        ("Nonsense", r"^calibrator 'our_ranges:Nonsense' failed: ValueError: could not convert string.*; mend it$"),
+    ],
+)
+def test_class_that_fails_is_named(name: str, message: str) -> None:
+    numbers = np.float32([1.0, -3.0])
+    with pytest.raises(InputError, match=message):
+        calibrate_by(f"our_ranges:{name}", numbers)
+    assert numbers.tolist() == [1.0, -3.0]

@@ -85,6 +85,22 @@ def test_scales_by_what_weights_are_multiplied_with_clip_what_nobody_reads() -> 
     assert everything.scales[0] <= how.scales[0]
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_scales_by_what_weights_are_multiplied_with_are_no_worse_in_any_slice(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((400, 9)).astype(np.float32)
+    data = (rng.standard_normal((300, 400)) * rng.exponential(size=400)).astype(np.float32)
+    how = weight_parameters(weights, GRID, 1)
+    chosen = weighted_scales(weights, how, GRID, Matrix(), _moments(Matrix(), data, 2048))
+    mean_squares = np.square(data.astype(np.float64)).mean(axis=0)[:, None]
+    before, after = (
+        (np.square(np.clip(np.rint(weights / scales), *GRID.span) * scales - weights) * mean_squares).sum(axis=0)
+        for scales in (np.float32(one.scales) for one in (how, chosen))
+    )
+    # Squares are of FP32 numbers, and moments are summed in FP32: a thousand roundings at the most.
+    assert (after <= before * (1 + 1000 * 2**-23)).all() and (after < before).any()
+
+
 def test_strange_data_counts_as_zero_and_dead_inputs_do_no_harm() -> None:
     data = np.zeros((9, 4), np.float32)
     data[0] = [np.nan, np.inf, -np.inf, 0.0]

@@ -10,6 +10,9 @@ from mezzo.dtypes import DType, integer_span, storage_span
 from mezzo.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from mezzo.core.columns import Ints
 
 
@@ -111,7 +114,8 @@ class Calibrator(ABC):
     """One way to choose a range. `name` is its option, `summary` its line in the table; `also` are other words for it.
     `needs_even`: it takes the steps of a grid to be of one size.
 
-    A subclass may be a frozen dataclass with a setting, which `setting` reads: "percentile=99.9".
+    A subclass may be a frozen dataclass with a setting, which `setting` reads: "percentile=99.9". One that is shipped
+    keeps nothing: `collect` and `of` are for what a user brings.
     """
 
     name: ClassVar[str]
@@ -125,6 +129,13 @@ class Calibrator(ABC):
 
         Called only where numbers other than zero were seen. What it gives is cut to what was seen.
         """
+
+    def collect(self, name: str, numbers: "npt.NDArray[np.float32]") -> None:  # noqa: B027  nothing is a fine default
+        """See what a value holds on one batch, for who chooses by more than a summary. Nothing is kept by default."""
+
+    def of(self, name: str) -> "Calibrator":
+        """What chooses for a value of that name."""
+        return self
 
     def setting(self, text: str) -> "Calibrator":
         """The same with its setting as written. Raises InputError: it has none, or not this."""

@@ -51,15 +51,15 @@ def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Cali
         ContractError: the model does not run.
     """
     check_method(calibrator, options)
-    return choose_parameters(model, options, watch(model, options, dataset), calibrator)
+    return choose_parameters(model, options, watch(model, options, dataset, [calibrator]), calibrator)
 
 
-def watch(model: Model, options: Options, dataset: Dataset) -> Watched:
-    """What values that may be quantized hold on the data. Errors are those of `calibrate`."""
+def watch(model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator]) -> Watched:
+    """What values that may be quantized hold on the data; calibrators see it too. Errors are those of `calibrate`."""
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     asked = _asked(reading.graph, judged.quantizing.units)
-    source, collector = _watch(model, options, dataset, [*asked.operands])
+    source, collector = _watch(model, options, dataset, [*asked.operands], calibrators)
     return Watched(data=source, reading=reading, units=judged.quantizing.units, asked=asked, collector=collector)
 
 
@@ -180,7 +180,9 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
     return asked
 
 
-def _watch(model: Model, options: Options, dataset: Dataset, names: Sequence[str]) -> tuple[DataSource, Collector]:
+def _watch(
+    model: Model, options: Options, dataset: Dataset, names: Sequence[str], watching: Sequence[Calibrator]
+) -> tuple[DataSource, Collector]:
     """What values of the model, by name, hold on the data, and how much of that there was."""
     reading, collector = model.read(options.wishes.low), Collector()
     numbers = {value.name: number for number, value in enumerate(reading.graph.values) if value.scope == 0}
@@ -190,7 +192,10 @@ def _watch(model: Model, options: Options, dataset: Dataset, names: Sequence[str
         if model.progress is not None:
             model.progress("calibrating", done, 0)
         for shown in show(batch.feeds):
-            collector.add(reading.graph.values[shown.value].name, shown.numbers)
+            name = reading.graph.values[shown.value].name
+            collector.add(name, shown.numbers)
+            for calibrator in watching:
+                calibrator.collect(name, shown.numbers)
         batches, done = batches + 1, done + batch.samples
     if not done:
         raise InputError(f"{dataset.name}: has no sample, and scales come from data; give some with {option('data')}")
@@ -206,7 +211,7 @@ def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator, dtyp
             continue
         seen = collector.summary(name)
         is_never_negative = seen.extremes is not None and seen.extremes.low >= 0.0
-        chosen = choose_range(calibrator, seen, _grid(storage_of(dtype, operands, is_never_negative)))
+        chosen = choose_range(calibrator.of(name), seen, _grid(storage_of(dtype, operands, is_never_negative)))
         if chosen is not None:
             ranges[name] = chosen
     return {

@@ -30,8 +30,8 @@ def load_function(place: str, what: str, of: str) -> Callable[..., Any]:
 
 
 def say(error: Exception) -> str:
-    """What a function of the user's raised, for a message."""
-    return f"{type(error).__name__}: {error}"[:300]
+    """What a function of the user's raised, for a message: one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 @contextmanager

@@ -11,7 +11,8 @@ In the order of their use; `Summary`, `Range`, `Grid` and `Calibrator` stand in 
   values that share parameters.
 - `parameters.parameters_for(range, grid)`: a `Quantization`; `guarded_weights`, `bias_parameters` and `quantize_bias`
   for what is added to sums of products.
-- `weights.weight_parameters`, `weight_parameters_by_mse`, `quantize_weights`: of what is constant.
+- `weights.weight_parameters`, `quantize_weights`: of what is constant; `turning.weighted_scales` where data says what
+  each weight is multiplied with.
 - `correction.corrected_bias`, `smoothing_scales`: for who looks at held-out data afterwards.
 - `arithmetic.quantize`, `dequantize`, `round_trip`: as ONNX defines them.
 """

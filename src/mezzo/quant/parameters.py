@@ -11,6 +11,8 @@ from mezzo.core.calibrator import Grid, Range
 from mezzo.core.quantization import Quantization
 from mezzo.dtypes import FORMATS, HIGH, DType, integer_span
 
+Doubles = npt.NDArray[np.float64]
+
 # Scales are kept normal: some machines take smaller numbers to be zero, and divide by it.
 _LEAST, _LARGEST = FORMATS[HIGH].smallest_normal, FORMATS[HIGH].max_finite
 # Ranges end here: what is dequantized, a step further at most, is finite.
@@ -25,10 +27,24 @@ def parameters_for(ranges: Range | Sequence[Range], grid: Grid, axis: int | None
     What is never below zero gets the smallest integer as its zero point, unless the grid is symmetric. A range of zero
     alone gets a scale of 1.
     """
-    held = (ranges,) if isinstance(ranges, Range) else tuple(ranges)
-    found = [_scale_and_zero_point(each.with_zero(), grid) for each in held]
-    scales, zero_points = zip(*found, strict=True)
-    return Quantization(dtype=grid.dtype, scales=scales, zero_points=zero_points, axis=axis)
+    held = (ranges,) if isinstance(ranges, Range) else ranges
+    return parameters_between(np.array([each.low for each in held]), np.array([each.high for each in held]), grid, axis)
+
+
+def parameters_between(lows: Doubles, highs: Doubles, grid: Grid, axis: int | None = None) -> Quantization:
+    """The same of ranges from lows to highs, an entry per slice."""
+    low, high = grid.span
+    lows, highs = np.maximum(np.minimum(lows, 0.0), -_WIDEST), np.minimum(np.maximum(highs, 0.0), _WIDEST)
+    if grid.is_symmetric:
+        # Both sides have to fit; of 256 integers there is one more below zero.
+        scales = _scales(np.maximum(highs / (high - grid.middle), -lows / (grid.middle - low)))
+        zero_points = np.full(len(lows), grid.middle)
+    else:
+        scales = _scales((highs - lows) / grid.steps)
+        zero_points = np.clip(low - np.rint(lows / scales), low, high).astype(np.int64)  # half to even
+    return Quantization(
+        dtype=grid.dtype, scales=tuple(scales.tolist()), zero_points=tuple(zero_points.tolist()), axis=axis
+    )
 
 
 def bias_parameters(data: Quantization, weights: Quantization) -> Quantization:
@@ -68,20 +84,10 @@ def quantize_bias(bias: npt.NDArray[Any], how: Quantization) -> npt.NDArray[np.i
     return held
 
 
-def _scale_and_zero_point(held: Range, grid: Grid) -> tuple[float, int]:
-    low, high = grid.span
-    held = Range(max(held.low, -_WIDEST), min(held.high, _WIDEST))
-    if grid.is_symmetric:
-        # Both sides have to fit; of 256 integers there is one more below zero.
-        scale = max(held.high / (high - grid.middle), -held.low / (grid.middle - low))
-        return _scale(scale), grid.middle
-    scale = _scale((held.high - held.low) / grid.steps)
-    zero_point = low - round(held.low / scale)  # rounds half to even
-    return scale, min(max(zero_point, low), high)
-
-
-def _scale(wanted: float) -> float:
-    return _as_fp32(np.float32(max(wanted, _LEAST))) if wanted > 0 else 1.0
+def _scales(wanted: Doubles) -> Doubles:
+    """FP32 numbers, held in FP64, that are normal; 1 where nothing is to be held."""
+    scales: Doubles = np.where(wanted > 0, np.float32(np.maximum(wanted, _LEAST)), np.float32(1)).astype(np.float64)
+    return scales
 
 
 def _fp32_from(least: float) -> float:

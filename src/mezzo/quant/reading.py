@@ -1,10 +1,11 @@
-"""Calibrators as people write them: "mse", "percentile=99.9", or "module:function", a function of their own."""
+"""Calibrators as people write them: "mse", "percentile=99.9", or "module:function", a function or class of theirs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzo.core.calibrator import Calibrator, Grid, Range, Summary
 from mezzo.errors import InputError
@@ -21,7 +22,8 @@ def calibrator_of(word: str) -> Calibrator:
     """
     name, equals, setting = word.partition("=")
     if ":" in name:
-        return Custom(word, load_function(word, "calibrator", "what was seen of a tensor"))
+        loaded = load_function(word, "calibrator", "what was seen of a tensor")
+        return _made(word, loaded) if isinstance(loaded, type) else Custom(word, loaded)
     found = calibrator(name)
     return found.setting(setting) if equals else found
 
@@ -49,6 +51,55 @@ class Custom(Calibrator):
             )
         low, high = ends.tolist()
         return Range(low, high)
+
+
+class Sees(Protocol):
+    """What a user's class has."""
+
+    def collect(self, name: str, array: npt.NDArray[np.float32]) -> object: ...
+
+    def choose(self, name: str) -> object: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Collecting(Calibrator):
+    """An object of the user's that sees all numbers: `collect(name, array)` for each value of each batch, then
+    `choose(name)`, the smallest and the largest number to cover. It keeps what it likes.
+    """
+
+    name: ClassVar[str] = "custom"
+    summary: ClassVar[str] = "a class of your own, module:class"
+
+    place: str
+    own: Sees
+
+    def choose(self, seen: Summary, grid: Grid) -> Range:
+        raise AssertionError("asked of what it gives for a name")
+
+    def collect(self, name: str, numbers: npt.NDArray[np.float32]) -> None:
+        shown = numbers.view()
+        shown.flags.writeable = False
+        try:
+            self.own.collect(name, shown)
+        except Exception as error:
+            raise InputError(f"calibrator {self.place!r} failed at value {name!r}: {say(error)}; mend it") from error
+
+    def of(self, name: str) -> Calibrator:
+        return Custom(self.place, lambda _: self.own.choose(name))
+
+
+def _made(place: str, kind: type) -> Collecting:
+    """A new object of a user's class. Raises InputError: it cannot be made, or lacks a method."""
+    for method in ("collect", "choose"):
+        if not callable(getattr(kind, method, None)):
+            raise InputError(
+                f"calibrator {place!r} is a class without the method {method!r}; it takes collect(name, array) and "
+                "choose(name)"
+            )
+    try:
+        return Collecting(place, kind())
+    except Exception as error:
+        raise InputError(f"calibrator {place!r} cannot be made: {say(error)}; mend it") from error
 
 
 def _spell(given: object) -> str:

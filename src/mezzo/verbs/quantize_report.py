@@ -96,7 +96,7 @@ def quantize_report(
     model, chosen = fuse(model, with_data_settings(chosen, data))
     ranges = measure_ranges(model, parted.whole)
     begin = time.monotonic()
-    watched = watch(model, chosen, parted.seen)
+    watched = watch(model, chosen, parted.seen, [one for one in named.values() if one is not None])
     collecting_s = time.monotonic() - begin
     metrics, said = _metrics_of(model, parted.judging, metric)
     trials = _Trials(

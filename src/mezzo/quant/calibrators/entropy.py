@@ -5,6 +5,12 @@ are integers, each group is spread evenly over those of its bins that hold any, 
 of what comes out from what went in is taken; the threshold of the least wins. A bin that one of them has and the other
 has not counts as 1e-4; a threshold below all numbers is never taken.
 
+Where many numbers are alike, as of an even background, of padding or of repeated tokens, or lie in a peak narrower than
+a step, the divergence falls with every threshold that tells those apart, at whatever price beyond it, or it is much the
+same for all and its least is chance. So only thresholds are weighed whose squared error, of rounding and of clipping,
+is no more than that of covering all; and of those whose divergence is above the least by no more than a twentieth of
+it, or than chance makes of so many numbers, that of the least squared error wins.
+
 Groups may end inside a bin, whose numbers count as evenly spread: so each threshold gets the integers that it has, and
 all thresholds are tried in one go, from sums up to each bin. Numbers that are exactly zero are left out: every grid
 holds them, and the half of zeros that a Relu leaves would drown all else.
@@ -12,15 +18,24 @@ holds them, and the half of zeros that a Relu leaves would drown all else.
 Source: MXNet 1.x, `_get_optimal_threshold`; Migacz, "8-bit inference with TensorRT", GTC 2017.
 """
 
+import math
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from mezzo.core.calibrator import Calibrator, Grid, Range, Summary
 from mezzo.quant.density import Density, Doubles, density_of
+from mezzo.quant.squares import squared_errors
+
+Bins = npt.NDArray[np.int64]
 
 _EPS = 1e-4
 _MOST_TRIED = 192
+# Bins on each side from which squared errors are told.
+_JUDGED_BINS = 1024
+# Divergences are alike of which one is above another by no more than this part.
+_NEAR = 1 / 20
 # Of so few numbers per bin, divergences would be those of chance: bins are joined, but not below so many.
 _PER_BIN, _FEWEST_BINS = 8, 1024
 
@@ -38,12 +53,23 @@ class Entropy(Calibrator):
         tried = _thresholds(density, groups)
         if not len(tried):
             return Range(-density.extremes.largest, density.extremes.largest)
-        chosen = int(tried[np.argmin(divergences(density, tried, groups))])
-        threshold = density.extremes.largest if chosen >= density.bins else chosen * density.width
+        errors = _errors(density, grid, tried)
+        is_weighed = errors <= errors[0]  # which covers all
+        tried, errors = tried[is_weighed], errors[is_weighed]
+        told = divergences(density, tried, groups)
+        is_near = told <= told.min() + max(_NEAR * abs(told.min()), _chance(density))
+        chosen = int(np.argmin(np.where(is_near, errors, np.inf)))
+        threshold = float(_magnitudes(density, tried)[chosen])
         return Range(-threshold, threshold)
 
 
-def _thresholds(density: Density, groups: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+def _chance(density: Density) -> float:
+    """Twice by how much chance scatters a divergence: half of chi-squared of the bins over the numbers."""
+    used = np.count_nonzero(density.above) + np.count_nonzero(density.below)
+    return math.sqrt(2 * used) / density.samples
+
+
+def _thresholds(density: Density, groups: int) -> Bins:
     """Thresholds to try, in bins: those that leave each group a bin at least, all numbers among them."""
     fewest = groups if density.is_one_sided else -(-groups // 2)
     if density.bins <= fewest:
@@ -52,7 +78,19 @@ def _thresholds(density: Density, groups: int) -> "np.ndarray[tuple[int], np.dty
     return np.arange(density.bins, fewest - 1, -step)
 
 
-def divergences(density: Density, thresholds: "np.ndarray[tuple[int], np.dtype[np.int64]]", groups: int) -> Doubles:
+def _magnitudes(density: Density, thresholds: Bins) -> Doubles:
+    """Where thresholds in bins lie; that of all bins is the largest magnitude."""
+    return np.where(thresholds >= density.bins, density.extremes.largest, thresholds * density.width)
+
+
+def _errors(density: Density, grid: Grid, thresholds: Bins) -> Doubles:
+    """The squared error of a grid that ends at each threshold."""
+    ends, most = _magnitudes(density, thresholds), grid.covered(density.extremes)
+    lows, highs = np.maximum(-ends, most.low), np.minimum(ends, most.high)
+    return squared_errors(density.coarser(_JUDGED_BINS), grid, lows, highs)
+
+
+def divergences(density: Density, thresholds: Bins, groups: int) -> Doubles:
     """The divergence for each threshold, in bins from zero; infinite where nothing lies within it."""
     masses = np.concatenate([density.below[::-1], density.above])
     zero = len(density.below)

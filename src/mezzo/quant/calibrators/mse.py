@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from mezzo.core.calibrator import Calibrator, Grid, Range, Summary
-from mezzo.quant.density import Density, Doubles, density_of
-from mezzo.quant.floats import squared_error_to
+from mezzo.quant.density import Doubles, density_of
+from mezzo.quant.squares import squared_errors
 
 # Bins on each side that are looked at.
 _BINS = 1024
@@ -37,33 +37,6 @@ class MSE(Calibrator):
             high = most.high * _search(lambda parts: squared_errors(density, grid, low + 0 * parts, parts * most.high))
             low = most.low * _search(lambda parts: squared_errors(density, grid, parts * most.low, high + 0 * parts))
         return Range(low, high)
-
-
-def squared_errors(density: Density, grid: Grid, lows: Doubles, highs: Doubles) -> Doubles:
-    """The sum of squared errors for each range from a low to a high, if a grid covers it."""
-    masses = np.concatenate([density.below[::-1], density.above]) / density.width
-    edges = np.arange(-len(density.below), len(density.above) + 1) * density.width
-    low, high = grid.span
-    if not grid.is_even:
-        scales = highs[:, None] / high
-        return np.diff(squared_error_to(edges / scales, grid.dtype) * scales**3, axis=1) @ masses
-    if grid.is_symmetric:
-        steps = highs[:, None] / (high - grid.middle)
-        zeros = np.full_like(steps, grid.middle - low)
-    else:
-        steps = (highs - lows)[:, None] / grid.steps
-        zeros = np.rint(-lows[:, None] / steps)
-    # Numbers are spread evenly inside a bin. The squared error from zero to x, of even numbers: step ** 3 / 12 for each
-    # whole step on the way, and a third of the cube of what is left.
-    places = np.rint(edges / steps)
-    np.maximum(places, -zeros, out=places)
-    np.minimum(places, grid.steps - zeros, out=places)
-    left = edges - places * steps
-    squares = left * left * left / 3
-    places *= steps**3 / 12
-    squares += places
-    found: Doubles = np.diff(squares, axis=1) @ masses
-    return found
 
 
 def _search(errors: Callable[[Doubles], Doubles]) -> float:
