@@ -297,7 +297,8 @@ def refusal_of(source: Any) -> str:
 
 def test_source_that_nobody_opens_names_all_that_are_opened() -> None:
     assert refusal_of(3) == (
-        "source is a int, wanted a path, an onnx.ModelProto, an onnx_ir.Model or a ToyProgram"
+        "source is a int, wanted a path, an onnx.ModelProto, an onnx_ir.Model, a torch.export.ExportedProgram or a "
+        "ToyProgram"
     )  # fmt: skip
 
 

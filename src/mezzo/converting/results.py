@@ -128,7 +128,7 @@ def aimed(src: object, request: Request) -> Request:
     """A request with the target that is usual for such models, where it names none."""
     from mezzo.plugins.discovery import frontend_of
 
-    usual = frontend_of(src).usual_target if request.target is None else None
+    usual = frontend_of(src, warns=False).usual_target if request.target is None else None
     return request if usual is None else replace(request, target=usual)
 
 

@@ -295,8 +295,9 @@ def frontends() -> Table[Frontend]:
     return _FRONTENDS.table()
 
 
-def frontend_of(source: object) -> Frontend:
-    """The front end that opens a source: a path by the end of its name, anything else by its type.
+def frontend_of(source: object, *, warns: bool = True) -> Frontend:
+    """The front end that opens a source: a path by the end of its name, anything else by its type. `warns`: of front
+    ends that are broken, where one of them may have opened it.
 
     Raises InputError: none does, or two do.
     """
@@ -306,7 +307,7 @@ def frontend_of(source: object) -> Frontend:
         found = [end for end in table.values() if any(s and name.endswith(s) for s in end.suffixes)]
         if not found:
             found = [end for end in table.values() if "" in end.suffixes]
-            for line in table.broken:  # it may have been one of theirs
+            for line in table.broken if warns else ():  # it may have been one of theirs
                 _log.warning("%s", line)
     else:
         what = f"a {type(source).__name__}"

@@ -3,9 +3,11 @@
 Nothing here loads torch before a source of its own comes in.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from mezzo.core.frontend import Frontend, Progress, Words
+from mezzo.errors import InputError
 
 if TYPE_CHECKING:
     from mezzo.core.frontend import Model
@@ -34,6 +36,11 @@ class TorchFrontend(Frontend):
         )
 
     def open(self, source: Any, *, trust_external_paths: bool, progress: Progress | None) -> "Model":
+        if isinstance(source, str | os.PathLike):
+            raise InputError(
+                f"{os.fspath(source)!r} is a saved program of PyTorch's, which unpickles what it reads; if you trust "
+                "the file, load it yourself and hand it over: mezzo.convert(torch.export.load(...))"
+            )
         from mezzo.frontends.torch.opening import open_model
 
         return open_model(source, progress=progress)

@@ -9,6 +9,7 @@ from mezzo.units.selector import tree
 from mezzo.units.unit import Constraint, Inside, Kernel, Pattern
 from mezzo.units.view import View
 
+_DIALECTS = frozenset({"aten", "prims"})
 _COMPUTED = frozenset({Cost.POINTWISE, Cost.NORMALIZATION, Cost.REDUCTION})
 # What makes no copy: it is seen through, and what is converted behind it is converted by the kernel before it.
 _VIEWS = frozenset(
@@ -28,7 +29,8 @@ def _generated(view: View) -> frozenset[int]:
     found: set[int] = set()
     for node in view.graph.nodes:
         row = view.rows[node.id]
-        if node.kind is not Kind.OP or row is None or not view.is_float(node):
+        is_traced = node.signature.dialect in _DIALECTS
+        if node.kind is not Kind.OP or row is None or not is_traced or not view.is_float(node):
             continue
         if row.cost is Cost.MOVEMENT and node.op in _VIEWS:
             maker = None if node.inputs[0] is None else view.graph.values[node.inputs[0]].producer
