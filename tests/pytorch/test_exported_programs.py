@@ -240,7 +240,7 @@ def test_a_saved_program_is_not_unpickled(tmp_path: object) -> None:
         mezzo.convert(path)
     assert str(caught.value) == (
         f"{path!r} is a saved program of PyTorch's, which unpickles what it reads; if you trust the file, load it "
-        "yourself and hand it over: mezzo.convert(torch.export.load(...))"
+        "in Python with torch.export.load, and convert what that gives"
     )
 
 

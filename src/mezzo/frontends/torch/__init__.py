@@ -39,7 +39,7 @@ class TorchFrontend(Frontend):
         if isinstance(source, str | os.PathLike):
             raise InputError(
                 f"{os.fspath(source)!r} is a saved program of PyTorch's, which unpickles what it reads; if you trust "
-                "the file, load it yourself and hand it over: mezzo.convert(torch.export.load(...))"
+                "the file, load it in Python with torch.export.load, and convert what that gives"
             )
         from mezzo.frontends.torch.opening import open_model
 
