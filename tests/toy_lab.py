@@ -4,14 +4,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from toy_frontend import NUMPY, Array, Reading, ToyModel, ToyProgram, digest_of, round_to
 
 from mezzo.core.graph import Graph
-from mezzo.core.lab import Answers, Feeds, Layers, Reached, Run, Running, Shown
+from mezzo.core.lab import Answers, Feeds, Layers, MeasuredValue, Reached, Records, Run, Running, Shown
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
 from mezzo.core.quantized import NO_PORTS, QuantizedPorts
@@ -189,28 +189,6 @@ class ToyEmulator:
         return answers
 
 
-class ToyRecords(NamedTuple):
-    """What one run showed."""
-
-    values: npt.NDArray[np.int64]
-    lowest: npt.NDArray[np.float32]
-    highest: npt.NDArray[np.float32]
-    has_nan: npt.NDArray[np.bool_]
-    has_infinity: npt.NDArray[np.bool_]
-    counts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-    samples: npt.NDArray[np.float32]
-
-
-class ToyValue(NamedTuple):
-    """A value that is measured."""
-
-    record: int
-    name: str
-    node: str
-    op: str
-
-
 class ToyInstruments:
     """Measures every value that is not a weight; its samples are all of it."""
 
@@ -221,23 +199,23 @@ class ToyInstruments:
         self._program, self.fingerprint = program, digest_of(program)
         producers = [graph.nodes[value.producer] for value in graph.values]
         measured = [(v, n) for v, n in zip(graph.values, producers, strict=True) if n.kind is not Kind.SOURCE]
-        self.values = [ToyValue(at, value.name, node.name, node.op) for at, (value, node) in enumerate(measured)]
+        self.values = [MeasuredValue(at, value.name, node.name, node.op) for at, (value, node) in enumerate(measured)]
         self.size = len(self.values)
 
-    def run(self, feeds: Feeds, draw: int, sample: int) -> ToyRecords:
+    def run(self, feeds: Feeds, draw: int, sample: int) -> Records:
         values = compute(self._program, feeds)
         numbers = [values[value.name].ravel() for value in self.values]
         finite = [each[np.isfinite(each)] for each in numbers]
         counts = np.array([each.size for each in numbers], np.int64)
-        return ToyRecords(
-            np.arange(self.size),
-            np.array([each.min(initial=np.inf) for each in finite], np.float32),
-            np.array([each.max(initial=-np.inf) for each in finite], np.float32),
-            np.array([np.isnan(each).any() for each in numbers]),
-            np.array([np.isinf(each).any() for each in numbers]),
-            counts,
-            counts,
-            np.concatenate(numbers),
+        return Records(
+            values=np.arange(self.size),
+            lowest=np.array([each.min(initial=np.inf) for each in finite], np.float32),
+            highest=np.array([each.max(initial=-np.inf) for each in finite], np.float32),
+            has_nan=np.array([np.isnan(each).any() for each in numbers]),
+            has_infinity=np.array([np.isinf(each).any() for each in numbers]),
+            counts=counts,
+            lengths=counts,
+            samples=np.concatenate(numbers),
         )
 
 

@@ -142,44 +142,34 @@ class Emulator(Protocol):
         """
 
 
-class Records(Protocol):
-    """What one measured run showed; `values` are positions, several records may be of one value.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """What one measured run showed: one record per value, and per iteration of the bodies in which it stands.
 
-    Extremes are of finite numbers; the lowest is above the highest where there are none. `counts` are sizes of the
-    tensors, `lengths` of their samples, which lie in a row in `samples`.
+    `values` are positions, as `MeasuredValue.record` tells them. Extremes are of finite numbers; the lowest is above
+    the highest where there are none. `counts` are sizes of the tensors, `lengths` of their samples, which lie in a row
+    in `samples`.
     """
 
-    @property
-    def values(self) -> "npt.NDArray[np.int64]": ...
-    @property
-    def lowest(self) -> "npt.NDArray[np.float32]": ...
-    @property
-    def highest(self) -> "npt.NDArray[np.float32]": ...
-    @property
-    def has_nan(self) -> "npt.NDArray[np.bool_]": ...
-    @property
-    def has_infinity(self) -> "npt.NDArray[np.bool_]": ...
-    @property
-    def counts(self) -> "npt.NDArray[np.int64]": ...
-    @property
-    def lengths(self) -> "npt.NDArray[np.int64]": ...
-    @property
-    def samples(self) -> "npt.NDArray[np.float32]": ...
+    values: "npt.NDArray[np.int64]"
+    lowest: "npt.NDArray[np.float32]"
+    highest: "npt.NDArray[np.float32]"
+    has_nan: "npt.NDArray[np.bool_]"
+    has_infinity: "npt.NDArray[np.bool_]"
+    counts: "npt.NDArray[np.int64]"
+    lengths: "npt.NDArray[np.int64]"
+    samples: "npt.NDArray[np.float32]"
 
 
-class MeasuredValue(Protocol):
+class MeasuredValue(NamedTuple):
     """A value as plans spell it: its name, its producer's name and operator. `record` is the position of its records:
     values that hold the same numbers share it.
     """
 
-    @property
-    def record(self) -> int: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def node(self) -> str: ...
-    @property
-    def op(self) -> str: ...
+    record: int
+    name: str
+    node: str
+    op: str
 
 
 class Shown(NamedTuple):

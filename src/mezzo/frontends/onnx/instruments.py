@@ -8,19 +8,20 @@ import hashlib
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
 
 from mezzo.core.graph import Graph
+from mezzo.core.lab import MeasuredValue, Records
 from mezzo.core.nodes import Kind
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.feeds import fit_feeds
 from mezzo.frontends.onnx.instruments_nodes import Places
-from mezzo.frontends.onnx.instruments_records import Doubles, Floats, Gathered, Ints, gather_whole, join, rectify, runs
+from mezzo.frontends.onnx.instruments_records import Doubles, Floats, Ints, gather_whole, join, rectify, runs
 from mezzo.frontends.onnx.instruments_sizes import Size, known_sizes, row_length
 from mezzo.frontends.onnx.instruments_values import mark_casts
 from mezzo.frontends.onnx.instruments_weave import Known, Weaver, Woven
@@ -48,17 +49,6 @@ _GROWTH = 4
 # Weights of up to so many numbers may be shapes, which shape inference reads.
 _SMALL = 1024
 _HEADER = 4
-
-
-class MeasuredValue(NamedTuple):
-    """A value as plans spell it: its name, its producer's name and operator. `record` is the position of its records:
-    values that hold the same numbers share it.
-    """
-
-    record: int
-    name: str
-    node: str
-    op: str
 
 
 class Instruments:
@@ -110,7 +100,7 @@ class Instruments:
             for producer in (graph.nodes[value.producer],)
         )
 
-    def run(self, feeds: Mapping[str, Any], draw: int, sample: int) -> Gathered:
+    def run(self, feeds: Mapping[str, Any], draw: int, sample: int) -> Records:
         """Run the model once. `draw` chooses the places that are sampled, at most `sample` per value.
 
         Raises: InputError if the feeds do not fit; ContractError if the model fails.
@@ -128,7 +118,7 @@ class Instruments:
                 return gathered
             self._reload(self._careful | odd, self._sizes)
 
-    def _run(self, feeds: Mapping[str, Any], places: Mapping[str, Any]) -> Gathered:
+    def _run(self, feeds: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
         """Run; where that fails do so carefully, since empty tensors have no extremes and sizes may deceive."""
         if self._session is None:
             self._woven = self._load()
@@ -147,7 +137,7 @@ class Instruments:
             self._reload(careful | empty | self._odd(gathered), sizes if empty - careful else {})
         return gathered
 
-    def _odd(self, gathered: Gathered) -> set[int]:
+    def _odd(self, gathered: Records) -> set[int]:
         """Values that were seen not to be finite and did not come whole."""
         odd = self._numbers_of(gathered.values[gathered.has_nan | gathered.has_infinity])
         return odd - {slot.value for slot in self._woven.slots if slot.is_whole}
@@ -219,7 +209,7 @@ class Instruments:
 
     # -- what came out --------------------------------------------------------------------------------------------
 
-    def _read(self, results: Mapping[str, Any], places: Mapping[str, Any]) -> Gathered:
+    def _read(self, results: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
         pieces = []
         shares = places[self._woven.places.shares]
         if self._woven.vector is not None and self._woven.sizes is not None:
@@ -231,7 +221,7 @@ class Instruments:
             pieces.append(self._read_group(group.values, extremes, oddness, samples, counts))
         return join(pieces)
 
-    def _read_vector(self, vector: Floats, sizes: Ints, shares: Doubles) -> Gathered:
+    def _read_vector(self, vector: Floats, sizes: Ints, shares: Doubles) -> Records:
         slots = self._woven.slots
         numbers = np.array([slot.value for slot in slots], np.int64)
         is_whole = np.array([slot.is_whole for slot in slots], bool)
@@ -256,7 +246,7 @@ class Instruments:
 
     def _read_group(
         self, values: Sequence[int], extremes: Floats, oddness: Floats, samples: Floats, counts: Ints
-    ) -> Gathered:
+    ) -> Records:
         """Read the records of T runs of bodies; without that axis, of one run."""
         extremes, oddness, counts = extremes.reshape(-1, 2), oddness.reshape(-1, 2), counts.reshape(-1)
         length = samples.shape[-1] if samples.size else 0
@@ -266,7 +256,7 @@ class Instruments:
         numbers = np.tile(np.array(values, np.int64), len(counts) // len(values))
         return self._gathered(numbers, header, counts, lengths, samples.reshape(-1)[runs(starts, lengths)])
 
-    def _gathered(self, numbers: Ints, header: Floats, counts: Ints, lengths: Ints, samples: Floats) -> Gathered:
+    def _gathered(self, numbers: Ints, header: Floats, counts: Ints, lengths: Ints, samples: Floats) -> Records:
         is_careful = np.ones(len(numbers), bool)
         if self._careful is not None:
             is_careful = np.isin(numbers, np.array(sorted(self._careful), np.int64))
@@ -274,7 +264,7 @@ class Instruments:
         # Without care a sum that is not finite only says that care is needed.
         has_nan = np.where(is_careful, total != 0, np.isnan(total))
         has_infinity = np.where(is_careful, infinite != 0, np.isinf(total))
-        return Gathered(
+        return Records(
             values=self._positions[numbers],
             lowest=header[:, 0],
             highest=header[:, 1],

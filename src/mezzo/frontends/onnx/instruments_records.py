@@ -1,34 +1,17 @@
 """What a run of an instrumented model showed, as arrays."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 import numpy.typing as npt
+
+from mezzo.core.lab import Records
 
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What one run showed, one record per value, and per iteration of the bodies in which it stands.
-
-    `values` are positions, as `MeasuredValue.record` tells them. Extremes are of finite numbers; the lowest is above
-    the highest where there are none. `counts` are sizes of the tensors, `lengths` of their samples, which lie in a row
-    in `samples`.
-    """
-
-    values: Ints
-    lowest: Floats
-    highest: Floats
-    has_nan: Bools
-    has_infinity: Bools
-    counts: Ints
-    lengths: Ints
-    samples: Floats
 
 
 def runs(starts: Ints, lengths: Ints) -> Ints:
@@ -39,11 +22,11 @@ def runs(starts: Ints, lengths: Ints) -> Ints:
     return places
 
 
-def join(pieces: Sequence[Gathered]) -> Gathered:
+def join(pieces: Sequence[Records]) -> Records:
     if not pieces:
         none = np.zeros(0, np.int64)
         empty = none.astype(np.float32)
-        return Gathered(
+        return Records(
             values=none,
             lowest=empty,
             highest=empty,
@@ -53,10 +36,10 @@ def join(pieces: Sequence[Gathered]) -> Gathered:
             lengths=none,
             samples=empty,
         )
-    return Gathered(**{f.name: np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(Gathered)})
+    return Records(**{f.name: np.concatenate([getattr(p, f.name) for p in pieces]) for f in fields(Records)})
 
 
-def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, shares: Doubles) -> Gathered:
+def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, shares: Doubles) -> Records:
     """Measure tensors that lie whole in a vector. Samples are taken at the `shares` of a tensor's length, or are all of
     it where it is not longer.
     """
@@ -80,7 +63,7 @@ def gather_whole(values: Ints, vector: Floats, starts: Ints, counts: Ints, share
         samples[runs((ends - lengths)[is_drawn], lengths[is_drawn])] = vector[drawn.reshape(-1)]
     rest = ~is_drawn
     samples[runs((ends - lengths)[rest], lengths[rest])] = vector[runs(starts[rest], lengths[rest])]
-    return Gathered(
+    return Records(
         values=values,
         lowest=lowest,
         highest=highest,
@@ -104,7 +87,7 @@ def _reduce(reduce: np.ufunc, vector: Floats, starts: Ints, counts: Ints, empty:
     return reduced
 
 
-def rectify(gathered: Gathered, pairs: tuple[Ints, Ints]) -> Gathered:
+def rectify(gathered: Records, pairs: tuple[Ints, Ints]) -> Records:
     """Add the records of values that Relu makes of others; `pairs` are positions of the results and of the operands."""
     made, sources = pairs
     if not len(made):
@@ -116,7 +99,7 @@ def rectify(gathered: Gathered, pairs: tuple[Ints, Ints]) -> Gathered:
     lengths = gathered.lengths[records]
     starts = (np.cumsum(gathered.lengths) - gathered.lengths)[records]
     zero = np.float32(0)
-    added = Gathered(
+    added = Records(
         values=np.repeat(made, numbers),
         lowest=np.maximum(gathered.lowest[records], zero),
         highest=np.maximum(gathered.highest[records], zero),

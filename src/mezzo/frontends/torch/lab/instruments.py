@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -11,36 +10,11 @@ import torch
 from torch import fx
 
 from mezzo.core.graph import Graph
-from mezzo.core.lab import Feeds
+from mezzo.core.lab import Feeds, MeasuredValue, Records
 from mezzo.core.nodes import Kind
 from mezzo.frontends.torch.lab.runner import Runner, wide
 from mezzo.frontends.torch.program import TORCH_DTYPES
 from mezzo.frontends.torch.read import TorchReading
-
-
-class MeasuredValue(NamedTuple):
-    """A value as plans spell it. Every value has a record of its own."""
-
-    record: int
-    name: str
-    node: str
-    op: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gathered:
-    """What one run showed, one record per value. Extremes are of finite numbers; the lowest is above the highest where
-    there are none. `lengths` are of samples, which lie in a row in `samples`.
-    """
-
-    values: npt.NDArray[np.int64]
-    lowest: npt.NDArray[np.float32]
-    highest: npt.NDArray[np.float32]
-    has_nan: npt.NDArray[np.bool_]
-    has_infinity: npt.NDArray[np.bool_]
-    counts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-    samples: npt.NDArray[np.float32]
 
 
 class Instruments:
@@ -68,7 +42,7 @@ class Instruments:
             for maker in (graph.nodes[value.producer],)
         )
 
-    def run(self, feeds: Feeds, draw: int, sample: int) -> Gathered:
+    def run(self, feeds: Feeds, draw: int, sample: int) -> Records:
         rng = np.random.default_rng(draw)
         # Below 1 by so much that a tensor's length times a share stays below the length.
         shares = (np.arange(sample, dtype=np.float64) + rng.random(sample)) / sample * (1 - 1e-9)
@@ -107,9 +81,9 @@ class _Gathering:
             taken = flat[(self.shares * flat.numel()).to(torch.int64).to(flat.device)]
         self.samples.append(np.array(taken.cpu().numpy(), np.float32))
 
-    def gathered(self) -> Gathered:
+    def gathered(self) -> Records:
         columns = list(zip(*self.extremes, strict=True)) or [()] * 4
-        return Gathered(
+        return Records(
             values=np.array(self.places, np.int64),
             lowest=np.array(columns[0], np.float32),
             highest=np.array(columns[1], np.float32),
