@@ -7,6 +7,7 @@ import torch
 from torch import fx
 
 from mezzo.core.facts import HEAVY, OpFacts
+from mezzo.frontends.torch.program import packet_of
 
 Facts = Callable[[str, str], OpFacts | None]
 
@@ -14,7 +15,7 @@ Facts = Callable[[str, str], OpFacts | None]
 def dialect_and_op(target: object, facts: Facts) -> tuple[str, str]:
     """How facts name an operator: "packet.overload" where they know that overload, else the packet."""
     if isinstance(target, torch._ops.OpOverload):
-        packet = target._schema.name.split("::")[1]
+        packet = packet_of(target)
         exact = f"{packet}.{target._overloadname}"
         dialect = target.namespace
         return dialect, exact if facts(dialect, exact) is not None else packet

@@ -21,7 +21,7 @@ from mezzo.frontends.torch import FRONTEND
 from mezzo.frontends.torch.apply import Rewritten, apply_edits
 from mezzo.frontends.torch.groups import dialect_and_op
 from mezzo.frontends.torch.lab.program_lab import TorchLab
-from mezzo.frontends.torch.program import Program, dtype_of, tensor_of
+from mezzo.frontends.torch.program import Program, dtype_of
 from mezzo.frontends.torch.read import TorchReading, facts_of, read_program
 
 if TYPE_CHECKING:
@@ -108,9 +108,7 @@ class TorchModel:
         return result
 
     def size_of(self, whole: Rewritten | Program) -> int:
-        program = whole.program if isinstance(whole, Rewritten) else whole
-        held = [tensor_of(node) for node in program.graph.nodes if node.name in program.weights]
-        return sum(one.numel() * one.element_size() for one in held if one is not None)
+        return (whole.program if isinstance(whole, Rewritten) else whole).weight_bytes
 
     def ports(self, result: Rewritten | None = None) -> tuple[Port, ...]:
         program = self.original if result is None else result.program

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import fx
@@ -65,6 +66,25 @@ class Program:
         graph = copy.deepcopy(self.graph)
         graph.owning_module = None
         return graph
+
+    @property
+    def weight_bytes(self) -> int:
+        """The size of the weights, in the types that the graph has them in."""
+        held = [tensor_of(node) for node in self.graph.nodes if node.name in self.weights]
+        return sum(one.numel() * one.element_size() for one in held if one is not None)
+
+
+def packet_of(target: object) -> str:
+    """The name of an operator without its library and its overload; "" of what is none."""
+    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
+
+
+def attribute_of(owner: torch.nn.Module, node: fx.Node) -> Any:
+    """What a get_attr node of a module's graph reads: a constant, or a body."""
+    held: Any = owner
+    for part in str(node.target).split("."):
+        held = getattr(held, part)
+    return held
 
 
 def tensor_of(node: fx.Node) -> torch.Tensor | None:

@@ -21,8 +21,8 @@ from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, sp
 from mezzo.frontends.torch.marks import mark_of
 from mezzo.frontends.torch.origins import SourceLines, module_of
 from mezzo.frontends.torch.ports import Prober, Typed, is_getitem, role_of
-from mezzo.frontends.torch.program import Held, Program, dtype_of, tensor_of
-from mezzo.frontends.torch.retype import attribute_of, fake_mode_of
+from mezzo.frontends.torch.program import Held, Program, attribute_of, dtype_of, tensor_of
+from mezzo.frontends.torch.retype import fake_mode_of
 from mezzo.plugins.discovery import op_facts
 
 DIALECT = "aten"

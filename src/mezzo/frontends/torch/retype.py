@@ -9,6 +9,8 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
+from mezzo.frontends.torch.program import attribute_of
+
 
 def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
     """The mode that the graph's fake tensors were made under; a new one where it has none."""
@@ -28,14 +30,6 @@ def run_fake(mode: FakeTensorMode, node: fx.Node, owner: torch.nn.Module, given:
     args, kwargs = fx.map_arg((node.args, node.kwargs), read)
     with mode, enable_python_dispatcher():
         return target(*args, **kwargs)
-
-
-def attribute_of(owner: torch.nn.Module, node: fx.Node) -> Any:
-    """What a get_attr node reads: a constant, or a body."""
-    held: Any = owner
-    for part in str(node.target).split("."):
-        held = getattr(held, part)
-    return held
 
 
 def as_dtype(mode: FakeTensorMode, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

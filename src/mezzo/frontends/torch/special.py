@@ -6,6 +6,8 @@ from types import MappingProxyType
 import torch
 from torch import fx
 
+from mezzo.frontends.torch.program import packet_of
+
 _FOR_CPU = "_scaled_dot_product_flash_attention_for_cpu"
 _ON_CPU = "scaled_dot_product_attention"
 # Arguments that stay as they are, by operator. A mask of FP32's lowest number is minus infinity in BF16, and a row that
@@ -37,18 +39,12 @@ _WITHOUT_LOW_KERNEL = frozenset(
 
 def lacks_kernel(node: fx.Node) -> bool:
     """Whether a call cannot run low where it runs, though fake tensors say that it can."""
-    return _operator(node) in _WITHOUT_LOW_KERNEL and _is_on_cpu(node)
-
-
-def _operator(node: fx.Node) -> str:
-    """The name of an operator, without its library; nothing of what is none."""
-    is_operator = isinstance(node.target, torch._ops.OpOverload)
-    return node.target._schema.name.partition("::")[2] if is_operator else ""
+    return packet_of(node.target) in _WITHOUT_LOW_KERNEL and _is_on_cpu(node)
 
 
 def stays(node: fx.Node, argument: str) -> bool:
     """Whether an operand keeps its type whatever the call runs in."""
-    kept = _STAYS.get(_operator(node), frozenset())
+    kept = _STAYS.get(packet_of(node.target), frozenset())
     return argument in kept and _is_on_cpu(node)
 
 

@@ -11,7 +11,7 @@ from mezzo.core.plans import Accumulation
 from mezzo.dtypes import DType
 from mezzo.frontends.torch.lab.rounding import LOW_TYPES
 from mezzo.frontends.torch.lab.tiles import tiled
-from mezzo.frontends.torch.program import TORCH_DTYPES
+from mezzo.frontends.torch.program import TORCH_DTYPES, packet_of
 
 # Runs a body of a control flow operator on what it is given.
 RunBody = Callable[[fx.GraphModule, "Arithmetic", tuple[object, ...]], object]
@@ -124,8 +124,7 @@ def _runs_as_typed(node: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False  # arithmetic on sizes
     is_known = target.namespace in ("aten", "prims")
-    packet = target._schema.name.partition("::")[2]
-    is_drawn = torch.Tag.nondeterministic_seeded in target.tags and not _ONLY_DROPS.search(packet)
+    is_drawn = torch.Tag.nondeterministic_seeded in target.tags and not _ONLY_DROPS.search(packet_of(target))
     return not is_known or is_drawn or target is torch.ops.aten.view.dtype
 
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Collection
 
-import torch
 from torch import fx
 
 from mezzo.core.lab import Reached
 from mezzo.dtypes import DType
 from mezzo.frontends.torch.lab.arithmetic import formats_of
-from mezzo.frontends.torch.lab.runner import find_attribute, tensors_of
-from mezzo.frontends.torch.program import Program
+from mezzo.frontends.torch.lab.runner import tensors_of
+from mezzo.frontends.torch.program import Program, attribute_of, packet_of
 
 # Operators that ask a tensor for its shape and type, and read none of its numbers.
 _SHAPE_ONLY = frozenset(
@@ -29,7 +28,7 @@ def find_reached(program: Program, fed: Collection[str]) -> dict[str, Reached]:
             is_data = node.name not in program.weights and program.names.get(node.name, node.name) in fed
             known[node] = Reached(own, is_data)
         elif node.op == "get_attr":
-            known[node] = Reached(own | _formats_inside(find_attribute(program.owner, str(node.target))), False)
+            known[node] = Reached(own | _formats_inside(attribute_of(program.owner, node)), False)
         elif node.op != "output":
             read = [] if _is_shape_only(node) else [known[one] for one in node.all_input_nodes]
             formats = own.union(*(one.formats for one in read))
@@ -40,7 +39,7 @@ def find_reached(program: Program, fed: Collection[str]) -> dict[str, Reached]:
 def formats_in(program: Program) -> frozenset[DType]:
     """The float formats of all values, those of bodies included."""
     found = frozenset().union(*(formats_of(node.meta.get("val")) for node in program.graph.nodes))
-    bodies = [find_attribute(program.owner, str(node.target)) for node in program.graph.nodes if node.op == "get_attr"]
+    bodies = [attribute_of(program.owner, node) for node in program.graph.nodes if node.op == "get_attr"]
     return found.union(*map(_formats_inside, bodies))
 
 
@@ -49,15 +48,10 @@ def _formats_inside(held: object) -> frozenset[DType]:
     if not isinstance(held, fx.GraphModule):
         return frozenset()
     own = [formats_of(node.meta.get("val")) for node in held.graph.nodes]
-    inner = [
-        _formats_inside(find_attribute(held, str(node.target))) for node in held.graph.nodes if node.op == "get_attr"
-    ]
+    inner = [_formats_inside(attribute_of(held, node)) for node in held.graph.nodes if node.op == "get_attr"]
     return frozenset().union(*own, *inner)
 
 
 def _is_shape_only(node: fx.Node) -> bool:
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    name = target._schema.name.partition("::")[2]
+    name = packet_of(node.target)
     return name in _SHAPE_ONLY or name.startswith("sym_")

@@ -12,7 +12,7 @@ from mezzo.errors import ContractError, InputError
 from mezzo.frontends.torch.lab.arithmetic import Arithmetic, AsTyped, Wide
 from mezzo.frontends.torch.lab.arrays import array_of
 from mezzo.frontends.torch.lab.inputs import TorchInputs
-from mezzo.frontends.torch.program import Held, Program, tensor_of
+from mezzo.frontends.torch.program import Held, Program, attribute_of, tensor_of
 
 # Sees what a node makes, as it is held.
 Watch = Callable[[fx.Node, torch.Tensor], None]
@@ -78,7 +78,7 @@ class Runner:
 
     def constant(self, node: fx.Node) -> object:
         """What a node reads from the program itself: a tensor, a body."""
-        held = find_attribute(self.program.owner, str(node.target))
+        held = attribute_of(self.program.owner, node)
         return self.arithmetic.hold(held.detach()) if isinstance(held, torch.Tensor) else held
 
     def dead_after(self, node: fx.Node) -> Sequence[fx.Node]:
@@ -125,14 +125,6 @@ def numbers_of(held: Held | None, name: str) -> torch.Tensor:
     return held.tensor()
 
 
-def find_attribute(owner: torch.nn.Module, target: str) -> Any:
-    """What a dotted path leads to."""
-    held: Any = owner
-    for part in target.split("."):
-        held = getattr(held, part)
-    return held
-
-
 def run_body(body: fx.GraphModule, arithmetic: Arithmetic, operands: tuple[object, ...]) -> object:
     """Run a body of a control flow operator on what it is given."""
     waiting = iter(operands)
@@ -144,7 +136,7 @@ def run_body(body: fx.GraphModule, arithmetic: Arithmetic, operands: tuple[objec
             case "output":
                 return fx.map_arg(node.args[0], held.__getitem__)
             case "get_attr":
-                found = find_attribute(body, str(node.target))
+                found = attribute_of(body, node)
                 held[node] = arithmetic.hold(found.detach()) if isinstance(found, torch.Tensor) else found
             case _:
                 args, kwargs = fx.map_arg((node.args, node.kwargs), held.__getitem__)

@@ -8,7 +8,7 @@ import torch
 from torch import fx
 
 from mezzo.core.slots import Length, Part, Slot
-from mezzo.frontends.torch.program import TORCH_DTYPES, Program, tensor_of
+from mezzo.frontends.torch.program import TORCH_DTYPES, Program, packet_of, tensor_of
 
 _MOST_STEPS = 4096  # of one walk
 # Operators that hand on the numbers of an operand.
@@ -68,7 +68,7 @@ def _part(node: fx.Node, held: torch.Tensor) -> tuple[Part, Length]:
     while waiting and len(seen) < _MOST_STEPS:
         one = waiting.pop()
         for user in one.users:
-            packet = _packet_of(user)
+            packet = packet_of(user.target)
             picked = _picked(user, one, packet)
             if picked is not None:
                 bounds.append(picked)
@@ -102,9 +102,4 @@ def _length(rows: object, axis: int) -> Length:
 
 def _becomes_float(user: fx.Node, source: fx.Node) -> bool:
     made = tensor_of(user)
-    return made is not None and made.dtype.is_floating_point and _packet_of(user) in _HANDS_ON
-
-
-def _packet_of(node: fx.Node) -> str:
-    target = node.target
-    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
+    return made is not None and made.dtype.is_floating_point and packet_of(user.target) in _HANDS_ON

@@ -12,7 +12,7 @@ from mezzo.frontends.torch.lab.arrays import array_of, tensor_from
 from mezzo.frontends.torch.lab.inputs import TorchInputs
 from mezzo.frontends.torch.lab.reach import find_reached
 from mezzo.frontends.torch.lab.runner import Runner
-from mezzo.frontends.torch.program import Program, tensor_of
+from mezzo.frontends.torch.program import Program
 
 _MOVED = frozenset({torch.float32, torch.float64})
 Move = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
@@ -34,11 +34,5 @@ class TorchSubject:
                 return weight
             return tensor_from(move(array_of(weight))).to(weight.device, weight.dtype)
 
-        is_small = weight_bytes(self._program) <= most_bytes
+        is_small = self._program.weight_bytes <= most_bytes
         return self._guard(Runner(self._program, self._arithmetic, change if is_small else None))
-
-
-def weight_bytes(program: Program) -> int:
-    """Size of the weights."""
-    held = [tensor_of(node) for node in program.graph.nodes if node.name in program.weights]
-    return sum(one.numel() * one.element_size() for one in held if one is not None)
