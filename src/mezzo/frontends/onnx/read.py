@@ -18,7 +18,7 @@ from mezzo.frontends.onnx.handles import Container, Handles
 from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
 from mezzo.frontends.onnx.schema import can_convert, frozen, solve, stated_type
 from mezzo.frontends.onnx.shapes import Sizes
-from mezzo.frontends.onnx.source_lines import SourceLines
+from mezzo.frontends.onnx.source_lines import lines_of
 from mezzo.frontends.onnx.special import SPECIAL, TYPED_BY_ATTRIBUTE
 from mezzo.frontends.onnx.types import UNKNOWN, ValueType, from_type_proto
 
@@ -63,7 +63,7 @@ class Reader(Builder):
                 forms=self.form_makers,
                 notes=tuple(self.notes),
                 modules=Modules(self.handles.protos),
-                lines=SourceLines(self.handles.protos),
+                lines=lines_of(self.handles.protos),
                 shapes=Shapes(self.shapes, self.values, self.handles.tensors),
                 entered=self.entered,
                 wide_constants=self.wide_constants,

@@ -19,7 +19,7 @@ from mezzo.frontends.torch.attributes import attributes_of, number_filled_in
 from mezzo.frontends.torch.constants import Constants
 from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, split
 from mezzo.frontends.torch.marks import mark_of
-from mezzo.frontends.torch.origins import SourceLines, module_of
+from mezzo.frontends.torch.origins import lines_of, module_of
 from mezzo.frontends.torch.ports import Prober, Typed, is_getitem, role_of
 from mezzo.frontends.torch.program import Held, Program, attribute_of, dtype_of, tensor_of
 from mezzo.frontends.torch.retype import fake_mode_of
@@ -111,7 +111,7 @@ class _Reader:
             modules=self.modules,
             marks=self.marks,
             shapes={number: () if holder is None else _shape(holder) for number, holder in enumerate(self.holders)},
-            lines=SourceLines([calls[0] if calls else None for calls in self.calls]),
+            lines=lines_of([calls[0] if calls else None for calls in self.calls]),
         )
         return TorchReading(
             program=self.program,
