@@ -1,6 +1,11 @@
 """Errors a caller can cause. Each is one line: where, what was found, what was wanted, what to do."""
 
 
+def spell_raised(error: Exception, longest: int) -> str:
+    """What a library has raised, on one line: its type, and so many letters of its message."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:longest]}"
+
+
 class MezzoError(Exception):
     """Base of every error mezzo raises on purpose. Its message is one line, whatever the names in it hold."""
 

@@ -33,7 +33,6 @@ class Backend:
     def __init__(self, settings: Settings, inner_compile: Callable[..., Any] = compile_fx_inner) -> None:
         self.settings, self.inner_compile = settings, inner_compile
         self.account = Account()
-        settings.planning()  # what is wrong with the options is said before anything is traced
         if settings.is_frozen:
             self.backend_ctx_ctor = freezing
 

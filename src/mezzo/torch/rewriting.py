@@ -9,7 +9,7 @@ from torch import fx
 from mezzo.converting.conversion import convert_model
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
-from mezzo.errors import MezzoError, ModelError
+from mezzo.errors import MezzoError, ModelError, spell_raised
 from mezzo.frontends.torch.apply import Rewritten
 from mezzo.frontends.torch.opening import open_model
 from mezzo.frontends.torch.program import Held, Program
@@ -41,8 +41,8 @@ def rewrite(graph: fx.Graph, request: Request) -> Plan:
         raise
     except Exception as error:  # what runs under torch.compile runs here, planned or not
         _log.warning("a graph runs as it is, as it could not be planned", exc_info=error)
-        said = " ".join(str(error).split())[:_LONGEST_FAULT]
-        raise ModelError(f"{program.name} could not be planned: {type(error).__name__}: {said}; report it") from error
+        said = spell_raised(error, _LONGEST_FAULT)
+        raise ModelError(f"{program.name} could not be planned: {said}; report it") from error
     assert isinstance(result, Rewritten), "a front end's results are its own"
     transplant(result.program.graph, graph)
     return decided.plan

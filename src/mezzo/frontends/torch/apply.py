@@ -12,6 +12,7 @@ from mezzo.core.frontend import Fault
 from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.dtypes import HIGH, DType
+from mezzo.errors import spell_raised
 from mezzo.frontends.torch.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.frontends.torch.read import TorchReading
 from mezzo.frontends.torch.retype import as_dtype, dtypes_of, fake_mode_of, run_fake
@@ -179,8 +180,7 @@ class _Applier:
             try:
                 made = run_fake(self.mode, node, self.reading.program.owner, lambda one: one.meta["val"])
             except Exception as error:  # noqa: BLE001  # whatever an operator raises
-                said = " ".join(str(error).split())[:_LONGEST_FAULT]
-                return _fault(f"{node.target} raises {type(error).__name__}: {said}", made_by.get(node))
+                return _fault(f"{node.target} raises {spell_raised(error, _LONGEST_FAULT)}", made_by.get(node))
             if dtypes_of(made) != dtypes_of(node.meta.get("val")):
                 node.meta["val"] = made
                 changed.add(node)

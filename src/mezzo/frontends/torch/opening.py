@@ -5,7 +5,7 @@ from typing import Any
 from torch.export import ExportedProgram
 
 from mezzo.core.frontend import Progress
-from mezzo.errors import ModelError
+from mezzo.errors import ModelError, spell_raised
 from mezzo.frontends.torch.apply import Rewritten
 from mezzo.frontends.torch.exported import ExportedModel
 from mezzo.frontends.torch.model import TorchModel
@@ -36,7 +36,5 @@ def functional(exported: ExportedProgram) -> ExportedProgram:
         made: ExportedProgram = exported.run_decompositions({})
         return made
     except Exception as error:
-        said = " ".join(str(error).split())[:_LONGEST_FAULT]
-        raise ModelError(
-            f"the program cannot be brought into functional form: {type(error).__name__}: {said}; export it anew"
-        ) from error
+        said = spell_raised(error, _LONGEST_FAULT)
+        raise ModelError(f"the program cannot be brought into functional form: {said}; export it anew") from error

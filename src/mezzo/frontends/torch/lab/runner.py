@@ -8,7 +8,7 @@ from torch import fx
 
 from mezzo.core.lab import Answers, Feeds
 from mezzo.core.plans import Accumulation
-from mezzo.errors import ContractError, InputError
+from mezzo.errors import ContractError, InputError, spell_raised
 from mezzo.frontends.torch.lab.arithmetic import Arithmetic, AsTyped, Wide
 from mezzo.frontends.torch.lab.arrays import array_of
 from mezzo.frontends.torch.lab.inputs import TorchInputs
@@ -163,8 +163,8 @@ def failure(node: fx.Node, error: Exception) -> ContractError:
     """What a call that fails is reported as."""
     if isinstance(error, ContractError):
         return error
-    said = " ".join(str(error).split())[:_LONGEST_FAULT]
-    return ContractError(f"the program does not run in PyTorch: {node.target} raises {type(error).__name__}: {said}")
+    said = spell_raised(error, _LONGEST_FAULT)
+    return ContractError(f"the program does not run in PyTorch: {node.target} raises {said}")
 
 
 def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
