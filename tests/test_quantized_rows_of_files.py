@@ -24,7 +24,7 @@ attribute = { group = [1, 2] }
 needs = "avx512_vnni"
 source = "SDK 2.0, table 9"
 operands = [
-    { position = 0, also = [{ type = "i8", symmetric = true }], not_from = ["Concat"] },
+    { position = 0, also = [{ type = "i8", symmetric = true }], not_from = ["Concat"], binding = true },
     { position = 1, type = "i8", symmetric = true, weight = true, axis = -1, rank = 4 },
     { position = 2, rest = true },
 ]
@@ -41,7 +41,12 @@ def test_rows_are_read_with_every_field():
     assert conv == QuantizedKernel(
         op="Conv",
         operands=(
-            Operand(position=0, also=(Storage(DType.INT8, is_symmetric=True),), not_from=frozenset({"Concat"})),
+            Operand(
+                position=0,
+                also=(Storage(DType.INT8, is_symmetric=True),),
+                not_from=frozenset({"Concat"}),
+                is_binding=True,
+            ),
             Operand(position=1, dtype=DType.INT8, is_symmetric=True, is_weight=True, axis=-1, rank=4),
             Operand(position=2, and_rest=True),
         ),

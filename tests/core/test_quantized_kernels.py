@@ -1,5 +1,7 @@
 """Rows of quantized kernels: which operators they are about, how operands may be stored, what a target refuses."""
 
+import itertools
+
 from mezzo.core.quantized_kernels import COMPOSITES, Hands, Operand, QuantizedKernel, Storage
 from mezzo.core.target import Refusal, Target
 from mezzo.dtypes import DType
@@ -71,3 +73,17 @@ def test_any_zero_point_takes_zero_and_zero_takes_no_other():
     free = Operand(position=0, also=(Storage(S8, is_symmetric=True),))
     assert free.takes(U8, False) and free.takes(U8, True) and free.takes(S8, True) and not free.takes(S8, False)
     assert free.storages == (Storage(U8), Storage(S8, is_symmetric=True))
+
+
+def test_bound_operand_takes_what_all_take():
+    storages = [Storage(dtype, is_symmetric) for dtype in (U8, S8) for is_symmetric in (False, True)]
+    operands = [
+        Operand(position=0, dtype=first.dtype, is_symmetric=first.is_symmetric, also=rest)
+        for first in storages
+        for rest in ((), *((other,) for other in storages))
+    ]
+    for operand, one, two in itertools.product(operands, repeat=3):
+        bound = operand.bound_by([one, two])
+        for way in storages:
+            taken = all(each.takes(*way) for each in (operand, one, two))
+            assert taken == (bound is not None and bound.takes(*way))

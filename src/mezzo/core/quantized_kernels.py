@@ -5,8 +5,8 @@ Dequantize before it, and maybe Quantize behind it, runs all of it on integers.
 """
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -66,6 +66,8 @@ class Operand:
     where below 0; None where the whole tensor has one. `rank`: the axes that it has to have, if a number of them.
     `and_rest`: every operand behind it is read like it, with the same parameters where the kernel hands on what it
     reads. `not_from`: operators of whose results, moved or as they are, the kernel takes the first way to store alone.
+    `is_binding`: where a Dequantize stands before it the runtime reads integers, whatever is planned, and answers wrong
+    if they are stored in another way: what it reads, moved or as it is, is stored so for all readers or not at all.
     """
 
     position: int
@@ -77,6 +79,7 @@ class Operand:
     rank: int | None = None
     and_rest: bool = False
     not_from: frozenset[str] = frozenset()
+    is_binding: bool = False
 
     @property
     def storages(self) -> tuple[Storage, ...]:
@@ -86,6 +89,16 @@ class Operand:
     def takes(self, dtype: DType, is_symmetric: bool) -> bool:
         """Whether the kernel reads what is stored so: zero at zero does where any zero point does."""
         return any(dtype is one.dtype and (is_symmetric or not one.is_symmetric) for one in self.storages)
+
+    def bound_by(self, others: Iterable["Operand"]) -> "Operand | None":
+        """The operand, read only as others take it, too; None where there is no such way."""
+        ways = [*self.storages]
+        for other in others:
+            at_zero = (way if other.takes(*way) else way._replace(is_symmetric=True) for way in ways)
+            ways = [way for way in at_zero if other.takes(*way)]
+        if not ways:
+            return None
+        return replace(self, dtype=ways[0].dtype, is_symmetric=ways[0].is_symmetric, also=tuple(ways[1:]))
 
 
 def weight(position: int, axis: int | None = None, rank: int | None = None) -> Operand:

@@ -31,7 +31,7 @@ _KEYS = {
     "dynamic",
 }
 _STORAGE = {"type", "symmetric"}
-_OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest", "not_from"}
+_OPERAND = _STORAGE | {"position", "weight", "axis", "also", "rank", "rest", "not_from", "binding"}
 _TYPES = {str(stored): stored for several in STORED_AS.values() for stored in several}
 _LARGEST = 64  # operands and axes; ONNX has no operator that names more
 
@@ -132,6 +132,7 @@ def _read_operand(where: str, entry: Mapping[str, object]) -> Operand:
         rank=_within(where, entry, "rank", 1) if "rank" in entry else None,
         and_rest="rest" in entry and read_truth(where, entry, "rest"),
         not_from=frozenset(read_texts(where, "not_from", entry.get("not_from", ()))),
+        is_binding="binding" in entry and read_truth(where, entry, "binding"),
     )
 
 

@@ -180,6 +180,7 @@ def _spell_operand(operand: Operand) -> str:
     words += ["weight"] if operand.is_weight else []
     words += [] if operand.axis is None else [f"by axis {operand.axis}"]
     words += [] if operand.rank is None else [f"of rank {operand.rank}"]
+    words += ["binding"] if operand.is_binding else []
     return " ".join(words)
 
 

@@ -5,7 +5,8 @@ Pure functions over a graph and a target's rows.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from mezzo.core.nodes import Kind, Node, Role, Use
@@ -131,9 +132,12 @@ class Quantizers:
             value = node.inputs[operand.position] if operand.position < len(node.inputs) else None
             if value is None or node.signature.inputs[operand.position] is not Role.GROUP:
                 return None
-            if operand.is_weight != self._view.is_constant(value) or not self._suits(value, operand, kernel):
+            bound = operand.bound_by(self._demands.get(value, ()))
+            if bound is None or operand.is_weight != self._view.is_constant(value):
                 return None
-            found.append(Read(Use(node.id, operand.position), value, operand))
+            if not self._suits(value, bound, kernel):
+                return None
+            found.append(Read(Use(node.id, operand.position), value, bound))
         return tuple(found)
 
     def _suits(self, value: int, operand: Operand, kernel: QuantizedKernel) -> bool:
@@ -154,6 +158,22 @@ class Quantizers:
         return operand.takes(how.dtype, how.is_symmetric) and (
             is_first or not self._comes_from(value, operand.not_from)
         )
+
+    @cached_property
+    def _demands(self) -> Mapping[int, tuple[Operand, ...]]:
+        """How those who read a value, moved or as it is, bind how it is stored; by value id, where anybody does."""
+        demands: dict[int, tuple[Operand, ...]] = {}
+        for node in reversed(self._view.graph.nodes):
+            if node.kind is not Kind.OP:
+                continue
+            operands = [one for kernel in self._kernels(node) for one in kernel.operands if one.is_binding]
+            made = {one: None for value in node.outputs if value in demands for one in demands[value]}
+            moved = made if made and self._moves(node) else {}
+            for position, value in enumerate(node.inputs):
+                bound = dict.fromkeys(one for one in operands if one.position == position) | moved
+                if value is not None and bound:
+                    demands[value] = tuple(dict.fromkeys((*demands.get(value, ()), *bound)))
+        return demands
 
     def _comes_from(self, value: int, operators: Set[str]) -> bool:
         """Whether a value, moved or as it is, is what one of some operators makes."""
@@ -203,6 +223,10 @@ class Quantizers:
         graph, kernel = self._view.graph, unit.kernel
         readers = (graph.nodes[use.node] for use in graph.uses[unit.result])
         if any(self._view.op(reader) in kernel.not_before for reader in readers):
+            return True
+        how = None if self._known is None else self._known.get(unit.result)
+        demands = () if how is None or kernel.hands is not Hands.INTEGERS else self._demands.get(unit.result, ())
+        if how is not None and not all(demand.takes(how.dtype, how.is_symmetric) for demand in demands):
             return True
         return kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
 
@@ -321,16 +345,7 @@ def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
     for operand in operands:
         last = count if operand.and_rest else operand.position + 1
         for position in range(operand.position, last):
-            yield Operand(
-                position=position,
-                dtype=operand.dtype,
-                is_symmetric=operand.is_symmetric,
-                is_weight=operand.is_weight,
-                axis=operand.axis,
-                also=operand.also,
-                rank=operand.rank,
-                not_from=operand.not_from,
-            )
+            yield replace(operand, position=position, and_rest=False)
 
 
 def storage_of(dtype: DType, operands: Iterable[Operand], is_never_negative: bool) -> tuple[DType, bool]:

@@ -176,9 +176,10 @@ def _pools_and_norms() -> Iterator[Form]:
         yield Form(op=op, ports=(_data((2, 8, 20)),), attributes={"kernel_shape": [2]})
         yield Form(op=op, ports=(_data((1, 8, 6, 6, 6)),), attributes={"kernel_shape": [2, 2, 2]})
         yield Form(op=op, ports=(_data(_IMAGE),), attributes={**half, "kernel_shape": [3, 3], "ceil_mode": 1})
+    counting = {**padded, "count_include_pad": 1}
+    yield Form(op="AveragePool", ports=(_data(_IMAGE, _U8_AT_ZERO),), attributes=counting)
     for storage in (_U8, _S8, _S8_AT_ZERO):
-        attributes = {**padded, "count_include_pad": 1}
-        yield Form(op="AveragePool", ports=(_data(_IMAGE, storage),), attributes=attributes)
+        yield Form(op="AveragePool", ports=(_data(_IMAGE, storage),), attributes=counting)
         for op in ("GlobalAveragePool", "GlobalMaxPool"):
             yield Form(op=op, ports=(_data(_IMAGE, storage),))
     for op in ("ReduceMax", "ReduceMean", "ReduceMin"):
