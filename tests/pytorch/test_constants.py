@@ -24,6 +24,8 @@ HELD: dict[str, Callable[[], torch.Tensor]] = {
     "nothing finite": lambda: torch.tensor([math.inf, -math.inf]),
     "no number": lambda: torch.tensor([1.0, math.nan, -2.0, 0.0]),
     "subnormal": lambda: torch.tensor([1e-41, -3e-40, 1.0]),
+    "tiny": lambda: torch.full((700,), 1e-30),
+    "huge": lambda: torch.full((700,), -1e30),
     "the largest": lambda: torch.full((4, 4), torch.finfo(torch.float32).max),
     "transposed": lambda: torch.randn(12, 31).t(),
     "every other": lambda: torch.randn(40, 10)[::2, 1::3],
@@ -45,7 +47,7 @@ def test_what_is_said_of_numbers_is_what_they_are(name: str) -> None:
     assert (told.minimum, told.maximum) == ((finite.min(), finite.max()) if finite.size else (0.0, 0.0))
     assert told.has_negative == bool((finite < 0).any())
     assert told.is_whole == bool(finite.size and (finite == np.round(finite)).all())
-    # Sums in FP64 of at most 2^21 numbers, in another order: that many roundings of 2^-53.
-    bound = 2.0**-31 * (np.abs(finite).sum() + 1e-300)
+    # Sums in FP32 of pieces of 2^18 numbers, sixteen lanes each: at most 2^14 roundings of 2^-24 one behind the other.
+    bound = 2.0**-10 * (np.abs(finite).sum() + 1e-300)
     assert abs(told.mean * max(finite.size, 1) - finite.sum()) <= bound
-    assert told.rms == pytest.approx(np.sqrt(np.mean(finite**2)) if finite.size else 0.0, rel=2.0**-31)
+    assert told.rms == pytest.approx(np.sqrt(np.mean(finite**2)) if finite.size else 0.0, rel=2.0**-10)

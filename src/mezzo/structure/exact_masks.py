@@ -40,8 +40,8 @@ def exact_masks(view: View, may_end: Callable[[Node], bool]) -> frozenset[int]:
     a narrow format. `may_end`: whether a softmax is one that the caller asks about.
     """
     graph = view.graph
-    reaches_far = view.low.is_wide and view.low.dtype not in QUANTIZED  # of those the scale decides how far
-    drowning = [value for value, facts in graph.constants.items() if _drowns(facts)] if reaches_far else []
+    if not view.low.is_wide or view.low.dtype in QUANTIZED:  # of those the scale decides how far
+        return frozenset()
     truths = _Truths(view)
     ways = Ways(
         view,
@@ -50,9 +50,10 @@ def exact_masks(view: View, may_end: Callable[[Node], bool]) -> frozenset[int]:
     )
     return frozenset(
         value
-        for value in drowning
+        for value in graph.constants
         if graph.nodes[graph.values[value].producer].kind is not Kind.INPUT
         and ways.all_end([graph.nodes[use.node] for use in graph.uses[value]])
+        and _drowns(graph.constants[value])  # last, as looking at numbers takes longest
     )
 
 

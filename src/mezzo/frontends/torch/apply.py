@@ -21,6 +21,10 @@ from mezzo.frontends.torch.retype import as_dtype, dtypes_of, fake_mode_of, run_
 _INHERITED = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "seq_nr", "custom", "partitioner_tag")
 _LONGEST_FAULT = 200
 
+Types = tuple[torch.dtype | None, ...]
+# What PyTorch has answered of calls: it says the same of every graph.
+_ANSWERS: dict[object, Types | str] = {}
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rewritten:
@@ -177,14 +181,36 @@ class _Applier:
         for node in self.graph.nodes:
             if node.op != "call_function" or node in self.casts or changed.isdisjoint(node.all_input_nodes):
                 continue
-            try:
-                made = run_fake(self.mode, node, self.reading.program.owner, lambda one: one.meta["val"])
-            except Exception as error:  # noqa: BLE001  # whatever an operator raises
-                return _fault(f"{node.target} raises {spell_raised(error, _LONGEST_FAULT)}", made_by.get(node))
-            if dtypes_of(made) != dtypes_of(node.meta.get("val")):
-                node.meta["val"] = made
+            found = self._asked(node)
+            if isinstance(found, str):
+                return _fault(f"{node.target} raises {found}", made_by.get(node))
+            if found != dtypes_of(node.meta.get("val")):
+                node.meta["val"] = self._retype_made(node.meta.get("val"), found)
                 changed.add(node)
         return None
+
+    def _asked(self, node: fx.Node) -> Types | str:
+        """The types of what a call makes, or what PyTorch raises instead. Each kind of call is asked about once."""
+        if not isinstance(node.target, torch._ops.OpOverload):  # what it calls is not told by its operands
+            return self._ask(node)
+        key = node.target, _kinds_in((node.args, node.kwargs))
+        if key not in _ANSWERS:
+            _ANSWERS[key] = self._ask(node)
+        return _ANSWERS[key]
+
+    def _ask(self, node: fx.Node) -> Types | str:
+        try:
+            return dtypes_of(run_fake(self.mode, node, self.reading.program.owner, lambda one: one.meta["val"]))
+        except Exception as error:  # noqa: BLE001  # whatever an operator raises
+            return spell_raised(error, _LONGEST_FAULT)
+
+    def _retype_made(self, made: object, types: Types) -> object:
+        """What a call makes, in other types."""
+        if isinstance(made, tuple | list):
+            return type(made)(self._retype_made(*pair) for pair in zip(made, ((one,) for one in types), strict=True))
+        (dtype,) = types
+        is_changed = isinstance(made, torch.Tensor) and dtype is not None and made.dtype is not dtype
+        return as_dtype(self.mode, made, dtype) if is_changed else made
 
     def _unplanned(self) -> Fault | None:
         """What is not of the type that was planned for it, if anything."""
@@ -196,6 +222,22 @@ class _Applier:
             if found is not wanted:
                 return _fault(f"{value.name} is of {found}, and {wanted} was planned", value.producer)
         return None
+
+
+def _kinds_in(given: object) -> object:
+    """All that types of results may depend on in the arguments of a call, for operators of whom PyTorch took the same
+    sizes before.
+    """
+    if isinstance(given, fx.Node):
+        held = given.meta.get("val")
+        is_tensor = isinstance(held, torch.Tensor)
+        return (held.dtype, held.device.type, held.dim() == 0) if is_tensor else type(held)
+    if isinstance(given, tuple | list):
+        return tuple(map(_kinds_in, given))
+    if isinstance(given, dict):
+        return tuple((name, _kinds_in(one)) for name, one in given.items())
+    is_counted = isinstance(given, int | float) and not isinstance(given, bool)
+    return type(given) if is_counted else given
 
 
 def _fault(text: str, culprit: int | None) -> Fault:

@@ -10,39 +10,39 @@ from mezzo.core.graph import ConstantFacts
 from mezzo.frontends.torch.program import Held
 
 _FEW = 8  # numbers that are kept whole
-_PIECE = 1 << 20  # numbers looked at at once, so that little is copied
+_PIECE = 1 << 18  # numbers looked at at once: a cache holds them
 _FAINT = 2.0**-10  # far below the root mean square
-_SAMPLE = 1 << 16
+_SAMPLE = 1 << 12
+_SAFE = (1e-12, 1e12)  # magnitudes of which FP32 adds up a piece's squares
 
 
 class Constants(Mapping[int, ConstantFacts]):
     """Facts by value id, of weights in FP32 whose numbers are at hand."""
 
     def __init__(self, held: Mapping[int, Held], numbers: Mapping[int, float], elements: Mapping[int, int]) -> None:
-        self._held: Mapping[int, Held | None] = {**held, **dict.fromkeys(numbers)}
-        self._known: dict[int, ConstantFacts | None] = {
-            value: describe_number(number, elements[value]) for value, number in numbers.items()
+        self._numbers = {
+            value: tensor
+            for value, one in held.items()
+            if one.tensor is not None and _is_readable(tensor := one.tensor())
         }
+        self._known = {value: describe_number(number, elements[value]) for value, number in numbers.items()}
+        self._order = (*self._numbers, *self._known)
 
     def __getitem__(self, value: int) -> ConstantFacts:
         if value not in self._known:
-            held = self._held[value]
-            numbers = None if held is None or held.tensor is None else held.tensor()
+            numbers = self._numbers[value]
             with unset_fake_temporarily():  # a compiler may be tracing
-                self._known[value] = None if numbers is None or not _is_readable(numbers) else describe(numbers)
-        found = self._known[value]
-        if found is None:
-            raise KeyError(value)
-        return found
+                self._known[value] = describe(numbers)
+        return self._known[value]
 
     def __contains__(self, value: object) -> bool:
-        return value in self._held and self.get(value) is not None  # type: ignore[call-overload]  # any object may be asked
+        return value in self._known or value in self._numbers
 
     def __iter__(self) -> Iterator[int]:
-        return (value for value in self._held if self.get(value) is not None)
+        return iter(self._order)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._order)
 
 
 def _is_readable(numbers: torch.Tensor) -> bool:
@@ -77,6 +77,7 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
     lowest, highest, finite_count = float("inf"), -float("inf"), 0
     has_infinity = has_nan = False
     is_whole = True
+    room = torch.empty(min(_PIECE, flat.numel()))
     for start in range(0, flat.numel(), _PIECE):
         piece = flat[start : start + _PIECE].to("cpu")
         finite, (low, high) = piece, (float(end) for end in torch.aminmax(piece))
@@ -88,10 +89,10 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
                 continue
             low, high = (float(end) for end in torch.aminmax(finite))
         lowest, highest, largest = min(lowest, low), max(highest, high), max(largest, -low, high)
-        total += float(finite.sum(dtype=torch.float64))
-        squares += float(torch.linalg.vector_norm(finite, dtype=torch.float64)) ** 2
+        sums = _sums(finite, max(-low, high))
+        total, squares = total + sums[0], squares + sums[1]
         finite_count += finite.numel()
-        smallest = min(smallest, _smallest(finite))
+        smallest = min(smallest, _smallest(finite, room))
         is_whole = is_whole and _are_whole(finite[:_FEW]) and _are_whole(finite)
     rms = (squares / finite_count) ** 0.5 if finite_count else 0.0
     return ConstantFacts(
@@ -111,9 +112,17 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
     )
 
 
-def _smallest(finite: torch.Tensor) -> float:
-    """The smallest magnitude but zero; infinite where there is none."""
-    sizes = finite.abs()
+def _sums(finite: torch.Tensor, largest: float) -> tuple[float, float]:
+    """The sum of a piece and that of its squares, in FP32 where nothing passes its range or falls below it."""
+    low, high = _SAFE
+    if not low < largest < high:
+        finite = finite.double()
+    return float(finite.sum()), float(torch.dot(finite, finite))
+
+
+def _smallest(finite: torch.Tensor, room: torch.Tensor) -> float:
+    """The smallest magnitude but zero; infinite where there is none. `room` has as many places, and is written."""
+    sizes = torch.abs(finite, out=room[: finite.numel()])
     least = float(sizes.min())
     if least > 0.0:
         return least
