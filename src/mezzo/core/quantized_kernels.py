@@ -67,7 +67,8 @@ class Operand:
     `and_rest`: every operand behind it is read like it, with the same parameters where the kernel hands on what it
     reads. `not_from`: operators of whose results, moved or as they are, the kernel takes the first way to store alone.
     `is_binding`: where a Dequantize stands before it the runtime reads integers, whatever is planned, and answers wrong
-    if they are stored in another way: what it reads, moved or as it is, is stored so for all readers or not at all.
+    if they are stored in another way: what it reads, as it is or past what keeps its steps, is stored so for all who
+    read it or not at all.
     """
 
     position: int

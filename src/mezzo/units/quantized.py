@@ -161,14 +161,17 @@ class Quantizers:
 
     @cached_property
     def _demands(self) -> Mapping[int, tuple[Operand, ...]]:
-        """How those who read a value, moved or as it is, bind how it is stored; by value id, where anybody does."""
+        """How those who read a value bind how it is stored, as it is or past what runtimes move a Dequantize past; by
+        value id, where anybody does.
+        """
         demands: dict[int, tuple[Operand, ...]] = {}
         for node in reversed(self._view.graph.nodes):
             if node.kind is not Kind.OP:
                 continue
-            operands = [one for kernel in self._kernels(node) for one in kernel.operands if one.is_binding]
+            kernels = self._kernels(node)
+            operands = [one for kernel in kernels for one in kernel.operands if one.is_binding]
             made = {one: None for value in node.outputs if value in demands for one in demands[value]}
-            moved = made if made and self._moves(node) else {}
+            moved = made if made and any(_keeps_steps(kernel) for kernel in kernels) else {}
             for position, value in enumerate(node.inputs):
                 bound = dict.fromkeys(one for one in operands if one.position == position) | moved
                 if value is not None and bound:
@@ -338,6 +341,11 @@ class Quantizers:
         if operand >= len(node.inputs) or node.inputs[operand] is None:
             return math.inf if operand > 1 else -math.inf
         return self._view.number(node, operand)
+
+
+def _keeps_steps(kernel: QuantizedKernel) -> bool:
+    """Whether what a kernel makes of integers is their numbers, moved, chosen, or in the mean: no product's sum."""
+    return bool(kernel.operands) and not any(one.is_weight for one in kernel.operands)
 
 
 def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
