@@ -135,6 +135,19 @@ def test_products_run_low_and_all_else_computes_in_fp32() -> None:
     }  # fmt: skip
 
 
+def test_what_is_made_of_weights_alone_computes_in_fp32() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.log_scale = nn.Parameter(torch.tensor([2.3]))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ x.transpose(1, 2) * self.log_scale.exp()
+
+    plan = mezzo.convert(exported(Scaled(), data(0)), to="bf16").plan
+    assert precisions(plan) == {"matmul": "bf16", "transpose": "bf16", "exp": "f32", "mul": "f32"}
+
+
 def test_names_last_when_sizes_are_symbols() -> None:
     fixed = mezzo.convert(exported(Mlp(), data(0)), to="bf16").plan
     free = mezzo.convert(exported(Mlp(), data(0), dynamic_shapes={"x": {0: Dim("b", max=64)}}), to="bf16")

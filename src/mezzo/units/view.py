@@ -1,7 +1,7 @@
 """A graph as a pattern sees it: what makes an operand, who reads a value, what is a constant.
 
 Operators that hand their input on unchanged (Identity, and Dropout in inference) are seen through: no runtime runs
-them. A constant is a weight, or what operators make of weights alone: a runtime works those out before it runs.
+them. A constant is a weight, or what operators of ONNX make of weights alone: a runtime works those out before it runs.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,8 @@ _NEVER_FOLDED = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
     | {"QuantizeLinear", "DequantizeLinear", "If", "Loop", "Scan", "SequenceMap"}
 )
+# Programs are compiled with weights as inputs, which may change: what is made of them is made anew at each run.
+_OF_PROGRAMS = frozenset({"aten", "prims"})
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ class View(GraphView):
             if node.kind is Kind.SOURCE and not node.inputs:
                 fixed.append(True)
                 continue
-            can_fold = node.kind in (Kind.OP, Kind.SOURCE, Kind.CAST) and node.op not in _NEVER_FOLDED
+            is_computed = node.kind in (Kind.OP, Kind.SOURCE, Kind.CAST)
+            can_fold = is_computed and node.op not in _NEVER_FOLDED and node.signature.dialect not in _OF_PROGRAMS
             operands = [values[value].producer for value in node.inputs if value is not None]
             fixed.append(can_fold and bool(operands) and all(at < node.id and fixed[at] for at in operands))
         return fixed
