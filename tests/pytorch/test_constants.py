@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="needs mezzo[torch]")
 import numpy as np
 import torch
 
-from mezzo.frontends.torch.constants import describe
+from mezzo.frontends.torch.constants import describe, describe_sample
 
 HELD: dict[str, Callable[[], torch.Tensor]] = {
     "normal": lambda: torch.randn(37, 53),
@@ -51,3 +51,31 @@ def test_what_is_said_of_numbers_is_what_they_are(name: str) -> None:
     bound = 2.0**-10 * (np.abs(finite).sum() + 1e-300)
     assert abs(told.mean * max(finite.size, 1) - finite.sum()) <= bound
     assert told.rms == pytest.approx(np.sqrt(np.mean(finite**2)) if finite.size else 0.0, rel=2.0**-10)
+
+
+SPECIAL: dict[str, Callable[[], torch.Tensor]] = {
+    "a mask": lambda: torch.full((512, 512), -1e9).triu(1),
+    "a mask by columns": lambda: torch.cat([torch.zeros(4096, 32), torch.full((4096, 1), -1e9)], 1),
+    "whole": lambda: torch.arange(100_000.0).reshape(100, -1),
+    "of one magnitude": lambda: torch.full((70_000,), 0.1),
+    "infinite": lambda: torch.full((300, 300), -math.inf).triu(1),
+    "tiny": lambda: torch.randn(70_000) * 1e-30,
+    "few": lambda: torch.randn(100),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_numbers_are_looked_at_one_and_all(name: str) -> None:
+    torch.manual_seed(3)
+    numbers = SPECIAL[name]()
+    assert describe_sample(numbers) == describe(numbers)
+
+
+def test_sample_of_plain_numbers_tells_their_size() -> None:
+    torch.manual_seed(3)
+    numbers = torch.randn(700, 700) * 0.02 + 0.01
+    told, exact = describe_sample(numbers), describe(numbers)
+    assert told.elements == exact.elements and told.largest <= exact.largest and told.has_negative
+    # Of 2^15 independent numbers a mean errs by 2^-7.5 deviations; four times that is not chance.
+    assert abs(told.mean - exact.mean) <= 2.0**-5.5 * 0.02
+    assert told.rms == pytest.approx(exact.rms, rel=2.0**-5.5)

@@ -7,19 +7,26 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from mezzo.core.graph import ConstantFacts
+from mezzo.dtypes import Format
 from mezzo.frontends.torch.program import Held
 
 _FEW = 8  # numbers that are kept whole
 _PIECE = 1 << 18  # numbers looked at at once: a cache holds them
 _FAINT = 2.0**-10  # far below the root mean square
 _SAMPLE = 1 << 12
+_STRETCHES, _STRETCH = 64, 512
 _SAFE = (1e-12, 1e12)  # magnitudes of which FP32 adds up a piece's squares
 
 
 class Constants(Mapping[int, ConstantFacts]):
-    """Facts by value id, of weights in FP32 whose numbers are at hand."""
+    """Facts by value id, of weights in FP32 whose numbers are at hand. Of large ones they are those of a sample where
+    `low` reaches as far as FP32: then nothing hangs on the largest number.
+    """
 
-    def __init__(self, held: Mapping[int, Held], numbers: Mapping[int, float], elements: Mapping[int, int]) -> None:
+    def __init__(
+        self, held: Mapping[int, Held], numbers: Mapping[int, float], elements: Mapping[int, int], low: Format
+    ) -> None:
+        self._describe = describe_sample if low.is_wide else describe
         self._numbers = {
             value: tensor
             for value, one in held.items()
@@ -32,7 +39,7 @@ class Constants(Mapping[int, ConstantFacts]):
         if value not in self._known:
             numbers = self._numbers[value]
             with unset_fake_temporarily():  # a compiler may be tracing
-                self._known[value] = describe(numbers)
+                self._known[value] = self._describe(numbers)
         return self._known[value]
 
     def __contains__(self, value: object) -> bool:
@@ -68,6 +75,20 @@ def describe_number(number: float, elements: int) -> ConstantFacts:
         maximum=held,
         is_whole=is_finite and held.is_integer(),
     )
+
+
+def describe_sample(numbers: torch.Tensor) -> ConstantFacts:
+    """What FP32 numbers of any shape hold, by stretches of them that lie evenly apart; by all of them where they are
+    few, or where those are special: whole, of one magnitude, not finite, very large or small.
+    """
+    count = numbers.numel()
+    if count <= _STRETCHES * _STRETCH:
+        return describe(numbers)
+    rows = numbers.detach().reshape(-1)[: count // _STRETCHES * _STRETCHES].view(_STRETCHES, -1)
+    found = describe(rows[:, :_STRETCH])
+    low, high = _SAFE
+    is_special = found.is_whole or found.has_infinity or found.has_nan or found.smallest == found.largest
+    return describe(numbers) if is_special or not low < found.largest < high else found._replace(elements=count)
 
 
 def describe(numbers: torch.Tensor) -> ConstantFacts:

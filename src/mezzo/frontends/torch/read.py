@@ -13,7 +13,7 @@ from torch import fx
 from mezzo.core.facts import OpFacts
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Value, name_port
-from mezzo.dtypes import HIGH, DType
+from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.frontends.torch.arguments import Operand, operands_for_rules, operands_of, plain_arguments
 from mezzo.frontends.torch.attributes import attributes_of, number_filled_in
 from mezzo.frontends.torch.constants import Constants
@@ -103,7 +103,10 @@ class _Reader:
             values=tuple(self.values),
             scopes=(Scope(None, None, "", 1),),
             constants=Constants(
-                self.held, self.numbers, {number: self.values[number].elements for number in self.numbers}
+                self.held,
+                self.numbers,
+                {number: self.values[number].elements for number in self.numbers},
+                FORMATS[self.low],
             ),
             widened=frozenset(),
             aliased=frozenset(),
