@@ -319,8 +319,13 @@ def test_a_compiled_module_is_the_module() -> None:
     [
         ({"polcy": "balanced"}, "option 'polcy' is unknown (did you mean 'policy'?)"),
         ({"policy": "no-such"}, "no-such"),
-        ({"to": "int8"}, "target 'torch-cpu' names no kernel in int8"),
-        ({"to": "int8,fp16", "target": "tensorrt"}, "data"),
+        (
+            {"to": "int8"},
+            "to is 'int8', and a model in ATen is converted to fp16 or bf16 alone; choose one of these, or for others "
+            "export the module to ONNX and convert that",
+        ),
+        ({"to": "int8,fp16", "target": "tensorrt"}, "is converted to fp16 or bf16 alone"),
+        ({"io": "low"}, "option 'io' is of converted models"),
         ({"mode": "fast"}, "mode 'fast' is unknown; choose one of"),
         ({"options": {"freezing": True}}, "use mezzo.torch.compile(freeze=True)"),
     ],
@@ -333,7 +338,7 @@ def test_a_wrong_option_is_told_in_one_line(options: dict[str, Any], said: str) 
 
 
 def test_what_was_not_compiled_has_no_account() -> None:
-    with pytest.raises(InputError, match=r"Net was not compiled by mezzo\.torch\.compile; compile it so first"):
+    with pytest.raises(InputError, match=r"Net was not compiled by mezzo; compile it with mezzo\.torch\.compile"):
         account(driving.Net())
 
 

@@ -1,5 +1,6 @@
 """Exported programs are converted: laws over random modules, and the cases that each rule was made for."""
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -277,3 +278,54 @@ def test_a_conversion_of_the_program_is_left_as_it_is() -> None:
         assert [node.because for node in converted.plan.nodes if node.rule == "contract"] == []
         assert precisions(converted.plan)["linear/linear"] == {"bf16": "bf16", "fp16": "f16"}[to]
         converted.model.module()(data(0))
+
+
+class Counting(nn.Module):
+    """Writes a buffer, and returns a sum, a count and nothing beside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.held = nn.Linear(WIDTH, WIDTH), nn.Buffer(torch.zeros(WIDTH))
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> object:
+        self.held.add_(x.mean((0, 1)))
+        y = self.linear(x)
+        return {"sum": y.sum(), "count": mask.sum(), "none": None}
+
+
+def test_ports_are_inputs_and_outputs_in_their_types() -> None:
+    from mezzo.frontends.torch.opening import open_model
+
+    program = exported(Counting(), data(0), torch.ones(3, dtype=torch.bool))
+    model = open_model(program, progress=None)
+    ports = [(port.name, port.is_input, str(port.dtype)) for port in model.ports()]
+    inputs = [("held", True, "f32"), ("x", True, "f32"), ("mask", True, "bool")]
+    assert ports == [*inputs, ("held written", False, "f32"), ("0", False, "f32"), ("1", False, "i64")]
+    made = mezzo.convert(program, to="bf16", io={"x": "bf16"}).model
+    low = [(port.name, str(port.dtype)) for port in open_model(made, progress=None).ports()]
+    assert low[1] == ("x", "bf16") and low[-2:] == [("0", "f32"), ("1", "i64")]
+
+
+@pytest.mark.parametrize("options", [{}, {"target": "torch-cuda"}, {"target": "onnxruntime-cpu", "data": "random"}])
+@pytest.mark.parametrize("to", ["int8", "int8,bf16", "fp8"])
+def test_formats_that_programs_cannot_have_are_told_with_what_to_do(to: str, options: dict[str, str]) -> None:
+    said = f"to is '{to}', and a model in ATen is converted to fp16 or bf16 alone; choose one of these, or for others "
+    with pytest.raises(InputError, match=f"^{said}export the module to ONNX and convert that$"):
+        mezzo.convert(exported(nn.Linear(8, 8), torch.zeros(2, 8)), to=to, **options)  # type: ignore[arg-type]
+
+
+def test_a_conversion_hands_no_warning_of_pytorchs_own_copies_on() -> None:
+    program = exported(nn.Linear(8, 8), torch.zeros(2, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        mezzo.convert(program, to="bf16")
+
+
+def test_explain_takes_plans_alone_and_says_so() -> None:
+    program = exported(nn.Linear(8, 8), torch.zeros(2, 8))
+    result = mezzo.convert(program, to="bf16")
+    assert mezzo.explain(mezzo.plan(program, to="bf16"), "linear")[0].name == "linear"
+    for wrong in (program, result):
+        said = f"{type(wrong).__name__} is no plan, and a plan is explained; results have one as .plan, and 'mezzo.plan"
+        with pytest.raises(InputError, match=said):
+            mezzo.explain(wrong, "linear")  # type: ignore[arg-type]  # wrong on purpose

@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.core.frontend import Model, Store
+from mezzo.core.format_words import read_formats, spell_formats
+from mezzo.core.frontend import Frontend, Model, Store
 from mezzo.core.frontend import Progress as Progress
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.keywords import planning_request_of
@@ -17,6 +18,8 @@ from mezzo.core.reading import Artifact
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
+from mezzo.spelling import join_with_or
+from mezzo.voices import option
 
 if TYPE_CHECKING:
     import onnx
@@ -125,11 +128,26 @@ def finish(
 
 
 def aimed(src: object, request: Request) -> Request:
-    """A request with the target that is usual for such models, where it names none."""
+    """A request with the target that is usual for such models, where it names none.
+
+    Raises InputError: such models are not converted to the formats that it names.
+    """
     from mezzo.plugins.discovery import frontend_of
 
-    usual = frontend_of(src, warns=False).usual_target if request.target is None else None
-    return request if usual is None else replace(request, target=usual)
+    frontend = frontend_of(src, warns=False)
+    if request.to is not None:
+        check_formats(frontend, spell_formats(request.to))
+    return request if request.target is not None else replace(request, target=frontend.usual_target)
+
+
+def check_formats(frontend: Frontend, to: str) -> None:
+    """Raises InputError: models of a front end are not converted to one of these formats."""
+    if not set(read_formats(to)) <= frontend.formats.keys():
+        words = frontend.words
+        raise InputError(
+            f"{option('to')} is {to!r}, and a model in {words.form} is converted to {join_with_or(frontend.formats)} "
+            f"alone; choose one of these, or {words.elsewhere}"
+        )
 
 
 def read_plan_options(src: object, given: PlanOptions) -> tuple[Options, bool]:

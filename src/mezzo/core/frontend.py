@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from mezzo.core.facts import OpFacts
 from mezzo.core.reading import Artifact, Reading
-from mezzo.dtypes import DType
+from mezzo.dtypes import LEVEL_DTYPES, DType
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +37,7 @@ class Words:
     checker: str  # who says so: "the ONNX checker"
     version: str  # what the dialect's versions are called: "opset"
     sources: tuple[str, ...]  # what is opened beside a path: "an onnx.ModelProto"
+    elsewhere: str = ""  # what to do for formats that its results cannot have
 
 
 class Frontend(ABC):
@@ -44,8 +45,8 @@ class Frontend(ABC):
 
     `suffixes` are the ends of its files' names; "" stands for all that are no other front end's. `facts` are of
     operators that mezzo has no table of, by dialect and operator. `usual_target` is what must load a result where
-    nobody names another; None where that hangs on the format. It is asked of every source, so importing it loads no
-    library.
+    nobody names another; None where that hangs on the format. `formats` are what results are converted to. It is asked
+    of every source, so importing it loads no library.
     """
 
     name: ClassVar[str]
@@ -54,6 +55,7 @@ class Frontend(ABC):
     words: ClassVar[Words]
     facts: ClassVar[Mapping[str, Mapping[str, OpFacts]]] = MappingProxyType({})
     usual_target: ClassVar[str | None] = None
+    formats: ClassVar[Mapping[str, DType]] = LEVEL_DTYPES
 
     @abstractmethod
     def opens(self, source: object) -> bool:

@@ -31,11 +31,7 @@ def fix_regions(
     for pattern, dtype, option in wanted:
         held = nodes_in(graph, pattern)
         if not held:
-            asked = aside(did_you_mean(pattern, regions_of(graph), 2))
-            raise InputError(
-                f"{called(option.replace('-', '_'))} {pattern!r} matches no node{asked}; regions "
-                f"are paths of scopes such as 'encoder/layer.3', and {listing()} lists every node by its path"
-            )
+            raise InputError(spell_unmatched_region(graph, option.replace("-", "_"), pattern))
         because = asked_so(option, pattern)
         for number in held:
             if choices[number] not in (Choice.FREE, Choice.HIGH):
@@ -51,6 +47,15 @@ def fix_regions(
                 category=Category.ALLOW if is_low else Category.DENY, rule=option, because=because
             )
             choices[number] = Choice.LOW if is_low else Choice.HIGH
+
+
+def spell_unmatched_region(graph: Graph, option: str, pattern: str) -> str:
+    """What to tell of a region that holds no node, by the option that it stands in."""
+    asked = aside(did_you_mean(pattern, regions_of(graph), 2))
+    return (
+        f"{called(option)} {pattern!r} matches no node{asked}; regions "
+        f"are paths of scopes such as 'encoder/layer.3', and {listing()} lists every node by its path"
+    )
 
 
 def fix_marks(

@@ -246,18 +246,23 @@ def matched(graph: Graph, pattern: str) -> list[Node]:
     return [node for node in graph.nodes if node.kind in (Kind.OP, Kind.TIE) and matches(node)]
 
 
+def spell_unmatched_pattern(graph: Graph, rule: str, pattern: str) -> str:
+    """What to tell of a pattern that matches no node, by the option that it stands in."""
+    asked = aside(ask_for(patterns_near(graph, pattern)))
+    example = next((n.op for n in graph.nodes if n.kind is Kind.OP), "Softmax")
+    return (
+        f"{option(rule)} {pattern!r} matches no node{asked}; patterns are globs on node names, or 'op:' and an "
+        f"operator such as 'op:{example}'"
+    )
+
+
 def _apply_patterns(
     graph: Graph, verdicts: list[Verdict], patterns: Sequence[str], category: Category, rule: str
 ) -> None:
     for pattern in patterns:
         found = matched(graph, pattern)
         if not found:
-            asked = aside(ask_for(patterns_near(graph, pattern)))
-            example = next((n.op for n in graph.nodes if n.kind is Kind.OP), "Softmax")
-            raise InputError(
-                f"{option(rule)} {pattern!r} matches no node{asked}; patterns are globs on node names, or 'op:' and an "
-                f"operator such as 'op:{example}'"
-            )
+            raise InputError(spell_unmatched_pattern(graph, rule, pattern))
         worth = 4 * GRANTED if category is Category.ALLOW else 0
         for node in found:
             because = asked_so(rule, pattern)

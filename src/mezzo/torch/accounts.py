@@ -1,15 +1,18 @@
 """What was decided for each graph of a compiled model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mezzo.core.plans import Plan
+from mezzo.errors import InputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphAccount:
     """One graph that Dynamo handed over. `plan` is None where nothing was planned, and `note` says why.
 
-    `casts` counts conversions that run at every call, `shadows` names the weights that are cast once.
+    `casts` counts conversions that run at every call, `shadows` names the weights that are cast once. `unmatched` says
+    of patterns that match nothing in this graph, by option and pattern, what to do if they match in no other.
     """
 
     plan: Plan | None = None
@@ -17,6 +20,7 @@ class GraphAccount:
     shadows: tuple[str, ...] = ()
     shadow_bytes: int = 0
     note: str | None = None
+    unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
@@ -28,6 +32,13 @@ class Account:
     def __reduce__(self) -> "tuple[type[Account], tuple[()]]":
         """Copies and pickles of a compiled model compile anew, and have nothing to tell yet."""
         return Account, ()
+
+    def check(self) -> None:
+        """Raises InputError: a pattern matches nothing in any graph that was planned so far."""
+        planned = [graph for graph in self.graphs if graph.plan is not None]
+        for key, said in planned[0].unmatched.items() if planned else ():
+            if all(key in graph.unmatched for graph in planned):
+                raise InputError(said)
 
     @property
     def plans(self) -> tuple[Plan | None, ...]:

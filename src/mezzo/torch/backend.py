@@ -1,8 +1,9 @@
 """The Dynamo backend: hands each graph to Inductor with a pass that plans it, and feeds it low weights."""
 
+import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
 
 import torch
@@ -11,17 +12,23 @@ import torch._inductor.config
 import torch._inductor.lowering  # before anybody asks for its decompositions
 from torch import fx
 from torch._dynamo.backends.registry import list_backends, register_backend
+from torch._dynamo.eval_frame import innermost_backend
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
 from mezzo.errors import InputError
 from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
 from mezzo.torch.candidates import with_candidates
-from mezzo.torch.passes import PlanningPass, fill_order
+from mezzo.torch.fitting import names_nodes
+from mezzo.torch.passes import Before, PlanningPass, fill_order
 from mezzo.torch.settings import Settings, read_settings
 from mezzo.torch.weights import SHADOWS, Shadow
 
 Compiled = Callable[..., Any]
+# Where a compiler that torch.compile has made for the name of a backend keeps the account.
+ACCOUNT = "mezzo_account"
+_PASS = "joint_custom_pre_pass"
 _TRAINING = "it may have a backward, and stays as it is; compile under torch.no_grad() or torch.inference_mode()"
 
 
@@ -33,11 +40,18 @@ class Backend:
     def __init__(self, settings: Settings, inner_compile: Callable[..., Any] = compile_fx_inner) -> None:
         self.settings, self.inner_compile = settings, inner_compile
         self.account = Account()
-        if settings.is_frozen:
-            self.backend_ctx_ctor = freezing
+        if settings.is_frozen or names_nodes(settings.planning().wishes):
+            self.backend_ctx_ctor = self._around_a_call
 
     def __reduce__(self) -> tuple[type["Backend"], tuple[Settings, Callable[..., Any]]]:
         return type(self), (self.settings, self.inner_compile)
+
+    @contextmanager
+    def _around_a_call(self) -> Iterator[None]:
+        with freezing() if self.settings.is_frozen else nullcontext():
+            yield
+        if sys.exc_info()[0] is None:  # a pattern may match in any graph of the call: now all of them are there
+            self.account.check()
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[object], **ignored: object) -> Compiled:
         inductor = dict(self.settings.inductor)
@@ -48,8 +62,9 @@ class Backend:
         options = self.settings.planning(_device_of(inputs))
         low = FROM_DTYPE[options.wishes.low]
         edited = with_candidates(module, inputs, low)
-        planning = PlanningPass(edited, options, self.settings.digest)
-        inductor["joint_custom_pre_pass"] = planning
+        theirs = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
+        planning = PlanningPass(edited, options, self.settings.digest, theirs)
+        inductor[_PASS] = planning
         # A hit of this cache would never run the pass, so nobody would know the plan; Inductor's own cache is asked
         # after it, and is where the time goes.
         with torch._functorch.config.patch(enable_autograd_cache=False):
@@ -62,14 +77,31 @@ class Backend:
                 shadows=tuple(candidate.name for candidate in planning.chosen),
                 shadow_bytes=sum(_size(edited.inputs[candidate.low]) for candidate in planning.chosen),
                 note=planning.note,
+                unmatched=planning.unmatched,
             )
         )
+        if planning.fault is not None:
+            return refusing(planning.fault)
         return _feeding(run, order, low) if order else run
 
 
 def freezing() -> AbstractContextManager[Any]:
     """Let Dynamo trace weights as constants. It looks when it traces, so this stands around every call."""
     return cast("AbstractContextManager[Any]", torch._inductor.config.patch(freezing=True))
+
+
+def refusing(error: InputError) -> Compiled:
+    """A call that raises. What is raised while Dynamo compiles comes wrapped in errors of its own."""
+
+    def call(*given: Any) -> Any:
+        raise InputError(str(error))
+
+    return call
+
+
+def _as_passes(given: Any) -> Before:
+    """What Inductor's option holds: no pass, one, or several."""
+    return () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
 
 
 def _compiled(
@@ -115,10 +147,27 @@ def mezzo(
     options: Mapping[str, object] | None = None,
 ) -> Compiled:
     """The backend of `torch.compile(model, backend="mezzo", options={...})`."""
-    settings = read_settings(options or {}, mode)
-    if settings.is_frozen:  # Dynamo has traced already, with weights as inputs
-        raise InputError("option 'freeze' comes too late for a backend; use mezzo.torch.compile(model, freeze=True)")
-    return Backend(settings)(module, inputs)
+    try:
+        settings = read_settings(options or {}, mode)
+        if settings.is_frozen:  # Dynamo has traced already, with weights as inputs
+            raise InputError(
+                "option 'freeze' comes too late for a backend; use mezzo.torch.compile(model, freeze=True)"
+            )
+    except InputError as error:
+        return refusing(error)
+    backend = Backend(settings)
+    backend.account = account_of_caller()
+    made = backend(module, inputs)
+    for said in backend.account.graphs[-1].unmatched.values():
+        warnings.warn(f"in a graph that mezzo was given, {said}", stacklevel=2)
+    return made
+
+
+def account_of_caller() -> Account:
+    """The account of what Dynamo compiles now for a call of `torch.compile`: it stands at what that has made."""
+    current = InstructionTranslator.current_tx()
+    asked = current.output.compiler_fn
+    return Account() if asked is None else vars(innermost_backend(asked)).setdefault(ACCOUNT, Account())
 
 
 def register() -> None:

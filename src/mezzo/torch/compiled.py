@@ -9,7 +9,7 @@ from torch._dynamo.eval_frame import OptimizedModule, innermost_backend, optimiz
 from mezzo.core.plans import Plan
 from mezzo.errors import InputError
 from mezzo.torch.accounts import Account
-from mezzo.torch.backend import Backend
+from mezzo.torch.backend import ACCOUNT, Backend
 from mezzo.torch.settings import read_settings
 from mezzo.torch.weights import SHADOWS
 
@@ -52,22 +52,38 @@ def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = 
     made = optimize(backend=backend, nopython=fullgraph, dynamic=dynamic)(model)
     if type(made) is OptimizedModule:
         made.__class__ = CompiledModule
-    elif not isinstance(made, torch.nn.Module):
-        made.account = backend.account
     return made
 
 
 def account(compiled: Any) -> Account:
     """What was decided for each graph of a compiled module or function.
 
-    Raises InputError: it was not compiled by `mezzo.torch.compile`.
+    Raises InputError: it was not compiled by `mezzo.torch.compile`, nor by `torch.compile` with mezzo as its backend.
     """
-    context = compiled.__dict__.get("dynamo_ctx") if isinstance(compiled, torch.nn.Module) else None
-    backend = None if context is None else innermost_backend(context.callback)
-    found = backend.account if isinstance(backend, Backend) else getattr(compiled, "account", None)
-    if not isinstance(found, Account):
-        raise InputError(f"{type(compiled).__name__} was not compiled by mezzo.torch.compile; compile it so first")
-    return found
+    backend = _backend_of(compiled)
+    if isinstance(backend, Backend):
+        return backend.account
+    if getattr(backend, "compiler_name", None) == "mezzo":  # made by torch.compile for a name
+        made: Account = vars(backend).setdefault(ACCOUNT, Account())
+        return made
+    raise InputError(
+        f"{type(compiled).__name__} was not compiled by mezzo; compile it with mezzo.torch.compile, or with "
+        'torch.compile(backend="mezzo")'
+    )
+
+
+def _backend_of(compiled: Any) -> object:
+    """What Dynamo hands the graphs of a compiled module or function to; None of what is not compiled."""
+    if isinstance(compiled, torch.nn.Module):
+        context = compiled.__dict__.get("dynamo_ctx")
+        if context is None:  # compiled in place
+            return _backend_of(compiled._compiled_call_impl)
+    else:
+        code = getattr(compiled, "__code__", None)
+        held = dict(zip(code.co_freevars, compiled.__closure__ or (), strict=True)) if code is not None else {}
+        context = held["self"].cell_contents if "self" in held else None
+    callback = getattr(context, "callback", None)
+    return innermost_backend(callback) if callable(callback) else None
 
 
 def refresh(*compiled: Any) -> None:

@@ -1,6 +1,6 @@
 """The pass that Inductor runs on the functional graph: it plans, and reads low weights where they are cast once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,30 +11,40 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
-from mezzo.errors import ModelError
+from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.frontends.torch.program import Held
 from mezzo.torch.candidates import Candidate, Edited
 from mezzo.torch.rewriting import Request, rewrite
 
 _CAST: Any = torch.ops.prims.convert_element_type.default
 _COPY: Any = torch.ops.aten.copy_.default
+# Passes that the user has Inductor run at the same place: they see the graph first, as it was traced.
+Before = Sequence[Callable[[fx.Graph], object]]
 
 
 class PlanningPass(CustomGraphPass):
     """Plans one graph of Dynamo's. What it has done stands in its attributes after Inductor has run it."""
 
-    def __init__(self, edited: Edited, options: Options, digest: str) -> None:
-        self.edited, self.options, self.digest = edited, options, digest
+    def __init__(self, edited: Edited, options: Options, digest: str, before: Before = ()) -> None:
+        self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.plan: Plan | None = None
         self.note: str | None = None
+        self.fault: InputError | None = None  # of the request
+        self.unmatched: Mapping[tuple[str, str], str] = {}
         self.casts = 0
         self.chosen: tuple[Candidate, ...] = ()
 
-    def uuid(self) -> str:
-        """What Inductor's caches tell this pass from others by."""
-        return self.digest
+    def uuid(self) -> object:
+        """What Inductor's caches tell this pass from others by; None where one of the user's cannot be told."""
+        theirs = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.before]
+        return None if None in theirs else (self.digest, *theirs) if theirs else self.digest
 
     def __call__(self, graph: fx.Graph) -> None:
+        for theirs in self.before:
+            theirs(graph)
+        self._plan(graph)
+
+    def _plan(self, graph: fx.Graph) -> None:
         inputs = [node for node in graph.nodes if node.op == "placeholder"]
         about = {node: node.meta.get("desc") for node in inputs}
         if any(one is None for one in about.values()):
@@ -46,9 +56,12 @@ class PlanningPass(CustomGraphPass):
         weights, names = self._told(about, written)
         try:
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
-                self.plan = rewrite(graph, Request(options=self.options, weights=weights, names=names))
-        except ModelError as error:
+                planned = rewrite(graph, Request(options=self.options, weights=weights, names=names))
+            self.plan, self.unmatched = planned.plan, planned.unmatched
+        except MezzoError as error:
             self.note = str(error)
+            # Compilers wrap what is raised here; of what the user asked for it is told at the call.
+            self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
         self.chosen = self._read_low(graph, about)
         self.casts = sum(node.target is _CAST for node in graph.nodes)
 

@@ -14,6 +14,7 @@ from mezzo.frontends.torch.apply import Rewritten
 from mezzo.frontends.torch.opening import open_model
 from mezzo.frontends.torch.program import Held, Program
 from mezzo.frontends.torch.transplant import transplant
+from mezzo.torch.fitting import fit
 
 _log = logging.getLogger(__name__)
 _LONGEST_FAULT = 200
@@ -28,7 +29,15 @@ class Request:
     names: Mapping[str, str]
 
 
-def rewrite(graph: fx.Graph, request: Request) -> Plan:
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What became of a graph: its plan, and which patterns of the request match nothing in it."""
+
+    plan: Plan
+    unmatched: Mapping[tuple[str, str], str]
+
+
+def rewrite(graph: fx.Graph, request: Request) -> Planned:
     """Plan a graph and carry the plan out on it. Raises MezzoError: it cannot be planned, and is as it was."""
     owner = graph.owning_module
     assert owner is not None, "a compiler's graph is of a module"
@@ -36,7 +45,9 @@ def rewrite(graph: fx.Graph, request: Request) -> Plan:
         graph=graph, owner=owner, weights=request.weights, names=request.names, name="the graph of torch.compile"
     )
     try:
-        decided, result = convert_model(open_model(program, progress=None), request.options, None)
+        model = open_model(program, progress=None)
+        fitted = fit(request.options, lambda: model.read(request.options.wishes.low).graph)
+        decided, result = convert_model(model, fitted.options, None)
     except MezzoError:
         raise
     except Exception as error:  # what runs under torch.compile runs here, planned or not
@@ -45,4 +56,4 @@ def rewrite(graph: fx.Graph, request: Request) -> Plan:
         raise ModelError(f"{program.name} could not be planned: {said}; report it") from error
     assert isinstance(result, Rewritten), "a front end's results are its own"
     transplant(result.program.graph, graph)
-    return decided.plan
+    return Planned(decided.plan, fitted.unmatched)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, fields, replace
 import torch
 from torch._inductor import config, list_mode_options
 
+from mezzo.converting.results import check_formats
+from mezzo.core.format_words import spell_formats
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, check_parameters, read_options
-from mezzo.dtypes import HALF_FORMATS
 from mezzo.errors import InputError
+from mezzo.frontends.torch import FRONTEND
 from mezzo.packages import VERSION
 from mezzo.spelling import aside, did_you_mean
 
@@ -18,7 +20,9 @@ from mezzo.spelling import aside, did_you_mean
 _TARGETS = {"cpu": "torch-cpu", "cuda": "torch-cuda"}
 _OWN = "freeze"
 # Options about files, or about steps that graphs do not have.
-_NOT_HERE = frozenset({"provenance", "trust_external_paths", "fuse", "correct", "opset", "calibrator", "quantize_mode"})
+_NOT_HERE = frozenset(
+    {"io", "provenance", "trust_external_paths", "fuse", "correct", "opset", "calibrator", "quantize_mode"}
+)
 _PLANNING = tuple(option.name for option in fields(Request) if option.name not in _NOT_HERE)
 
 
@@ -59,6 +63,11 @@ def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic:
             own[name] = value
         elif key == "freezing":
             raise InputError("option 'freezing' of Inductor freezes nothing here; use mezzo.torch.compile(freeze=True)")
+        elif name == "io":
+            raise InputError(
+                "option 'io' is of converted models: what a compiled one takes and gives has the types that its code "
+                "gives it; cast there"
+            )
         elif key in known:
             inductor[key] = value
         else:
@@ -66,10 +75,10 @@ def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic:
             raise InputError(f"option {name!r} is unknown{question}; mezzo's are {', '.join((*_PLANNING, _OWN))}")
     asked = {name: value for name, value in own.items() if value is not None}
     request = Request(**{"to": "bf16", **asked})  # type: ignore[arg-type]  # checked when it is read
+    assert request.to is not None, "there is a usual one"
+    check_formats(FRONTEND, spell_formats(request.to))
     made = Settings(request=request, inductor=inductor, is_frozen=bool(given.get(_OWN, False)))
-    low = made.planning().wishes.low
-    if low not in HALF_FORMATS:
-        raise InputError(f"to={request.to!r} is not what mezzo.torch compiles to; choose 'bf16' or 'fp16'")
+    made.planning()
     return made
 
 

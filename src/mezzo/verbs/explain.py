@@ -61,8 +61,13 @@ def explain(of: Plan, node: str) -> tuple[PlannedNode, ...]:
     `node` may also be the name of a value, an operator, a path of scopes or modules, or a glob, where that is one node.
 
     Raises:
-        InputError: the plan has no such node, or several.
+        InputError: the plan has no such node, or several; or it is no plan.
     """
+    if not isinstance(of, Plan):
+        raise InputError(
+            f"{type(of).__name__} is no plan, and a plan is explained; results have one as .plan, and "
+            "'mezzo.plan(model)' makes one"
+        )
     meant = find_meant(of, node)
     if len(meant.nodes) > 1:
         names = [repr(one.name) for one in meant.nodes[:_SHOWN]]

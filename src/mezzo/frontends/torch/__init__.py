@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mezzo.core.frontend import Frontend, Progress, Words
+from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,7 +26,9 @@ class TorchFrontend(Frontend):
         checker="PyTorch",
         version="version",
         sources=("a torch.export.ExportedProgram",),
+        elsewhere="for others export the module to ONNX and convert that",
     )
+    formats = LOW_DTYPES
 
     def opens(self, source: object) -> bool:
         kind = type(source)

@@ -117,6 +117,10 @@ class TorchModel:
             dtype = dtype_of(node)
             if node.op == "placeholder" and dtype is not None and node.name not in program.weights:
                 found.append(Port(program.names.get(node.name, node.name), True, dtype))
+        for name, returned in program.returned:
+            dtype = None if returned is None else dtype_of(returned)
+            if dtype is not None:
+                found.append(Port(name, False, dtype))
         return tuple(found)
 
     def low_weights(self) -> DType | None:

@@ -1,5 +1,6 @@
 """Opens exported programs, and graphs that a compiler hands over."""
 
+import warnings
 from typing import Any
 
 from torch.export import ExportedProgram
@@ -33,7 +34,9 @@ def functional(exported: ExportedProgram) -> ExportedProgram:
     Raises ModelError: PyTorch cannot do so.
     """
     try:
-        made: ExportedProgram = exported.run_decompositions({})
+        with warnings.catch_warnings():  # PyTorch copies what it deprecates itself
+            warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
+            made: ExportedProgram = exported.run_decompositions({})
         return made
     except Exception as error:
         said = spell_raised(error, _LONGEST_FAULT)

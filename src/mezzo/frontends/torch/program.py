@@ -65,7 +65,20 @@ class Program:
         """A copy of the graph whose nodes have the same names, in the same order."""
         graph = copy.deepcopy(self.graph)
         graph.owning_module = None
+        for node, twin in zip(self.graph.nodes, graph.nodes, strict=True):
+            twin.name = node.name  # a copy gives another to what is called as a builtin is: "input", "max"
         return graph
+
+    @property
+    def returned(self) -> tuple[tuple[str, fx.Node | None], ...]:
+        """What the graph returns, in order, with its names; None of what is no node of it."""
+        end = next(node for node in reversed(self.graph.nodes) if node.op == "output")
+        given = end.args[0]
+        several = given if isinstance(given, tuple | list) else (given,)
+        names = self.outputs or tuple(map(str, range(len(several))))
+        return tuple(
+            (name, one if isinstance(one, fx.Node) else None) for name, one in zip(names, several, strict=True)
+        )
 
     @property
     def weight_bytes(self) -> int:

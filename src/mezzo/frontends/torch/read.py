@@ -316,17 +316,13 @@ class _Reader:
             self.modules[number] = module
 
     def _read_outputs(self, node: fx.Node) -> None:
-        given = node.args[0]
-        several = given if isinstance(given, tuple | list) else (given,)
-        names = self.program.outputs
         counted = itertools.count()
-        places = [next(counted) if isinstance(one, fx.Node) else None for one in several]
-        for position, result in enumerate(several):
-            if not isinstance(result, fx.Node) or result not in self.value_of:
+        for name, result in self.program.returned:
+            at = None if result is None else next(counted)
+            if result is None or result not in self.value_of:
                 continue
-            name = str(position) if names is None else names[position]
             signature = self._end("output", result, is_made=False)
-            place = Operand(result, "", places[position])
+            place = Operand(result, "", at)
             self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [place], [], (node,), None)
 
 
