@@ -19,6 +19,7 @@ from mezzo.errors import InputError
 from mezzo.frontends.torch.program import TORCH_DTYPES
 
 SEEDS = range(24)
+W = 8
 KINDS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 EPS = {"bf16": 2.0**-8, "fp16": 2.0**-11}
 # Each of twelve steps rounds what it reads and makes, norms pass relative errors on, and products of two such steps add
@@ -329,3 +330,17 @@ def test_explain_takes_plans_alone_and_says_so() -> None:
         said = f"{type(wrong).__name__} is no plan, and a plan is explained; results have one as .plan, and 'mezzo.plan"
         with pytest.raises(InputError, match=said):
             mezzo.explain(wrong, "linear")  # type: ignore[arg-type]  # wrong on purpose
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_calls_that_make_more_or_fewer_results_are_asked_about_apart(count: int) -> None:
+    class Split(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(W, W)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return sum((self.linear(one) for one in self.linear(x).unbind(0)), torch.zeros(W))  # type: ignore[return-value]
+
+    plan = mezzo.convert(exported(Split(), torch.zeros(count, W)), to="bf16", policy="aggressive").plan
+    assert [str(node.precision.output) for node in plan.nodes if node.op == "unbind"] == ["bf16"]

@@ -193,7 +193,8 @@ class _Applier:
         """The types of what a call makes, or what PyTorch raises instead. Each kind of call is asked about once."""
         if not isinstance(node.target, torch._ops.OpOverload):  # what it calls is not told by its operands
             return self._ask(node)
-        key = node.target, _kinds_in((node.args, node.kwargs))
+        # How many a split or an unbind makes hangs on sizes, which the kinds do not tell.
+        key = node.target, _kinds_in((node.args, node.kwargs)), len(dtypes_of(node.meta.get("val")))
         if key not in _ANSWERS:
             _ANSWERS[key] = self._ask(node)
         return _ANSWERS[key]
