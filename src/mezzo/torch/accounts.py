@@ -12,7 +12,8 @@ class GraphAccount:
     """One graph that Dynamo handed over. `plan` is None where nothing was planned, and `note` says why.
 
     `casts` counts conversions that run at every call, `shadows` names the weights that are cast once. `unmatched` says
-    of patterns that match nothing in this graph, by option and pattern, what to do if they match in no other.
+    of patterns that match nothing in this graph, by option and pattern, what to do if they match in no other. `bodies`
+    are the plans of bodies that it calls, by their paths, and `notes` says why others of them are as they were written.
     """
 
     plan: Plan | None = None
@@ -21,6 +22,8 @@ class GraphAccount:
     shadow_bytes: int = 0
     note: str | None = None
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    bodies: Mapping[str, Plan] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False)

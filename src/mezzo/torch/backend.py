@@ -78,6 +78,8 @@ class Backend:
                 shadow_bytes=sum(_size(edited.inputs[candidate.low]) for candidate in planning.chosen),
                 note=planning.note,
                 unmatched=planning.unmatched,
+                bodies={"/".join(one.path): one.planned.plan for one in planning.bodies if one.planned is not None},
+                notes={"/".join(one.path): one.note for one in planning.bodies if one.note is not None},
             )
         )
         if planning.fault is not None:

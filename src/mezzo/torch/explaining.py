@@ -28,7 +28,7 @@ def explain(compiled: Any, word: str) -> Explanation:
     Raises InputError: nothing was compiled yet, or nothing of that name.
     """
     graphs = account(compiled).graphs
-    plans = [graph.plan for graph in graphs if graph.plan is not None]
+    plans = [plan for graph in graphs if graph.plan is not None for plan in (graph.plan, *graph.bodies.values())]
     if not plans:
         notes = dict.fromkeys(graph.note for graph in graphs if graph.note is not None)
         why = "; ".join(map(str, notes)) or "call it once first"

@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.errors import InputError, MezzoError, ModelError
-from mezzo.frontends.torch.program import Held
+from mezzo.frontends.torch.program import Held, Program
+from mezzo.torch.bodies import CAST, BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
-from mezzo.torch.rewriting import Request, rewrite
+from mezzo.torch.rewriting import rewrite
 
-_CAST: Any = torch.ops.prims.convert_element_type.default
 _COPY: Any = torch.ops.aten.copy_.default
 # Passes that the user has Inductor run at the same place: they see the graph first, as it was traced.
 Before = Sequence[Callable[[fx.Graph], object]]
@@ -31,6 +31,7 @@ class PlanningPass(CustomGraphPass):
         self.note: str | None = None
         self.fault: InputError | None = None  # of the request
         self.unmatched: Mapping[tuple[str, str], str] = {}
+        self.bodies: Sequence[BodyPlan] = ()
         self.casts = 0
         self.chosen: tuple[Candidate, ...] = ()
 
@@ -54,16 +55,22 @@ class PlanningPass(CustomGraphPass):
             return
         written = {node.args[0] for node in graph.nodes if node.target is _COPY}
         weights, names = self._told(about, written)
+        owner = graph.owning_module
+        assert owner is not None, "a compiler's graph is of a module"
+        program = Program(graph=graph, owner=owner, weights=weights, names=names, name="the graph of torch.compile")
         try:
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
-                planned = rewrite(graph, Request(options=self.options, weights=weights, names=names))
-            self.plan, self.unmatched = planned.plan, planned.unmatched
+                planned = rewrite(program, self.options)
+                self.plan, self.unmatched = planned.plan, planned.unmatched
+                self.bodies = plan_bodies(program, self.options)
         except MezzoError as error:
             self.note = str(error)
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
         self.chosen = self._read_low(graph, about)
-        self.casts = sum(node.target is _CAST for node in graph.nodes)
+        self.casts = casts_in(graph)
+        also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
+        self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}
 
     def _told(self, about: Mapping[fx.Node, object], written: set[Any]) -> tuple[dict[str, Held], dict[str, str]]:
         """The weights behind the inputs of a graph, and what all inputs are called."""
@@ -100,7 +107,7 @@ class PlanningPass(CustomGraphPass):
 
 
 def _is_cast_to(node: fx.Node, dtype: torch.dtype) -> bool:
-    return node.target is _CAST and node.args[1] is dtype
+    return node.target is CAST and node.args[1] is dtype
 
 
 def _attribute(module: torch.nn.Module, path: str) -> object:

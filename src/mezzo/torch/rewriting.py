@@ -4,29 +4,18 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import fx
-
 from mezzo.converting.conversion import convert_model
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.errors import MezzoError, ModelError, spell_raised
 from mezzo.frontends.torch.apply import Rewritten
 from mezzo.frontends.torch.opening import open_model
-from mezzo.frontends.torch.program import Held, Program
+from mezzo.frontends.torch.program import Program
 from mezzo.frontends.torch.transplant import transplant
 from mezzo.torch.fitting import fit
 
 _log = logging.getLogger(__name__)
 _LONGEST_FAULT = 200
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a graph is planned with: its weights, and the names of what comes in, by placeholder."""
-
-    options: Options
-    weights: Mapping[str, Held]
-    names: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +26,14 @@ class Planned:
     unmatched: Mapping[tuple[str, str], str]
 
 
-def rewrite(graph: fx.Graph, request: Request) -> Planned:
-    """Plan a graph and carry the plan out on it. Raises MezzoError: it cannot be planned, and is as it was."""
-    owner = graph.owning_module
-    assert owner is not None, "a compiler's graph is of a module"
-    program = Program(
-        graph=graph, owner=owner, weights=request.weights, names=request.names, name="the graph of torch.compile"
-    )
+def rewrite(program: Program, options: Options) -> Planned:
+    """Plan a graph, or a body that another calls, and carry the plan out on it.
+
+    Raises MezzoError: it cannot be planned, and is as it was.
+    """
     try:
         model = open_model(program, progress=None)
-        fitted = fit(request.options, lambda: model.read(request.options.wishes.low).graph)
+        fitted = fit(options, lambda: model.read(options.wishes.low).graph)
         decided, result = convert_model(model, fitted.options, None)
     except MezzoError:
         raise
@@ -55,5 +42,5 @@ def rewrite(graph: fx.Graph, request: Request) -> Planned:
         said = spell_raised(error, _LONGEST_FAULT)
         raise ModelError(f"{program.name} could not be planned: {said}; report it") from error
     assert isinstance(result, Rewritten), "a front end's results are its own"
-    transplant(result.program.graph, graph)
+    transplant(result.program.graph, program.graph)
     return Planned(decided.plan, fitted.unmatched)

@@ -10,6 +10,7 @@ import torch
 from torch import fx
 
 from mezzo.dtypes import DType
+from mezzo.frontends.torch.marks import Mark, mark_of, mark_within
 
 TORCH_DTYPES: Mapping[torch.dtype, DType] = MappingProxyType(
     {
@@ -50,7 +51,8 @@ class Program:
     `owner` has the graph's constants and bodies as attributes. `weights` are what never changes while the program runs,
     by the name of the placeholder; other placeholders are inputs, and `names` says what these are called where that is
     not the placeholder's name. `states` are what inputs hold before the first run, where the program knows it: buffers
-    that it writes. `outputs` are names of what is returned, in order; None: they are numbered.
+    that it writes. `outputs` are names of what is returned, in order; None: they are numbered. Of a body that another
+    graph calls, `path` are the names that lead to it, and `around` is the mark of its caller.
     """
 
     graph: fx.Graph
@@ -60,6 +62,8 @@ class Program:
     names: Mapping[str, str] = field(default_factory=dict)
     outputs: tuple[str, ...] | None = None
     name: str = "the program"
+    path: tuple[str, ...] = ()
+    around: Mark | None = None
 
     def copied(self) -> fx.Graph:
         """A copy of the graph whose nodes have the same names, in the same order."""
@@ -68,6 +72,10 @@ class Program:
         for node, twin in zip(self.graph.nodes, graph.nodes, strict=True):
             twin.name = node.name  # a copy gives another to what is called as a builtin is: "input", "max"
         return graph
+
+    def mark_of(self, node: fx.Node) -> Mark | None:
+        """What a region asks of a node of the graph."""
+        return mark_within(node.meta, self.around, len(self.path)) if self.path else mark_of(node.meta)
 
     @property
     def returned(self) -> tuple[tuple[str, fx.Node | None], ...]:

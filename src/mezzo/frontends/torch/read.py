@@ -18,7 +18,6 @@ from mezzo.frontends.torch.arguments import Operand, operands_for_rules, operand
 from mezzo.frontends.torch.attributes import attributes_of, number_filled_in
 from mezzo.frontends.torch.constants import Constants
 from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, split
-from mezzo.frontends.torch.marks import mark_of
 from mezzo.frontends.torch.origins import lines_of, module_of
 from mezzo.frontends.torch.ports import Prober, Typed, is_getitem, role_of
 from mezzo.frontends.torch.program import Held, Program, attribute_of, dtype_of, tensor_of
@@ -222,7 +221,7 @@ class _Reader:
 
     def _add_filled(self, node: fx.Node, op: str, number: float) -> None:
         """A tensor that is one number everywhere is a constant."""
-        name = self._unique(_under(module_of(node), op))
+        name = self._unique(self._under(module_of(node), op))
         signature = self._end("const", node, is_made=True)
         self.numbers[len(self.values)] = number
         self._add(name, Kind.SOURCE, signature, (), [node], (node,), None, module_of(node))
@@ -243,11 +242,11 @@ class _Reader:
         outputs = typed.outputs[: len(makes)]
         signature = self.prober.signature(dialect, op, typed._replace(outputs=outputs))
         module = module_of(pieces[0])
-        name = self._unique(_under(module, op))
+        name = self._unique(self._under(module, op))
         for operand in operands:
             if operand.number is not None:
                 self._add_number(name, operand, typed)
-        mark = mark_of(pieces[0].meta)
+        mark = self.program.mark_of(pieces[0])
         if mark is not None:
             self.marks[len(self.nodes)] = mark.dtype
         self._add(name, Kind.OP, signature, operands, makes, tuple(pieces), None, module, attributes)
@@ -277,6 +276,9 @@ class _Reader:
                 dialect="", op="const", version=1, inputs=(), outputs=(Role.GROUP,), dtype=dtype, legal=legal
             )
         return self.ends[key]
+
+    def _under(self, module: str, op: str) -> str:
+        return "/".join((*self.program.path, *((module,) if module else ()), op))
 
     def _unique(self, name: str) -> str:
         count = self.taken[name]
@@ -324,10 +326,6 @@ class _Reader:
             signature = self._end("output", result, is_made=False)
             place = Operand(result, "", at)
             self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [place], [], (node,), None)
-
-
-def _under(module: str, op: str) -> str:
-    return f"{module}/{op}" if module else op
 
 
 def _shape(node: fx.Node) -> tuple[int | None, ...]:
