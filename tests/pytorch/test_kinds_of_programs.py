@@ -16,6 +16,8 @@ from torch.nn import functional
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
+from mezzo.torch import account
+
 # Up to four products stand one behind the other; each rounds its operands and its result once.
 _TOLERANCE = 12 * BF16_EPS
 W = 16
@@ -214,3 +216,44 @@ def test_compiled_programs_answer_as_eager_ones(kind: str) -> None:
     assert len(found) == len(wanted)
     for mine, right in zip([*found, *found_left], [*wanted, *left], strict=True):
         assert _near(mine, right)
+
+
+class Recurrent(nn.Module):
+    """A recurrent module between two layers, over packed sequences if it is given lengths."""
+
+    def __init__(self, kind: Callable[..., nn.Module], **options: Any) -> None:
+        super().__init__()
+        self.inner, self.options = kind(W, W, **options), options
+        made = (options.get("proj_size") or W) * (2 if options.get("bidirectional") else 1)
+        self.first, self.last = nn.Linear(W, W), nn.Linear(made, W)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor | None = None) -> Any:
+        x = self.first(x)
+        if lengths is None:
+            return self.last(self.inner(x)[0])
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.last(nn.utils.rnn.pad_packed_sequence(self.inner(packed)[0], batch_first=True)[0])
+
+
+_FORMS: list[dict[str, Any]] = [
+    {}, {"bidirectional": True}, {"batch_first": True}, {"num_layers": 2}, {"bias": False}, {"proj_size": 8},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", _FORMS, ids=str)
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_modules_that_dynamo_may_trace_answer_as_eager_ones(kind: Any, options: dict[str, Any]) -> None:
+    if "proj_size" in options and kind is not nn.LSTM:
+        pytest.skip("only an LSTM has a projection")
+    module = Recurrent(kind, **options).eval()
+    run = compiled(module, fullgraph=False)
+    feeds: list[tuple[torch.Tensor, ...]] = [(torch.randn(2, 3, W),), (torch.randn(2, W),)]
+    if options.get("batch_first"):
+        feeds.append((torch.randn(2, 3, W), torch.tensor([1, 3])))
+    with torch.no_grad(), torch._dynamo.config.patch(allow_rnn=True):
+        for feed in feeds:
+            assert error_of(run(*feed), module(*feed)) < _TOLERANCE
+    plans = [plan for plan in account(run).plans if plan is not None]
+    assert any(
+        node.op in ("addmm", "mm") and str(node.precision.compute) == "bf16" for plan in plans for node in plan.nodes
+    )
