@@ -6,15 +6,16 @@
 The error is the largest over a model's float results of |got - want| / |want| (L2 norms), `want` by the same model in
 FP64. An architecture is right where mezzo's error is at most 1.05 of autocast's, or below a hundredth of the low type's
 eps; the run ends with 1 if one is not, or fails where plain torch.compile does not. Where autocast fails, its error is
-infinite. Graphs are those that Inductor compiles, with mezzo's pass; unless --inductor is given they are interpreted
-operator by operator (those of both sides are), in place of generating code. Each row is a process of its own, so that a
-crash is a row. Needs torch, transformers, torchvision and timm.
+infinite. Two roundings of few numbers differ by chance: with --draws, a result's norms are taken over its values on so
+many draws of the inputs. Graphs are those that Inductor compiles, with mezzo's pass; unless --inductor is given they
+are interpreted operator by operator (those of both sides are), in place of generating code. Each row is a process of
+its own, so that a crash is a row. Needs torch, transformers, torchvision and timm.
 """
 
 import argparse
-import copy
 import json
 import logging
+import math
 import multiprocessing
 import platform
 import sys
@@ -32,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import fx
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch_models import Model, list_models, load_libraries, other_sizes, shake
+from torch_models import Model, draw, list_models, load_libraries, other_sizes, reference, shake
 
 from mezzo.dtypes import DType
 from mezzo.report.groups import count_precisions
@@ -55,6 +56,7 @@ class Row:
     shapes: str
     error: float = 0.0
     autocast: float = 0.0
+    draws: int = 1
     low: int = 0
     nodes: int = 0
     graphs: int = 0
@@ -78,33 +80,34 @@ class Row:
 
 
 Run = Callable[..., Any]
+Feeds = Sequence[Sequence[tuple[torch.Tensor, ...]]]
 
 
-def judge(name: str, to: str, is_dynamic: bool, is_generated: bool) -> Row:
+def judge(name: str, to: str, is_dynamic: bool, is_generated: bool, draws: int = 1) -> Row:
     """Compile one model both ways, and compare what they answer."""
     torch.manual_seed(0)
     shapes = "dynamic" if is_dynamic else "static"
     model = list_models()[name]()
     shake(model.module)
-    feeds = [model.inputs, other_sizes(model.inputs)] if is_dynamic else [model.inputs]
+    sizes = [model.inputs, other_sizes(model.inputs)] if is_dynamic else [model.inputs]
+    feeds = [[inputs, *(draw(inputs) for _ in range(draws - 1))] for inputs in sizes]
     inner = compile_fx_inner if is_generated else interpret
     backend = Backend(read_settings({"to": to}), inner_compile=inner)
     with torch.no_grad():
-        wants = [answers(reference(model), as_double(feed)) for feed in feeds]
+        exact = reference(model.module)
+        wants = [[answers(exact, as_double(feed)) for feed in drawn] for drawn in feeds]
         try:
-            compiled = wrap(model.module, backend, dynamic=is_dynamic or None)
-            error = max(distance(answers(compiled, feed), want) for feed, want in zip(feeds, wants, strict=True))
+            error = farthest(wrap(model.module, backend, dynamic=is_dynamic or None), feeds, wants)
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is a row
             said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
-            return Row(
-                name=name, to=to, shapes=shapes, failure=said, plain_fails=fails(model, feeds, inner, is_dynamic)
-            )
+            is_plain = fails(model, sizes, inner, is_dynamic)
+            return Row(name=name, to=to, shapes=shapes, draws=draws, failure=said, plain_fails=is_plain)
         torch._dynamo.reset()
         plain = torch.compile(model.module, backend=inductor(inner), dynamic=is_dynamic or None)
         notes = {graph.note for graph in backend.account.graphs if graph.note}
         try:
             with torch.autocast("cpu", LOW[to][0]):
-                autocast = max(distance(answers(plain, feed), want) for feed, want in zip(feeds, wants, strict=True))
+                autocast = farthest(plain, feeds, wants)
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is a row
             autocast = float("inf")
             notes.add(f"autocast fails: {problem}")
@@ -113,6 +116,7 @@ def judge(name: str, to: str, is_dynamic: bool, is_generated: bool) -> Row:
     told = {
         "error": error,
         "autocast": autocast,
+        "draws": draws,
         "low": low,
         "nodes": nodes,
         "graphs": graphs,
@@ -151,11 +155,6 @@ def fails(model: Model, feeds: Sequence[Sequence[torch.Tensor]], inner: Run, is_
     return False
 
 
-def reference(model: Model) -> torch.nn.Module:
-    """The model in FP64."""
-    return copy.deepcopy(model.module).double()
-
-
 def as_double(feed: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in feed)
 
@@ -166,13 +165,25 @@ def answers(run: Run, feed: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_floating_point()]
 
 
-def distance(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
-    """The largest relative distance of results from what they should be; infinite where one is no number."""
+def farthest(run: Run, feeds: Feeds, wants: Sequence[Sequence[Sequence[torch.Tensor]]]) -> float:
+    """The largest distance of a result from what it should be, over the sizes of inputs."""
     found = 0.0
-    for one, other in zip(got, want, strict=True):
-        far = (one.double() - other.double()).norm().item() / max(other.double().norm().item(), 1e-30)
-        found = max(found, far if far == far else float("inf"))
+    for drawn, want in zip(feeds, wants, strict=True):
+        got = [answers(run, feed) for feed in drawn]
+        pairs = zip(zip(*got, strict=True), zip(*want, strict=True), strict=True)
+        found = max([found, *(distance(ones, others) for ones, others in pairs)])
     return found
+
+
+def distance(got: Sequence[torch.Tensor], want: Sequence[torch.Tensor]) -> float:
+    """How far one result's draws are from what they should be, relative to these; infinite where one is no number."""
+    far = norm([one.double() - other.double() for one, other in zip(got, want, strict=True)])
+    return far / max(norm(want), 1e-30) if far == far else float("inf")
+
+
+def norm(tensors: Sequence[torch.Tensor]) -> float:
+    """L2, over all of them."""
+    return math.hypot(*(tensor.double().norm().item() for tensor in tensors))
 
 
 def count(account: Account, low: DType) -> tuple[int, int]:
@@ -181,31 +192,31 @@ def count(account: Account, low: DType) -> tuple[int, int]:
     return sum(counted.get(low, 0) for counted in counts), sum(sum(counted.values()) for counted in counts)
 
 
-def judge_apart(name: str, to: str, is_dynamic: bool, is_generated: bool, timeout_s: float) -> Row:
+def judge_apart(name: str, to: str, given: argparse.Namespace) -> Row:
     """Judge in a process of its own."""
+    shapes = "dynamic" if given.dynamic else "static"
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
     def work() -> None:
         try:
-            row = judge(name, to, is_dynamic, is_generated)
+            row = judge(name, to, given.dynamic, given.inductor, given.draws)
         except Exception as problem:  # noqa: BLE001  # of the model itself, in eager mode
             said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
-            row = Row(name=name, to=to, shapes="dynamic" if is_dynamic else "static", failure=said, plain_fails=False)
+            row = Row(name=name, to=to, shapes=shapes, failure=said)
         sender.send(row)
 
     process = context.Process(target=work)
     process.start()
     sender.close()
-    failed = Row(name=name, to=to, shapes="dynamic" if is_dynamic else "static")
     try:
-        if not receiver.poll(timeout_s):
+        if not receiver.poll(given.timeout):
             process.kill()
-            return Row(**(asdict(failed) | {"failure": f"not done in {timeout_s:g} s"}))
+            return Row(name=name, to=to, shapes=shapes, failure=f"not done in {given.timeout:g} s")
         row: Row = receiver.recv()
     except EOFError:
         process.join()
-        return Row(**(asdict(failed) | {"failure": f"the process ended with {process.exitcode}"}))
+        return Row(name=name, to=to, shapes=shapes, failure=f"the process ended with {process.exitcode}")
     finally:
         process.join()
         receiver.close()
@@ -245,6 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--names", nargs="+", help="architectures, as the table names them, in place of all")
     parser.add_argument("--dynamic", action="store_true", help="compile with dynamic shapes, and call with two sizes")
     parser.add_argument("--inductor", action="store_true", help="generate code, in place of interpreting")
+    parser.add_argument("--draws", type=int, default=1, help="inputs that errors are taken over")
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds that a row may take")
     parser.add_argument("--json", type=Path, help="where the rows go, with versions and CPU")
     given = parser.parse_args(arguments)
@@ -257,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     for name in given.names or list_models():
         for to in given.to:
-            rows.append(judge_apart(name, to, given.dynamic, given.inductor, given.timeout))
+            rows.append(judge_apart(name, to, given))
             print(json.dumps(asdict(rows[-1])), file=sys.stderr, flush=True)
     show(rows, Console(width=120))
     if given.json:

@@ -4,6 +4,7 @@ Those of transformers are the ones that architectures.py exports, and a few more
 what is looked at is what a compiler makes of the operators.
 """
 
+import copy
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -104,8 +105,29 @@ def other_sizes(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(_longer(tensor) for tensor in inputs)
 
 
+def draw(inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Other inputs of the same sizes: noise, and tokens in another order; masks stay."""
+    return tuple(_drawn(tensor) for tensor in inputs)
+
+
+def reference(module: nn.Module) -> nn.Module:
+    """The same module in FP64. Experts are multiplied one by one, as PyTorch has no grouped product of FP64."""
+    exact = copy.deepcopy(module).double()
+    for one in exact.modules():
+        config = getattr(one, "config", None)
+        if getattr(config, "_experts_implementation", None) is not None:
+            config._experts_implementation = "eager"  # type: ignore[union-attr]  # just read
+    return exact
+
+
 def shake(module: nn.Module) -> None:
-    """Give batch norms statistics, as training would: fresh ones change nothing."""
+    """Make of a fresh model what training would: batch norms get statistics, and weights that are all zero values.
+
+    Fresh norms change nothing, and behind a zero head all answers are alike.
+    """
+    for one in module.modules():
+        if isinstance(one, nn.Linear | nn.Conv2d) and not one.weight.any():
+            nn.init.normal_(one.weight, std=0.02)
     for _, norm in _norms(module):
         assert norm.running_mean is not None and norm.running_var is not None, "batch norms of models keep statistics"
         norm.running_mean.normal_(0, 0.1)
@@ -119,6 +141,13 @@ def _norms(module: nn.Module) -> Iterator[tuple[str, nn.BatchNorm2d]]:
 def _longer(tensor: torch.Tensor) -> torch.Tensor:
     whole = torch.cat([tensor, tensor[:1]])
     return whole[:, :-1] if not tensor.is_floating_point() else whole
+
+
+def _drawn(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return torch.randn_like(tensor)
+    is_mask = bool(((tensor == 0) | (tensor == 1)).all())
+    return tensor if is_mask else tensor.flatten()[torch.randperm(tensor.numel())].view_as(tensor)
 
 
 def _image(edge: int) -> tuple[torch.Tensor, ...]:
