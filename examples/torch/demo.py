@@ -4,8 +4,10 @@ Run: make demo-torch
 """
 
 import os
+import sys
 import time
 import warnings
+import webbrowser
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,8 +27,6 @@ import mezzo.torch
 from mezzo.converting.results import Converted
 from mezzo.core.plans import Plan
 from mezzo.machine import find_machine
-from mezzo.report.account import describe_conversion, with_graph
-from mezzo.report.html import render
 from mezzo.report.layout import Layout, blank, heading
 from mezzo.report.names import format_size
 from mezzo.torch.accounts import GraphAccount
@@ -142,11 +142,11 @@ def export(model: nn.Module, image: Tensor) -> Converted:
     return mezzo.convert(program, PROGRAM, to="bf16", data={"image": image.numpy()}, overwrite=True)
 
 
-def write_report(result: Converted) -> None:
-    """Draw the exported program: one page for any browser."""
-    told = ("DigitNet", relative(PROGRAM), result.plan, result.summary, result.measured)
-    account = describe_conversion(*told, machine=find_machine())
-    REPORT.write_text(render(with_graph(account, result.outline())), encoding="utf-8")
+def open_report() -> None:
+    """Show the page where somebody sits before a screen."""
+    has_screen = sys.platform in ("darwin", "win32") or "DISPLAY" in os.environ or "WAYLAND_DISPLAY" in os.environ
+    if sys.stdout.isatty() and has_screen:
+        webbrowser.open(REPORT.as_uri())
 
 
 def make_comparison(layout: Layout, rows: Iterable[Row]) -> Table:
@@ -220,12 +220,16 @@ def main() -> None:
         ]
     (graph,) = mezzo.torch.account(compiled).graphs
     assert graph.plan is not None, "an inference graph is planned"
-    write_report(exported)
+    mezzo.torch.report(compiled, REPORT)
+    compared = mezzo.torch.compare(model, compiled, [image])
     before, after = exported.summary.size_before_bytes, exported.summary.size_after_bytes
     parts: list[RenderableType] = [
         make_comparison(layout, rows),
         blank(),
         *tell_graph(layout, model, graph, graph.plan),
+        blank(),
+        heading("where the error begins: mezzo.torch.compare(model, compiled, [image])"),
+        str(compared),
         blank(),
         heading(f"why one of them: mezzo.torch.explain(compiled, {ASKED!r})"),
         str(mezzo.torch.explain(compiled, ASKED)),
@@ -238,6 +242,7 @@ def main() -> None:
     worst = min(row.accuracy for row in rows)
     if worst < WANTED_ACCURACY:
         raise SystemExit(f"accuracy {worst:.2%} of a model is below {WANTED_ACCURACY:.0%}: a bug in mezzo")
+    open_report()
 
 
 if __name__ == "__main__":

@@ -1,18 +1,25 @@
 """What mezzo.torch tells of a compiled model: reasons by module, errors beside FP64, and what it leaves alone."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="needs mezzo[torch]")
 
 import torch
+from driving import Net, Tied
 from driving import compiled as interpreted
 from torch import nn
 
 import mezzo.torch
 from mezzo.errors import InputError
 from mezzo.torch.backend import mezzo as backend
+from mezzo.torch.compiled import backend_of as interpreted_backend
+from mezzo.torch.layers import LayerWatch
+
+HOSTILE = "</td><script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
 class Block(nn.Module):
@@ -37,11 +44,68 @@ def _fresh() -> Iterator[None]:
 def test_reasons_are_told_by_module_and_operator() -> None:
     compiled = interpreted(Block().eval())
     compiled(torch.randn(2, 8))
-    told = repr(mezzo.torch.explain(compiled, "up")).splitlines()
-    assert "up/addmm  addmm  bf16  linear: products and sums over a contracted axis gain most" in told
-    (norm,) = repr(mezzo.torch.explain(compiled, "norm")).splitlines()
-    assert norm.startswith("norm/native_layer_norm  native_layer_norm  f32  free-in-kernel: at no cost on torch-cpu")
+    product = repr(mezzo.torch.explain(compiled, "up/addmm")).splitlines()
+    assert product[0] == "up/addmm  addmm  bf16  linear: products and sums over a contracted axis gain most"
+    assert product[1].startswith("  test_seeing.py:") and "self.up(" in product[1] and len(product) == 2
+    told = [line.split() for line in repr(mezzo.torch.explain(compiled, "up")).splitlines()]
+    assert told[:3] == [
+        ["up:", "2", "nodes,", "2", "in", "bf16"],
+        ["up"],
+        ["permute", "bf16", "follows", "addmm", told[2][-1]],
+    ]
+    assert told[2][-1].startswith("test_seeing.py:") and told[3][:3] == ["addmm", "bf16", "linear"]
+    assert told[-1] == ["linear:", "products", "and", "sums", "over", "a", "contracted", "axis", "gain", "most"]
     assert {chain[0].op for chain in mezzo.torch.explain(compiled, "op:addmm").chains} == {"addmm"}
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_reasons_are_no_wider_than_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = nn.ModuleDict({f"a_rather_long_name_of_a_block_{n}": Block() for n in range(2)})
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.encoder.values():
+                x = block(x)["made"]
+            return x
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    compiled = interpreted(Deep().eval())
+    compiled(torch.randn(2, 8))
+    told = repr(mezzo.torch.explain(compiled, "encoder")).splitlines()
+    assert max(map(len, told)) <= columns
+    # Each module has one heading, and each rule is told once.
+    headings = [line for line in told if line.startswith("encoder.")]
+    assert len(headings) == len(set(headings)) == 8
+    assert sum("products and sums over a contracted" in line for line in told) == 1
+
+
+def test_notebooks_show_reasons_and_errors_with_names_escaped() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.add_module(HOSTILE, nn.Linear(8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = getattr(self, HOSTILE)(x)
+            return made
+
+    model = Named().eval()
+    compiled = interpreted(model)
+    compiled(torch.randn(2, 8))
+    account = mezzo.torch.account(compiled)
+    assert account.graphs[0].plan is not None
+    shown = [
+        mezzo.torch.explain(compiled, "op:addmm"),
+        mezzo.torch.compare(model, compiled, [torch.randn(2, 8)]),
+        account,
+        account.graphs[0].plan,
+    ]
+    for one in shown:
+        page = one._repr_html_()  # type: ignore[attr-defined]  # what notebooks look for
+        assert "<table" in page and "<script" not in page and "<img" not in page
+    assert "&lt;img" in shown[0]._repr_html_()  # type: ignore[attr-defined]
 
 
 def test_a_name_that_is_none_is_asked_back() -> None:
@@ -65,8 +129,145 @@ def test_errors_stand_beside_those_of_fp32() -> None:
     assert only.name == "made"
     assert 1e-4 < only.error < 4 * 2.0**-9
     assert only.eager < 1e-6
+    # The reference itself errs by 1e-7 of the answer, so the two errors agree to four digits.
+    assert only.beside_fp32 == pytest.approx(only.error, rel=1e-3)
     assert compared.batches == 2
-    assert "made  error" in repr(compared)
+
+
+def test_layers_are_told_by_module_in_the_order_in_which_they_run() -> None:
+    model = Block().eval()
+    found = mezzo.torch.compare(model, interpreted(model), [torch.randn(4, 8)])
+    assert [layer.module for layer in found.layers] == ["norm", "up", "down"]
+    norm, up, down = found.layers
+    assert dict(norm.precisions) == {"f32": 1} and dict(up.precisions) == {"bf16": 1}
+    # The norm runs in FP32 on what came in: nothing but the other order of its sums is left.
+    assert norm.error < 16 * 2.0**-24 and not norm.is_beyond_fp32
+    # One rounding of each operand and one of the result, 2^-9 each at most.
+    assert 2.0**-12 < up.error < 3 * 2.0**-9
+    assert found.begins is up and found.grows in (up, down)
+    assert up.line is not None and up.line.file.endswith("test_seeing.py") and "self.up" in (up.line.code or "")
+
+
+def test_layers_of_one_graph_are_those_of_the_outputs() -> None:
+    """Emulated layer by layer, the last layer is what comes out: there is no other code that generates kernels here."""
+    model = Net().eval()
+    found = mezzo.torch.compare(model, interpreted(model), [torch.randn(4, 32)], layers="operators")
+    (only,) = found.outputs
+    last = found.layers[-1]
+    assert last.node == "down/addmm" and found.is_by_operator
+    # The graph's BF16 kernel sums in another order than the emulation's FP32 kernel: far less than a rounding to BF16.
+    assert last.error == pytest.approx(only.error, rel=0.05)
+    assert all("permute" not in layer.node for layer in found.layers), "weights alone are no layers"
+
+
+def test_a_layer_that_overflows_is_where_the_error_grows() -> None:
+    class Large(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.huge, self.last = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = self.last(torch.tanh(self.huge(self.first(x)) * 1e-6))
+            return made
+
+    model = Large().eval()
+    with torch.no_grad():
+        model.huge.weight.fill_(6e4)
+    found = mezzo.torch.compare(
+        model, interpreted(model, to="fp16", fix_region={"huge": "fp16"}), [8 * torch.ones(4, 8)]
+    )
+    assert found.grows is not None and found.grows.module == "huge" and found.grows.error == float("inf")
+    assert found.to_dict()["grows"] == [layer.module for layer in found.layers].index("huge")
+
+
+def test_layers_go_on_behind_a_graph_break_and_the_model_stays_as_it_is() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+            self.seen: torch.Tensor
+            self.register_buffer("seen", torch.zeros(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.first(x)
+            self.seen.add_(x.mean(0))
+            torch._dynamo.graph_break()
+            made: torch.Tensor = self.second(x + self.seen)
+            return made
+
+    model = Broken().eval()
+    compiled = interpreted(model, fullgraph=False)
+    batches = [torch.randn(4, 8), torch.randn(4, 8), torch.randn(6, 8)]
+    found = mezzo.torch.compare(model, compiled, batches)
+    assert [layer.module for layer in found.layers] == ["first", "second"]
+    assert found.begins is found.layers[0]
+    # Outputs ran on the model itself, both in FP32 and compiled; the layers' lanes have buffers of their own.
+    assert model.seen.abs().sum() > 0
+    before = model.seen.clone()
+    LayerWatch(model, interpreted_backend(compiled), is_by_operator=False).add(lambda twin: twin(batches[0]))
+    assert torch.equal(model.seen, before)
+
+
+def test_each_lane_has_state_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffer that the FP64 lane has written is not what the planned lane reads, in whatever parts layers are held."""
+    model = Tied().eval()
+    ids = torch.randint(0, 50, (4, 8))
+    whole = mezzo.torch.compare(model, interpreted(model, fullgraph=False), [ids, ids], layers="operators")
+    monkeypatch.setattr("mezzo.torch.layers._ROOM_BYTES", 1)
+    parts = mezzo.torch.compare(model, interpreted(model, fullgraph=False), [ids, ids], layers="operators")
+    assert whole.layers == parts.layers and len(whole.layers) > 20
+
+
+def test_what_was_not_compiled_by_mezzo_has_outputs_alone() -> None:
+    model = Block().eval()
+    found = mezzo.torch.compare(model, model, [torch.randn(4, 8)])
+    assert found.layers == () and found.begins is None and found.grows is None
+    assert found.notes == ("layers were not looked at: what was compared was not made by mezzo.torch.compile",)
+    none = mezzo.torch.compare(model, interpreted(model), [torch.randn(4, 8)], layers="none")
+    assert none.layers == () and none.notes == ()
+
+
+def test_layers_are_a_known_word() -> None:
+    model = Block().eval()
+    with pytest.raises(InputError) as caught:
+        mezzo.torch.compare(model, model, [torch.randn(4, 8)], layers="module")
+    assert str(caught.value) == "layers is 'module'; choose one of modules, operators, none"
+
+
+def test_comparing_again_and_again_leaves_room_for_what_the_user_compiles() -> None:
+    """PyTorch stops to compile a function anew after eight times, and says nothing unless it is asked."""
+    model = Block().eval()
+    compiled = interpreted(model, fullgraph=False, dynamic=False)
+    for _ in range(8):
+        mezzo.torch.compare(model, compiled, [torch.randn(4, 8)])
+    compiled(torch.randn(7, 8))
+    assert len(mezzo.torch.account(compiled).graphs) == 2
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_errors_print_as_a_table_no_wider_than_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    model = Block().eval()
+    found = mezzo.torch.compare(model, interpreted(model), [torch.randn(4, 8)])
+    told = str(found).splitlines()
+    assert max(map(len, told)) <= columns
+    assert "3 modules, as they ran" in told
+    assert any("layers: emulated as planned, generated code may round" in line for line in told)
+    assert any(line.startswith("the error begins at up (test_seeing.py:") for line in told)
+    assert ("line" in "".join(line for line in told if line.startswith("module"))) == (columns >= 110)
+    assert len(repr(found).splitlines()) == 3
+
+
+def test_errors_are_kept_as_json(tmp_path: Path) -> None:
+    model = Block().eval()
+    found = mezzo.torch.compare(model, interpreted(model), [torch.randn(4, 8)])
+    found.save(tmp_path / "errors.json")
+    told = json.loads((tmp_path / "errors.json").read_text())
+    assert told == found.to_dict()
+    assert told["format"] == "mezzo-layer-errors/1" and told["layers_run"] == "emulated"
+    assert [layer["module"] for layer in told["layers"]] == ["norm", "up", "down"] and told["begins"] == 1
+    with pytest.raises(InputError, match=r"cannot write errors .*: .* is not a folder"):
+        found.save(tmp_path / "none" / "errors.json")
 
 
 def test_a_model_is_as_far_from_itself_as_fp32_is() -> None:

@@ -140,9 +140,19 @@ def test_module_and_line_are_searched_and_told(opened: Opened) -> None:
     for words in ("encoder.layer.1.proj", "/home/me/encoder.net.py:71", "return encoder.layer.1.proj(x)"):
         assert words in told
     opened.run("document.getElementById('nodes').scrollIntoView()")
-    opened.page.get_by_label("Filter module").press_sequentially("layer.1")
+    opened.page.locator("#nodes").get_by_label("Filter module").press_sequentially("layer.1")
     opened.page.locator("#nodes .tabulator-row").nth(1).wait_for(state="detached")
     assert "encoder.net.py:71" in opened.page.locator("#nodes .tabulator-row").inner_text()
+
+
+@page_of("exported")
+def test_modules_are_a_tree_with_what_is_inside_of_each(opened: Opened) -> None:
+    rows = opened.run("moduleRows(mezzoPage.account, mezzoPage.shownViews[0])")
+    inside = {row["name"]: row for row in rows}
+    assert rows[0]["name"] == "the model"
+    outer, inner = inside["encoder.layer.1"], inside["encoder.layer.1.proj"]
+    assert outer["operators"] >= inner["operators"] >= 1 and inner["line"].endswith("encoder.net.py:71")
+    assert list(inside).index("encoder.layer.1") < list(inside).index("encoder.layer.1.proj")
 
 
 @page_of("exported")

@@ -60,10 +60,10 @@ def opened(browser: Any, reports: dict[str, Path], request: pytest.FixtureReques
 def test_every_command_has_a_drawing_and_its_tables(opened: Opened) -> None:
     command = opened.run("mezzoPage.account.command")
     wanted = {
-        "convert": {"summary", "graph", "reasons", "errors", "ranges", "nodes"},
-        "compare": {"summary", "graph", "reasons", "differences", "errors", "nodes"},
-        "tune": {"summary", "graph", "reasons", "frontier", "errors", "ranges", "sensitivity", "nodes"},
-        "strategies": {"summary", "graph", "strategies", "differences", "nodes"},
+        "convert": {"summary", "graph", "reasons", "errors", "ranges", "modules", "nodes"},
+        "compare": {"summary", "graph", "reasons", "differences", "errors", "modules", "nodes"},
+        "tune": {"summary", "graph", "reasons", "frontier", "errors", "ranges", "sensitivity", "modules", "nodes"},
+        "strategies": {"summary", "graph", "strategies", "differences", "modules", "nodes"},
     }[command]
     shown = opened.run("[...document.querySelectorAll('section')].filter((one) => !one.hidden).map((one) => one.id)")
     assert set(shown) == wanted

@@ -2,8 +2,12 @@
 is found by its name: nothing here may import what stands above.
 """
 
+import json
+import os
 from importlib import import_module
 from typing import Protocol, cast
+
+from mezzo.places import write_file
 
 _TELLER = "mezzo.report.notebook"
 
@@ -11,6 +15,8 @@ _TELLER = "mezzo.report.notebook"
 class _Teller(Protocol):
     def to_text(self, record: object) -> str: ...
     def to_html(self, record: object) -> str: ...
+    def to_table(self, record: object) -> str: ...
+    def to_document(self, record: object) -> dict[str, object]: ...
 
 
 class Shown:
@@ -23,6 +29,23 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return _teller().to_html(self)
+
+
+class Tabled(Shown):
+    """A record that prints as a table too, and that is kept as JSON."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return _teller().to_table(self)
+
+    def to_dict(self) -> dict[str, object]:
+        """The record as plain data, for `json.dumps`; what JSON has no number for is a word."""
+        return _teller().to_document(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the record as JSON, all of it or nothing. Raises InputError: the place cannot be written."""
+        write_file(path, f"{json.dumps(self.to_dict(), indent=1, allow_nan=False)}\n".encode(), "errors")
 
 
 def _teller() -> _Teller:

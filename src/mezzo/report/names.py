@@ -56,6 +56,16 @@ def shorten(text: str, most: int) -> str:
     return f"{text[:head]}{_CUT}{text[len(text) - (kept - head) :]}"
 
 
+def shorten_path(path: str, most: int) -> str:
+    """A path with as many of its first words cut to a letter as it takes: "e.l.3.attention.output.dense"."""
+    parts = path.split(".")
+    for place, part in enumerate(parts[:-1]):
+        if len(".".join(parts)) <= most:
+            break
+        parts[place] = part if part.isdecimal() else part[:1]
+    return shorten(".".join(parts), most)
+
+
 def spell_precision(precision: "Precision") -> str:
     """One dtype where all three agree, else what is multiplied, summed up and handed on: "f16/f32/f32"."""
     return "/".join(map(str, precision if len(set(precision)) > 1 else precision[:1]))

@@ -12,14 +12,29 @@ from mezzo.core.plans import Plan
 from mezzo.dtypes import FORMATS, DType
 from mezzo.machine import find_machine
 from mezzo.numerics.calibrations import Calibrations
+from mezzo.numerics.layer_errors import LayerError, LayerErrors, OutputError
 from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
 from mezzo.numerics.timings import Timings
 from mezzo.report.calibrations import spell_row
+from mezzo.report.documents import Document
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_number
 from mezzo.report.groups import count_precisions
 from mezzo.report.headline import Aim, Headline, Move
 from mezzo.report.headlines import head_comparison, head_plan
+from mezzo.report.layer_errors import (
+    ERRORS,
+    HOW,
+    describe_layer_errors,
+    name_of,
+    report_layer_errors,
+    spell_errors,
+    spell_layer,
+    tell_where,
+    worst_layers,
+)
+from mezzo.report.layout import Layout
 from mezzo.report.names import clean, join_some
+from mezzo.report.printed import as_text, terminal_width
 from mezzo.report.timings import spell_file
 from mezzo.views.picture import Picture
 
@@ -41,6 +56,19 @@ def to_text(record: object) -> str:
 def to_html(record: object) -> str:
     """A record as a fragment of a page."""
     return _page(record)
+
+
+def to_table(record: object) -> str:
+    """A record as a table, as wide as the terminal."""
+    assert isinstance(record, LayerErrors), f"{type(record).__name__} has no table of its own"
+    width = terminal_width()
+    return as_text(report_layer_errors(Layout.PLAIN, record, width), width)
+
+
+def to_document(record: object) -> Document:
+    """A record as plain data."""
+    assert isinstance(record, LayerErrors), f"{type(record).__name__} is no document"
+    return describe_layer_errors(record)
 
 
 @singledispatch
@@ -166,6 +194,26 @@ def _(found: Calibrations) -> str:
     return _frame(head + _table(("calibrator", "", "error, of the largest"), _with_bars(rows, max(errors))))
 
 
+@_lines.register
+def _(found: LayerErrors) -> Sequence[str]:
+    worst = found.outputs[0]
+    said = f"error {spell_error(worst.error)} from FP64, {spell_error(worst.eager)} is FP32's own"
+    layers = "; ".join(tell_where(found)) or "no layer was looked at"
+    return f"LayerErrors: output {clean(worst.name)}, {said}", layers, "print it for a table"
+
+
+@_page.register
+def _(found: LayerErrors) -> str:
+    named: list[tuple[str, str, OutputError | LayerError]] = [
+        (f"output {one.name}", "", one) for one in found.outputs[:_WORST]
+    ]
+    named += [(name_of(one, found), spell_layer(one), one) for one in worst_layers(found)]
+    largest = max(one.error for _, _, one in named)
+    rows = [(*map(_safe, (name, told, *spell_errors(one))), _bar_of(one.error, largest)) for name, told, one in named]
+    head = "".join(f"<div>{_safe(line)}</div>" for line in (HOW, *tell_where(found), *found.notes))
+    return _frame(head + _table(("", "runs in", *ERRORS, "of the largest"), rows))
+
+
 def lines_of(what: str, headline: Headline) -> Sequence[str]:
     """A headline in three lines: what and whether it may be trusted; what worries and what is gained; what is next."""
     gains = "; ".join(headline.gains)
@@ -180,6 +228,12 @@ def page_of(headline: Headline, bars: Iterable[tuple[str, Sequence[tuple[str, in
     cells = "".join(f"<tr><th {_CELL}>{_safe(label)}</th><td {_CELL}>{cell}</td></tr>" for label, cell in rows)
     table = f'<table style="{_TABLE}"><tbody>{cells}</tbody></table>'
     return _frame(f"<div><b>{_safe(headline.title)}</b></div>{table}{_bars(list(bars))}")
+
+
+def fragment(lines: Iterable[str], titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lines above a table, all of which are escaped here."""
+    head = "".join(f"<div>{_safe(line)}</div>" for line in lines)
+    return _frame(head + _table(titles, [[_safe(cell) for cell in row] for row in rows]))
 
 
 def bars_of(picture: Picture) -> list[tuple[str, Sequence[tuple[str, int]]]]:

@@ -13,7 +13,8 @@ from mezzo.torch.compiled import account, compile, refresh  # noqa: E402
 from mezzo.torch.explaining import explain  # noqa: E402
 from mezzo.torch.exporting import export  # noqa: E402
 from mezzo.torch.regions import Region, keep, precision  # noqa: E402
+from mezzo.torch.reporting import report  # noqa: E402
 
-__all__ = ["Region", "account", "compare", "compile", "explain", "export", "keep", "precision", "refresh"]
+__all__ = ["Region", "account", "compare", "compile", "explain", "export", "keep", "precision", "refresh", "report"]
 
 register()

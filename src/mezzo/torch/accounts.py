@@ -1,10 +1,15 @@
 """What was decided for each graph of a compiled model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from mezzo.core.plans import Plan
 from mezzo.errors import InputError
+from mezzo.report.names import format_size
+from mezzo.report.notebook import fragment
+from mezzo.torch.sketches import Sketch
+
+_TITLES = ("graph", "nodes low", "nodes in FP32", "casts at every call", "weights cast once", "note")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +19,7 @@ class GraphAccount:
     `casts` counts conversions that run at every call, `shadows` names the weights that are cast once. `unmatched` says
     of patterns that match nothing in this graph, by option and pattern, what to do if they match in no other. `bodies`
     are the plans of bodies that it calls, by their paths, and `notes` says why others of them are as they were written.
+    A report draws `sketch`.
     """
 
     plan: Plan | None = None
@@ -24,13 +30,26 @@ class GraphAccount:
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     bodies: Mapping[str, Plan] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    sketch: Sketch | None = field(default=None, repr=False)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Account:
     """The graphs of one compiled model in the order in which they were compiled: recompiled ones come again."""
 
     graphs: list[GraphAccount] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return "\n".join(self._lines()) or "Account: nothing was compiled yet"
+
+    def _repr_html_(self) -> str:
+        rows = [_cells(graph) for graph in self.graphs]
+        return fragment([] if rows else [repr(self)], _TITLES, [(str(n), *row) for n, row in enumerate(rows, 1)])
+
+    def _lines(self) -> Iterator[str]:
+        for number, graph in enumerate(self.graphs, 1):
+            said = ", ".join(f"{cell} {title}" for title, cell in zip(_TITLES[1:-1], _cells(graph), strict=False))
+            yield f"graph {number}: {graph.note if graph.plan is None else said}"
 
     def __reduce__(self) -> "tuple[type[Account], tuple[()]]":
         """Copies and pickles of a compiled model compile anew, and have nothing to tell yet."""
@@ -52,3 +71,11 @@ class Account:
     def casts(self) -> int:
         """Conversions of all graphs that run at every call."""
         return sum(graph.casts for graph in self.graphs)
+
+
+def _cells(graph: GraphAccount) -> tuple[str, ...]:
+    """What `_TITLES` names of a graph, but for its number."""
+    sketch = graph.sketch
+    low, high = ("", "") if sketch is None else (str(sketch.low_nodes), str(sketch.high_nodes))
+    once = f"{len(graph.shadows)} ({format_size(graph.shadow_bytes)})" if graph.shadows else "0"
+    return low, high, str(graph.casts), once, "" if graph.note is None else graph.note

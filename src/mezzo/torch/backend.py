@@ -16,10 +16,11 @@ from torch._dynamo.eval_frame import innermost_backend
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
+from mezzo.deciding.options import Options
 from mezzo.errors import InputError
 from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
-from mezzo.torch.candidates import with_candidates
+from mezzo.torch.candidates import Edited, with_candidates
 from mezzo.torch.fitting import names_nodes
 from mezzo.torch.passes import Before, PlanningPass, fill_order
 from mezzo.torch.settings import Settings, read_settings
@@ -63,7 +64,7 @@ class Backend:
         low = FROM_DTYPE[options.wishes.low]
         edited = with_candidates(module, inputs, low)
         theirs = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
-        planning = PlanningPass(edited, options, self.settings.digest, theirs)
+        planning = self.make_pass(edited, options, theirs)
         inductor[_PASS] = planning
         # A hit of this cache would never run the pass, so nobody would know the plan; Inductor's own cache is asked
         # after it, and is where the time goes.
@@ -80,11 +81,16 @@ class Backend:
                 unmatched=planning.unmatched,
                 bodies={"/".join(one.path): one.planned.plan for one in planning.bodies if one.planned is not None},
                 notes={"/".join(one.path): one.note for one in planning.bodies if one.note is not None},
+                sketch=planning.sketch,
             )
         )
         if planning.fault is not None:
             return refusing(planning.fault)
         return _feeding(run, order, low) if order else run
+
+    def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
+        """What Inductor runs on the functional graph."""
+        return PlanningPass(edited, options, self.settings.digest, theirs)
 
 
 def freezing() -> AbstractContextManager[Any]:

@@ -1,76 +1,87 @@
-"""Holds the answers of a compiled model against the model's own, in FP32 and in FP64."""
+"""Holds a compiled model against itself in FP32 and in FP64: its answers as it runs, its layers as they are planned."""
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from mezzo.errors import InputError
+from mezzo.numerics.errors import ErrorSum
+from mezzo.numerics.layer_errors import LayerErrors, OutputError
+from mezzo.torch.compiled import backend_of
+from mezzo.torch.layers import LayerWatch, Sums, add_errors
+
+LAYERS = ("modules", "operators", "none")
+_NOT_OURS = "layers were not looked at: what was compared was not made by mezzo.torch.compile"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputError:
-    """One output over all batches: ||y - ref|| / ||ref||, the reference in FP64. `eager` is what FP32 itself errs."""
+def compare(
+    model: torch.nn.Module, compiled: Callable[..., Any], data: Iterable[object], *, layers: str = "modules"
+) -> LayerErrors:
+    """Say how far a compiled model is from its model in FP64 and in FP32, and at which layer the error begins.
 
-    name: str
-    error: float
-    eager: float
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Compared:
-    """Errors of every output of floats, the worst first, over a number of batches."""
-
-    outputs: tuple[OutputError, ...]
-    batches: int
-
-    def __repr__(self) -> str:
-        lines = [f"{one.name}  error {one.error:.2e}  (FP32's own {one.eager:.1e})" for one in self.outputs]
-        return "\n".join([*lines, f"relative L2 error against FP64 over {self.batches} batches, as it ran"])
-
-
-def compare(model: torch.nn.Module, compiled: Callable[..., Any], data: Iterable[object]) -> Compared:
-    """Say how far the answers of a compiled model are from its model's in FP64, as it runs on this machine.
-
-    Layer by layer, and in true rounding whatever the machine has, `mezzo.compare` says the same of exported programs.
+    Outputs are those of the compiled model as it runs on this machine. Layers are **emulated**: the graphs are planned
+    again and computed call by call, with every value rounded as the plan types it, so generated code may err by less.
+    The model, its buffers among it, stays as it is; parameters are shared.
 
     Args:
         data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
+        layers: "modules", what each module hands on; "operators", each operator of the plan; "none", outputs alone.
 
     Raises InputError: there is no batch, or no output holds floats.
     """
-    exact = copy.deepcopy(model).double()
-    squares: dict[str, list[float]] = {}
+    if layers not in LAYERS:
+        raise InputError(f"layers is {layers!r}; choose one of {', '.join(LAYERS)}")
+    backend = backend_of(compiled) if layers != "none" else None
+    watch = None if backend is None else LayerWatch(model, backend, is_by_operator=layers == "operators")
+    outputs = _Outputs(model, compiled)
     batches = 0
     with torch.no_grad():
         for batch in data:
             batches += 1
-            right = _floats(_call(exact, pytree.tree_map(_widened, batch)))
-            for name, got, eager in _matched(right, _floats(_call(compiled, batch)), _floats(_call(model, batch))):
-                sums = squares.setdefault(name, [0.0, 0.0, 0.0])
-                reference = right[name]
-                for place, one in enumerate((got.double() - reference, eager.double() - reference, reference)):
-                    sums[place] += float(one.square().sum())
+            outputs.add(batch)
+            if watch is not None:
+                watch.add(lambda twin, batch=batch: call_with(twin, batch))  # type: ignore[misc]  # bound now
     if not batches:
         raise InputError("data holds no batch; give one at least")
-    if not squares:
-        raise InputError("no output of the model holds floats; there is nothing to compare")
-    errors = [
-        OutputError(name=name, error=_ratio(own, size), eager=_ratio(eager, size))
-        for name, (own, eager, size) in squares.items()
-    ]
-    errors.sort(key=lambda one: (-one.error if one.error == one.error else float("-inf"), one.name))
-    return Compared(outputs=tuple(errors), batches=batches)
+    return LayerErrors(
+        outputs=outputs.results(),
+        layers=() if watch is None else watch.results(),
+        batches=batches,
+        is_by_operator=layers == "operators",
+        notes=watch.notes() if watch is not None else (_NOT_OURS,) if layers != "none" else (),
+    )
 
 
-def _ratio(error: float, size: float) -> float:
-    return (error / size) ** 0.5 if size else 0.0 if not error else float("inf")
+class _Outputs:
+    """Errors of outputs over batches."""
+
+    def __init__(self, model: torch.nn.Module, compiled: Callable[..., Any]) -> None:
+        self._model, self._compiled, self._exact = model, compiled, copy.deepcopy(model).double()
+        self._sums: dict[str, Sums] = {}
+
+    def add(self, batch: object) -> None:
+        right = _floats(call_with(self._exact, pytree.tree_map(_widened, batch)))
+        got, eager = (_floats(call_with(one, batch)) for one in (self._compiled, self._model))
+        _check_alike(right, got, eager)
+        for name, reference in right.items():
+            sums = self._sums.setdefault(name, (ErrorSum(), ErrorSum(), ErrorSum()))
+            add_errors(sums, reference, eager[name], got[name])
+
+    def results(self) -> tuple[OutputError, ...]:
+        if not self._sums:
+            raise InputError("no output of the model holds floats; there is nothing to compare")
+        errors = [
+            OutputError(name=name, error=own.error, eager=eager.error, beside_fp32=beside.error)
+            for name, (own, eager, beside) in self._sums.items()
+        ]
+        return tuple(sorted(errors, key=lambda one: (-one.error, one.name)))
 
 
-def _call(model: Callable[..., Any], batch: object) -> object:
+def call_with(model: Callable[..., Any], batch: object) -> object:
+    """Call a model with what a batch holds."""
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(*batch) if isinstance(batch, tuple | list) else model(batch)
@@ -92,12 +103,11 @@ def _floats(answer: object) -> dict[str, torch.Tensor]:
     }
 
 
-def _matched(
+def _check_alike(
     right: Mapping[str, torch.Tensor], got: Mapping[str, torch.Tensor], eager: Mapping[str, torch.Tensor]
-) -> list[tuple[str, torch.Tensor, torch.Tensor]]:
+) -> None:
     if not right.keys() == got.keys() == eager.keys():
         raise InputError(
             f"the compiled model answers {', '.join(got) or 'nothing'}, and the model {', '.join(right) or 'nothing'}; "
             "compare a model with what was compiled of it"
         )
-    return [(name, got[name], eager[name]) for name in right]

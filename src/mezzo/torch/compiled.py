@@ -95,3 +95,10 @@ def refresh(*compiled: Any) -> None:
         SHADOWS.refresh()
         return
     SHADOWS.refresh(weight for one in compiled for weight in one.parameters())
+
+
+def backend_of(compiled: Any) -> Backend | None:
+    """What compiles the graphs of what `mezzo.torch.compile` has made; None of all else."""
+    is_known = isinstance(compiled, torch.nn.Module) or callable(compiled)
+    backend = _backend_of(compiled) if is_known else None
+    return backend if isinstance(backend, Backend) else None

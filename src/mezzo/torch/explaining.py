@@ -5,18 +5,31 @@ from typing import Any
 
 from mezzo.core.plans import Plan, PlannedNode
 from mezzo.errors import InputError
+from mezzo.report.explained import Explained, draw_explained, report_explained
+from mezzo.report.printed import as_text, terminal_width
+from mezzo.torch.accounts import Account
 from mezzo.torch.compiled import account
+from mezzo.torch.sketches import Sketch
 from mezzo.verbs.explain import chain_of, find_meant
 
 
 class Explanation:
-    """Nodes of a compiled model with the chain of causes behind each; its text has a line for each link."""
+    """Nodes of a compiled model, each with the chain of causes behind it and its line of the program."""
 
-    def __init__(self, word: str, chains: tuple[tuple[PlannedNode, ...], ...]) -> None:
-        self.word, self.chains = word, chains
+    def __init__(self, word: str, nodes: tuple[Explained, ...]) -> None:
+        self.word, self.nodes = word, nodes
+
+    @property
+    def chains(self) -> tuple[tuple[PlannedNode, ...], ...]:
+        """Each node, the node that caused its precision, and so on."""
+        return tuple(one.chain for one in self.nodes)
 
     def __repr__(self) -> str:
-        return "\n".join(line for chain in self.chains for line in _spell(chain))
+        width = terminal_width()
+        return as_text(report_explained(self.word, self.nodes, width), width)
+
+    def _repr_html_(self) -> str:
+        return draw_explained(self.word, self.nodes)
 
 
 def explain(compiled: Any, word: str) -> Explanation:
@@ -27,16 +40,35 @@ def explain(compiled: Any, word: str) -> Explanation:
 
     Raises InputError: nothing was compiled yet, or nothing of that name.
     """
-    graphs = account(compiled).graphs
-    plans = [plan for graph in graphs if graph.plan is not None for plan in (graph.plan, *graph.bodies.values())]
+    told = account(compiled)
+    planned = [graph for graph in told.graphs if graph.plan is not None]
+    plans = [(plan, one.sketch) for one in planned for plan in (one.plan, *one.bodies.values()) if plan is not None]
     if not plans:
-        notes = dict.fromkeys(graph.note for graph in graphs if graph.note is not None)
-        why = "; ".join(map(str, notes)) or "call it once first"
-        raise InputError(f"no graph of the model was planned: {why}")
-    chains = dict.fromkeys(chain for plan in plans for chain in _chains(plan, word))
-    if not chains:
-        find_meant(plans[0], word)  # which says what may have been meant
-    return Explanation(word, tuple(chains))
+        raise nothing_planned(told)
+    found: dict[tuple[PlannedNode, ...], Explained] = {}
+    for plan, sketch in plans:
+        for chain in _chains(plan, word):
+            found.setdefault(chain, _placed(chain, plan, sketch))
+    if not found:
+        find_meant(plans[0][0], word)  # which says what may have been meant
+    return Explanation(word, tuple(found.values()))
+
+
+def _placed(chain: tuple[PlannedNode, ...], plan: Plan, sketch: Sketch | None) -> Explained:
+    """Where a node stands; of bodies, which have no sketch, no line is known."""
+    name = chain[0].name
+    if sketch is None or sketch.plan is not plan:
+        return Explained(chain=chain, module=plan.names.modules.get(name, ""), line=None)
+    number = sketch.graph.by_name.get(name)
+    if number is None:
+        return Explained(chain=chain, module="", line=None)
+    return Explained(chain=chain, module=sketch.graph.modules.get(number, ""), line=sketch.graph.lines.get(number))
+
+
+def nothing_planned(told: Account) -> InputError:
+    """What to say of a model without a plan."""
+    notes = dict.fromkeys(graph.note for graph in told.graphs if graph.note is not None)
+    return InputError(f"no graph of the model was planned: {'; '.join(notes) or 'call it once first'}")
 
 
 def _chains(plan: Plan, word: str) -> Iterator[tuple[PlannedNode, ...]]:
@@ -46,8 +78,3 @@ def _chains(plan: Plan, word: str) -> Iterator[tuple[PlannedNode, ...]]:
         return
     for node in meant.nodes:
         yield chain_of(plan, node)
-
-
-def _spell(chain: tuple[PlannedNode, ...]) -> Iterator[str]:
-    for depth, node in enumerate(chain):
-        yield f"{'  ' * depth}{node.name}  {node.op}  {node.precision.output}  {node.rule}: {node.because}"

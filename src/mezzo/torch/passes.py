@@ -15,7 +15,8 @@ from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.frontends.torch.program import Held, Program
 from mezzo.torch.bodies import CAST, BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
-from mezzo.torch.rewriting import rewrite
+from mezzo.torch.rewriting import Planned, rewrite
+from mezzo.torch.sketches import Sketch, sketch
 
 _COPY: Any = torch.ops.aten.copy_.default
 # Passes that the user has Inductor run at the same place: they see the graph first, as it was traced.
@@ -28,6 +29,7 @@ class PlanningPass(CustomGraphPass):
     def __init__(self, edited: Edited, options: Options, digest: str, before: Before = ()) -> None:
         self.edited, self.options, self.digest, self.before = edited, options, digest, before
         self.plan: Plan | None = None
+        self.sketch: Sketch | None = None
         self.note: str | None = None
         self.fault: InputError | None = None  # of the request
         self.unmatched: Mapping[tuple[str, str], str] = {}
@@ -60,8 +62,8 @@ class PlanningPass(CustomGraphPass):
         program = Program(graph=graph, owner=owner, weights=weights, names=names, name="the graph of torch.compile")
         try:
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
-                planned = rewrite(program, self.options)
-                self.plan, self.unmatched = planned.plan, planned.unmatched
+                planned = self.rewritten(program)
+                self.plan, self.unmatched, self.sketch = planned.plan, planned.unmatched, sketch(planned)
                 self.bodies = plan_bodies(program, self.options)
         except MezzoError as error:
             self.note = str(error)
@@ -71,6 +73,10 @@ class PlanningPass(CustomGraphPass):
         self.casts = casts_in(graph)
         also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
         self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}
+
+    def rewritten(self, program: Program) -> Planned:
+        """Plan a graph, and edit it. Raises MezzoError: it stays as it is."""
+        return rewrite(program, self.options)
 
     def _told(self, about: Mapping[fx.Node, object], written: set[Any]) -> tuple[dict[str, Held], dict[str, str]]:
         """The weights behind the inputs of a graph, and what all inputs are called."""

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mezzo.converting.conversion import convert_model
+from mezzo.converting.decided import Decided
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.errors import MezzoError, ModelError, spell_raised
 from mezzo.frontends.torch.apply import Rewritten
 from mezzo.frontends.torch.opening import open_model
 from mezzo.frontends.torch.program import Program
+from mezzo.frontends.torch.read import TorchReading
 from mezzo.frontends.torch.transplant import transplant
 from mezzo.torch.fitting import fit
 
@@ -18,12 +20,26 @@ _log = logging.getLogger(__name__)
 _LONGEST_FAULT = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """What became of a graph: its plan, and which patterns of the request match nothing in it."""
+    """What became of a graph: what was decided, and which patterns of the request match nothing in it. `result` is the
+    program with the plan carried out, before the compiler goes on.
+    """
 
-    plan: Plan
+    decided: Decided
+    result: Rewritten
     unmatched: Mapping[tuple[str, str], str]
+
+    @property
+    def plan(self) -> Plan:
+        return self.decided.plan
+
+    @property
+    def reading(self) -> TorchReading:
+        """The graph as it was read: its calls and holders are nodes that were taken out of the graph since."""
+        reading = self.decided.reading
+        assert isinstance(reading, TorchReading), "a front end's readings are its own"
+        return reading
 
 
 def rewrite(program: Program, options: Options) -> Planned:
@@ -43,4 +59,4 @@ def rewrite(program: Program, options: Options) -> Planned:
         raise ModelError(f"{program.name} could not be planned: {said}; report it") from error
     assert isinstance(result, Rewritten), "a front end's results are its own"
     transplant(result.program.graph, program.graph)
-    return Planned(decided.plan, fitted.unmatched)
+    return Planned(decided=decided, result=result, unmatched=fitted.unmatched)

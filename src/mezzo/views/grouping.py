@@ -63,8 +63,9 @@ class _Grouping:
         prefix = self.graph.scopes[node.scope].path
         name = node.name.removeprefix(prefix) if prefix else node.name
         parts = [part for part in name.split("/") if part][:-1]
-        if not parts:
-            parts = _split_module(self.graph.modules.get(node.id, ""))
+        module = self.graph.modules.get(node.id, "")
+        if not parts or parts == [module]:  # a name that says the module's path as one word
+            parts = _split_module(module)
         for part in parts[:_DEEPEST]:
             group = self._child(group, part, "scope")
         return group

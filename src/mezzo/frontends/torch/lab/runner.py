@@ -42,7 +42,7 @@ class Runner:
 
         Raises: InputError: the feeds do not fit. ContractError: the program fails.
         """
-        return self.answers(self._walk(self.inputs.tensors(feeds), watch))
+        return self.answers(self.walk(self.inputs.tensors(feeds), watch))
 
     def answers(self, returned: object) -> dict[str, Any]:
         """Outputs by name, as arrays."""
@@ -54,7 +54,7 @@ class Runner:
             if isinstance(one, torch.Tensor)
         }
 
-    def fed(self, given: Mapping[fx.Node, torch.Tensor]) -> dict[fx.Node, Any]:
+    def fed(self, given: Mapping[fx.Node, Any]) -> dict[fx.Node, Any]:
         """What the placeholders hold, as it is computed with."""
         held: dict[fx.Node, Any] = {}
         sizes = _Sizes(given)
@@ -62,7 +62,8 @@ class Runner:
             if node.op != "placeholder":
                 continue
             if node in given:
-                held[node] = self.arithmetic.hold(given[node])
+                one = given[node]
+                held[node] = self.arithmetic.hold(one) if isinstance(one, torch.Tensor) else one
             elif tensor_of(node) is not None:
                 held[node] = self._weight(node)
             else:
@@ -85,7 +86,8 @@ class Runner:
         """What nobody reads after a node."""
         return self._last.get(node, ())
 
-    def _walk(self, given: Mapping[fx.Node, torch.Tensor], watch: Watch | None) -> object:
+    def walk(self, given: Mapping[fx.Node, Any], watch: Watch | None) -> object:
+        """Run the graph on what its placeholders are given: what it returns, as it is held."""
         with torch.no_grad():
             held = self.fed(given)
             for node in self.program.graph.nodes:
@@ -184,11 +186,12 @@ def _last_uses(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
 class _Sizes:
     """What placeholders that are no tensors hold: sizes of what is fed, and constants."""
 
-    def __init__(self, given: Mapping[fx.Node, torch.Tensor]) -> None:
+    def __init__(self, given: Mapping[fx.Node, Any]) -> None:
         self._known: dict[str, int] = {}
         for node, tensor in given.items():
             fake = tensor_of(node)
-            assert fake is not None, "an input is a tensor"
+            if fake is None or not isinstance(tensor, torch.Tensor):
+                continue
             for size, found in zip(fake.shape, tensor.shape, strict=True):
                 self._known[str(size)] = int(found)
 

@@ -15,6 +15,44 @@ function nodeRows(account, view) {
   return rows.sort((a, b) => (LAST[a.kind] ?? 0) - (LAST[b.kind] ?? 0)); // otherwise in the order of the graph
 }
 
+// The tree of modules, each with all that is inside it. A cast belongs to who reads it.
+function moduleRows(account, view) {
+  const root = { path: "", parts: new Map(), nodes: [], casts: 0, bytes: 0 };
+  const around = account.nodes.map((node, number) => {
+    if (node.kind !== "op" || node.module === null) return [];
+    const chain = [root];
+    for (const part of node.module.split(".").filter(Boolean)) {
+      const outer = chain[chain.length - 1];
+      const path = outer.path ? `${outer.path}.${part}` : part;
+      if (!outer.parts.has(part)) outer.parts.set(part, { path, parts: new Map(), nodes: [], casts: 0, bytes: 0 });
+      chain.push(outer.parts.get(part));
+    }
+    for (const module of chain) {
+      module.nodes.push(number);
+      for (const value of node.outputs) if (value !== null) module.bytes += account.values[value].elements * bytesOf(view?.held[value]);
+    }
+    return chain;
+  });
+  for (const cast of view?.realCasts ?? []) for (const module of new Set(cast.users.flatMap((user) => around[user]))) module.casts += 1;
+  const rows = [];
+  const tell = (module) => {
+    const runs = countBy(module.nodes.map((number) => view && precisionOf(account, view, number)).filter(Boolean));
+    const rules = countBy(module.nodes.map((number) => account.decisionOf.get(account.nodes[number].name)?.rule).filter(Boolean));
+    const first = module.nodes.find((number) => account.nodes[number].line);
+    rows.push({ node: module.nodes[0], name: module.path || "the model", operators: module.nodes.length, runs, casts: module.casts, bytes: module.bytes, rules, line: first === undefined ? "" : lineOf(account.nodes[first]) });
+    module.parts.forEach(tell);
+  };
+  tell(root);
+  return rows;
+}
+
+// "12 bf16, 3 f32", the most first.
+function countBy(words) {
+  const counts = new Map();
+  for (const word of words) counts.set(word, (counts.get(word) ?? 0) + 1);
+  return [...counts].sort((a, b) => b[1] - a[1]).map(([word, count]) => `${count} ${word}`).join(", ");
+}
+
 // What decides nothing of itself stands below what computes.
 const LAST = { output: 1, input: 2, source: 3 };
 const lineOf = (node) => node.line ? `${node.line.file}:${node.line.line}` : "";
