@@ -20,8 +20,8 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from mezzo.deciding.options import Options
 from mezzo.frontends.torch.marks import KEY
-from mezzo.frontends.torch.program import Held
-from mezzo.torch.rewriting import Request, rewrite
+from mezzo.frontends.torch.program import Held, Program
+from mezzo.torch.rewriting import rewrite
 from mezzo.torch.settings import read_settings
 
 tree_flatten, tree_map = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_map
@@ -119,7 +119,7 @@ def planned(call: Call, word: str | None, to: str, with_weights: bool) -> list[A
     if with_weights:
         held = [(one, real) for one, real in list(zip(inputs, tensors, strict=True))[1:] if real.is_floating_point()]
         weights = {one.name: Held(one.name, lambda real=real: real) for one, real in held}  # type: ignore[misc]
-    rewrite(module.graph, Request(options=_options(to), weights=weights, names={}))
+    rewrite(Program(graph=module.graph, owner=module, weights=weights, name="one operator"), _options(to))
     module.recompile()
 
     def run(*given: Any, **named: Any) -> Any:
