@@ -185,11 +185,11 @@ def _watch(planned: list[tuple[float, int]]) -> None:
 
     rewrite = passes.rewrite
 
-    def timed(graph: Any, request: Any) -> Any:
-        nodes, begin = len(graph.nodes), time.perf_counter()
-        plan = rewrite(graph, request)
+    def timed(program: Any, options: Any) -> Any:
+        nodes, begin = len(program.graph.nodes), time.perf_counter()
+        made = rewrite(program, options)
         planned.append(((time.perf_counter() - begin) * 1e3, nodes))
-        return plan
+        return made
 
     passes.rewrite = timed
 

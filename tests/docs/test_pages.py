@@ -30,6 +30,7 @@ _UNRUN = {
     "it is the call of another tool": 7,
     "it is the command of another tool": 4,
     "it times models": 1,
+    "half an hour, and needs torch": 1,
     "minutes to hours, on the machine that is named": 29,
     "they make environments of their own": 1,
     "needs CUDA": 1,
@@ -44,7 +45,7 @@ _UNRUN = {
     "an hour, and needs torch, transformers, torchvision and timm": 1,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
-    "needs torch": 17,
+    "needs torch": 18,
     "needs trtexec": 3,
 }
 # Sessions that are written from golden files; the tests of these hold every line.

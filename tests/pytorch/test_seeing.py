@@ -319,8 +319,9 @@ def test_a_graph_that_may_have_a_backward_says_that_it_is_not_planned() -> None:
 
 def test_freezing_comes_too_late_for_a_backend() -> None:
     module = torch.fx.symbolic_trace(nn.ReLU())
+    call = backend(module, [torch.zeros(2)], options={"freeze": True})
     with pytest.raises(InputError) as caught:
-        backend(module, [torch.zeros(2)], options={"freeze": True})
+        call(torch.zeros(2))
     assert str(caught.value) == (
         "option 'freeze' comes too late for a backend; use mezzo.torch.compile(model, freeze=True)"
     )
