@@ -129,6 +129,7 @@ class Program:
 
     def _checkpoint(self, depth: int, breaks: bool) -> list[str]:
         name, lines = self._define(depth, False, None)
+        self.checkpoints.add(self._number)
         return [*lines, *self._operator(depth, False, f"checkpoint({name}, x, w)")]
 
 

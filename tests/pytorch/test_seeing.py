@@ -41,7 +41,8 @@ def _fresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
-def test_reasons_are_told_by_module_and_operator() -> None:
+def test_reasons_are_told_by_module_and_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
     compiled = interpreted(Block().eval())
     compiled(torch.randn(2, 8))
     product = repr(mezzo.torch.explain(compiled, "up/addmm")).splitlines()

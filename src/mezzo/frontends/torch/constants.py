@@ -7,7 +7,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from mezzo.core.graph import ConstantFacts
-from mezzo.dtypes import Format
 from mezzo.frontends.torch.program import Held
 
 _FEW = 8  # numbers that are kept whole
@@ -20,13 +19,18 @@ _SAFE = (1e-12, 1e12)  # magnitudes of which FP32 adds up a piece's squares
 
 class Constants(Mapping[int, ConstantFacts]):
     """Facts by value id, of weights in FP32 whose numbers are at hand. Of large ones they are those of a sample where
-    `low` reaches as far as FP32: then nothing hangs on the largest number.
+    `is_sampled`, as nothing hangs on the largest number where a format reaches as far as FP32.
     """
 
     def __init__(
-        self, held: Mapping[int, Held], numbers: Mapping[int, float], elements: Mapping[int, int], low: Format
+        self,
+        held: Mapping[int, Held],
+        numbers: Mapping[int, float],
+        elements: Mapping[int, int],
+        *,
+        is_sampled: bool,
     ) -> None:
-        self._describe = describe_sample if low.is_wide else describe
+        self._describe = describe_sample if is_sampled else describe
         self._numbers = {
             value: tensor
             for value, one in held.items()

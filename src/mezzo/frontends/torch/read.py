@@ -105,7 +105,7 @@ class _Reader:
                 self.held,
                 self.numbers,
                 {number: self.values[number].elements for number in self.numbers},
-                FORMATS[self.low],
+                is_sampled=self.low in FORMATS and FORMATS[self.low].is_wide,
             ),
             widened=frozenset(),
             aliased=frozenset(),
