@@ -152,11 +152,10 @@ def _bodies_of(run: Any) -> list[Any]:
     return found
 
 
-def test_explain_finds_what_is_in_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+def test_explain_finds_what_is_in_a_body() -> None:
     run, _ = _run(_while)
-    told = [line.split() for line in repr(mezzo.torch.explain(run, "one")).splitlines()]
-    assert ["while_loop_body_graph_0/one/addmm", "bf16", "linear"] in [words[:3] for words in told]
+    told = {chain[0].name: chain[0].rule for chain in mezzo.torch.explain(run, "one").chains}
+    assert told["while_loop_body_graph_0/one/addmm"] == "linear"
 
 
 @pytest.mark.parametrize("options", [{"exclude": ["while_loop_body_graph_0/*"]}, {"keep_region": ["one"]}])
