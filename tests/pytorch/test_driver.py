@@ -19,6 +19,7 @@ from torch import nn
 import mezzo.torch
 from mezzo.errors import InputError
 from mezzo.torch.compiled import account
+from mezzo.torch.recipes import LowCopy
 from mezzo.torch.weights import SHADOWS, Shadows
 
 # Up to four products stand one behind the other; each rounds its operands and its result once.
@@ -259,7 +260,7 @@ def test_a_weight_that_the_graph_writes_is_cast_again() -> None:
 def test_low_copies_die_with_their_weights() -> None:
     shadows = Shadows()
     weight = nn.Parameter(torch.randn(4, 4))
-    shadows.of(weight, torch.bfloat16).of(weight)
+    shadows.of(weight, LowCopy(torch.bfloat16)).of(weight)
     assert shadows.size_bytes == 32
     del weight
     assert shadows.size_bytes == 0 and len(shadows) == 0

@@ -17,6 +17,7 @@ from driving import BF16_EPS, error_of
 
 import mezzo.torch
 from mezzo.torch.compiled import account
+from mezzo.torch.kernels import packs
 
 pytestmark = pytest.mark.slow
 _TOLERANCE = 12 * BF16_EPS  # as where no code is generated
@@ -77,3 +78,36 @@ def test_the_backend_answers_to_its_name() -> None:
     with torch.no_grad():
         x = torch.randn(4, 32)
         assert 0 < error_of(run(x), model(x)) < _TOLERANCE
+
+
+class Products(torch.nn.Module):
+    """Every kind of product that reads a packed weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.first, self.apart = nn.Conv2d(3, 8, 3, padding=1, stride=2), nn.Conv2d(8, 8, 3, groups=8, bias=False)
+        self.norm, self.grouped = nn.BatchNorm2d(8), nn.Conv2d(8, 16, 3, dilation=2, groups=2)
+        self.deep, self.head = nn.Conv3d(1, 2, 3), nn.Linear(15, 5)
+        self.turned, self.shift = nn.Parameter(torch.randn(5, 7)), nn.Parameter(torch.randn(7))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.norm(self.apart(self.first(x))))
+        y = torch.nn.functional.max_pool2d(self.grouped(y), 2)
+        y = self.deep(y.unsqueeze(1)).flatten(0, 2).flatten(1)
+        return torch.addmm(self.shift, torch.nn.functional.gelu(self.head(y)), self.turned)
+
+
+def test_generated_code_multiplies_by_packed_weights_and_sees_them_change() -> None:
+    model = Products().eval()
+    run = mezzo.torch.compile(model, fullgraph=True)
+    with torch.no_grad():
+        x = torch.randn(2, 3, 40, 32)
+        for _ in range(2):
+            assert 0 < error_of(run(x), model(x)) < 2 * _TOLERANCE  # six products in a row
+            for weight in model.parameters():
+                weight.copy_(torch.randn_like(weight) / weight[0].numel() ** 0.5)
+        model.head = torch.nn.Linear(15, 5)
+        assert 0 < error_of(run(x), model(x)) < 2 * _TOLERANCE
+    packed = {f"{name}.weight" for name in ("first", "apart", "grouped", "deep", "head")} | {"turned"}
+    assert set(account(run).graphs[0].packed) == (packed if packs(torch.bfloat16) else set())

@@ -16,16 +16,17 @@ _TITLES = ("graph", "nodes low", "nodes in FP32", "casts at every call", "weight
 class GraphAccount:
     """One graph that Dynamo handed over. `plan` is None where nothing was planned, and `note` says why.
 
-    `casts` counts conversions that run at every call, `shadows` names the weights that are cast once. `unmatched` says
-    of patterns that match nothing in this graph, by option and pattern, what to do if they match in no other. `bodies`
-    are the plans of bodies that it calls, by their paths, and `notes` says why others of them are as they were written.
-    A report draws `sketch`.
+    `casts` counts conversions that run at every call, `shadows` names the weights that are cast once, `packed` those of
+    them that products read as oneDNN packs them. `unmatched` says of patterns that match nothing in this graph, by
+    option and pattern, what to do if they match in no other. `bodies` are the plans of bodies that it calls, by their
+    paths, and `notes` says why others of them are as they were written. A report draws `sketch`.
     """
 
     plan: Plan | None = None
     casts: int = 0
     shadows: tuple[str, ...] = ()
     shadow_bytes: int = 0
+    packed: tuple[str, ...] = ()
     note: str | None = None
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     bodies: Mapping[str, Plan] = field(default_factory=dict)
@@ -77,5 +78,6 @@ def _cells(graph: GraphAccount) -> tuple[str, ...]:
     """What `_TITLES` names of a graph, but for its number."""
     sketch = graph.sketch
     low, high = ("", "") if sketch is None else (str(sketch.low_nodes), str(sketch.high_nodes))
-    once = f"{len(graph.shadows)} ({format_size(graph.shadow_bytes)})" if graph.shadows else "0"
+    packed = f", {len(graph.packed)} packed" if graph.packed else ""
+    once = f"{len(graph.shadows)} ({format_size(graph.shadow_bytes)}{packed})" if graph.shadows else "0"
     return low, high, str(graph.casts), once, "" if graph.note is None else graph.note

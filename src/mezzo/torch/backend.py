@@ -22,7 +22,8 @@ from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
 from mezzo.torch.candidates import Edited, with_candidates
 from mezzo.torch.fitting import names_nodes
-from mezzo.torch.passes import Before, PlanningPass, fill_order
+from mezzo.torch.kernels import packs
+from mezzo.torch.passes import Before, Copy, PlanningPass
 from mezzo.torch.settings import Settings, read_settings
 from mezzo.torch.weights import SHADOWS, Shadow
 
@@ -62,7 +63,7 @@ class Backend:
             return _compiled(module, inputs, self.inner_compile, inductor)
         options = self.settings.planning(_device_of(inputs))
         low = FROM_DTYPE[options.wishes.low]
-        edited = with_candidates(module, inputs, low)
+        edited = with_candidates(module, inputs, low, packs=self._packs(low))
         theirs = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
         planning = self.make_pass(edited, options, theirs)
         inductor[_PASS] = planning
@@ -70,13 +71,13 @@ class Backend:
         # after it, and is where the time goes.
         with torch._functorch.config.patch(enable_autograd_cache=False):
             run = _compiled(edited.module, edited.inputs, self.inner_compile, inductor)
-        order = fill_order(planning.chosen, edited.candidates)
         self.account.graphs.append(
             GraphAccount(
                 plan=planning.plan,
                 casts=planning.casts,
-                shadows=tuple(candidate.name for candidate in planning.chosen),
-                shadow_bytes=sum(_size(edited.inputs[candidate.low]) for candidate in planning.chosen),
+                shadows=tuple(copy.of.name for copy in planning.copies),
+                shadow_bytes=sum(_size(edited.inputs[copy.of.low]) for copy in planning.copies),
+                packed=tuple(copy.of.name for copy in planning.copies if copy.place == copy.of.slot),
                 note=planning.note,
                 unmatched=planning.unmatched,
                 bodies={"/".join(one.path): one.planned.plan for one in planning.bodies if one.planned is not None},
@@ -86,7 +87,13 @@ class Backend:
         )
         if planning.fault is not None:
             return refusing(planning.fault)
-        return _feeding(run, order, low) if order else run
+        added = len(edited.inputs) - len(inputs)
+        return _feeding(run, planning.copies, added, low) if added else run
+
+    def _packs(self, low: torch.dtype) -> bool:
+        """Whether weights may come in packed: Inductor's C++ wrapper takes tensors with strides alone."""
+        is_wrapped = self.settings.inductor.get("cpp_wrapper", torch._inductor.config.cpp_wrapper)
+        return not is_wrapped and torch.backends.mkldnn.enabled and packs(low)
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
         """What Inductor runs on the functional graph."""
@@ -130,19 +137,22 @@ def _size(held: object) -> int:
     return held.numel() * held.element_size()
 
 
-def _feeding(run: Compiled, order: tuple[int | None, ...], dtype: torch.dtype) -> Compiled:
-    """A call that hands the low copies of weights on, behind what it is given."""
-    shadows: list[Shadow | None] = [None] * len(order)
+def _feeding(run: Compiled, copies: Sequence[Copy], added: int, dtype: torch.dtype) -> Compiled:
+    """A call that hands the copies of weights on, behind what it is given."""
     empty = torch.empty(0, dtype=dtype)
+    shadows: list[Shadow | None] = [None] * len(copies)
 
-    def low(number: int, weight: torch.Tensor) -> torch.Tensor:
+    def low(number: int, copy: Copy, weight: torch.Tensor) -> torch.Tensor:
         shadow = shadows[number]
         if shadow is None or shadow.weight() is not weight:
-            shadow = shadows[number] = SHADOWS.of(weight, dtype)
+            shadow = shadows[number] = SHADOWS.of(weight, copy.recipe)
         return shadow.of(weight)
 
     def call(*given: Any) -> Any:
-        return run(*given, *[empty if place is None else low(n, given[place]) for n, place in enumerate(order)])
+        full = [*given, *[empty] * added]
+        for number, copy in enumerate(copies):
+            full[copy.place] = low(number, copy, given[copy.of.weight])
+        return run(*full)
 
     return call
 

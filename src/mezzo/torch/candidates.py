@@ -1,4 +1,4 @@
-"""Inputs for low copies of weights, put into a copy of Dynamo's graph: the plan decides which of them are read."""
+"""Inputs for copies of weights, put into a copy of Dynamo's graph: the plan decides which of them are read."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,11 +16,14 @@ _PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One weight that may be cast once. `weight` and `low` are the places of its inputs in the flat call."""
+    """One weight that may be cast once. `weight`, `low` and `slot` are the places of inputs in the flat call: of the
+    weight, of its low copy, and of that as oneDNN packs it, where that can be.
+    """
 
     name: str
     weight: int
     low: int
+    slot: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +36,18 @@ class Edited:
     names: Mapping[int, str]  # of what comes in, by place
 
 
-def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype) -> Edited:
-    """Copy Dynamo's graph, with one more input for each FP32 Parameter; the original is Dynamo's and stays."""
+def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype, *, packs: bool) -> Edited:
+    """Copy Dynamo's graph, with more inputs for each FP32 Parameter; the original is Dynamo's and stays.
+
+    `packs` says whether weights may come in packed.
+    """
     graph = fx.Graph()
     output = graph.graph_copy(module.graph, copies := {})  # type: ignore[var-annotated]  # fx.Node to fx.Node
     stays = [node for node in module.graph.nodes if node.op == "placeholder"]
     for node in stays:
         copies[node]._dynamo_source = node._dynamo_source
     names = {place: name_of(module, node) for place, node in enumerate(stays)}
-    candidates, fakes = _add_inputs(graph, stays[-1:] and copies[stays[-1]], inputs, names, dtype)
+    candidates, fakes = _add_inputs(graph, stays[-1:] and copies[stays[-1]], inputs, names, dtype, packs)
     graph.output(output)
     last = next(node for node in reversed(graph.nodes) if node.op == "output")
     last.meta = dict(next(node for node in reversed(module.graph.nodes) if node.op == "output").meta)
@@ -54,7 +60,12 @@ def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: tor
 
 
 def _add_inputs(
-    graph: fx.Graph, last: fx.Node, inputs: Sequence[object], names: Mapping[int, str], dtype: torch.dtype
+    graph: fx.Graph,
+    last: fx.Node,
+    inputs: Sequence[object],
+    names: Mapping[int, str],
+    dtype: torch.dtype,
+    packs: bool,
 ) -> tuple[list[Candidate], list[torch.Tensor]]:
     candidates: list[Candidate] = []
     fakes: list[torch.Tensor] = []
@@ -62,18 +73,34 @@ def _add_inputs(
     mode = None if context is None else context.fake_mode
     if mode is None:
         return candidates, fakes
+
+    def added(last: fx.Node, name: str, fake: torch.Tensor) -> fx.Node:
+        with graph.inserting_after(last):
+            made = graph.placeholder(name)
+        made.meta["example_value"] = fake
+        made._dynamo_source = ConstantSource(name)
+        fakes.append(fake)
+        return made
+
     for place, weight in enumerate(inputs):
         if not is_plain_weight(weight):
             continue
         assert isinstance(weight, torch.Tensor), "a weight is a tensor"
-        fake = _low_fake(mode, weight, dtype)
-        with graph.inserting_after(last):
-            last = graph.placeholder(f"mezzo_low_{place}")
-        last.meta["example_value"] = fake
-        last._dynamo_source = ConstantSource(f"mezzo_low_{place}")
-        candidates.append(Candidate(names[place], place, len(inputs) + len(fakes)))
-        fakes.append(fake)
+        low = len(inputs) + len(fakes)
+        last = added(last, f"mezzo_low_{place}", _low_fake(mode, weight, dtype))
+        slot = None
+        if packs and _may_be_packed(weight):
+            slot = len(inputs) + len(fakes)
+            last = added(last, f"mezzo_packed_{place}", _slot_fake(mode, dtype))
+        candidates.append(Candidate(names[place], place, low, slot))
     return candidates, fakes
+
+
+def _may_be_packed(weight: torch.Tensor) -> bool:
+    """Whether a weight can be that of a product on the CPU. Of one made under inference_mode nobody can tell when it
+    changes: it is cast at every call, and packing it as often would not pay.
+    """
+    return weight.dim() > 1 and weight.device.type == "cpu" and not weight.is_inference()
 
 
 def is_plain_weight(held: object) -> bool:
@@ -91,6 +118,12 @@ def is_plain_weight(held: object) -> bool:
 def _low_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     with mode:
         return torch.empty_strided(tuple(weight.size()), tuple(weight.stride()), dtype=dtype, device=weight.device)
+
+
+def _slot_fake(mode: FakeTensorMode, dtype: torch.dtype) -> torch.Tensor:
+    """What stands for a packed weight, whose strides nobody may ask for."""
+    with mode:
+        return torch.empty(0, dtype=dtype)
 
 
 def name_of(module: fx.GraphModule, node: fx.Node) -> str:

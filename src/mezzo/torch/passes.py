@@ -1,7 +1,7 @@
-"""The pass that Inductor runs on the functional graph: it plans, and reads low weights where they are cast once."""
+"""The pass that Inductor runs on the functional graph: it plans, and reads copies of weights that are made once."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -15,12 +15,22 @@ from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.frontends.torch.program import Held, Program
 from mezzo.torch.bodies import CAST, BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
+from mezzo.torch.packing import pack
+from mezzo.torch.recipes import LowCopy, Recipe
 from mezzo.torch.rewriting import Planned, rewrite
 from mezzo.torch.sketches import Sketch, sketch
 
 _COPY: Any = torch.ops.aten.copy_.default
 # Passes that the user has Inductor run at the same place: they see the graph first, as it was traced.
 Before = Sequence[Callable[[fx.Graph], object]]
+
+
+class Copy(NamedTuple):
+    """A copy of a weight that a graph reads: at which place of the flat call it comes in, and how it is made."""
+
+    of: Candidate
+    place: int
+    recipe: Recipe
 
 
 class PlanningPass(CustomGraphPass):
@@ -35,7 +45,7 @@ class PlanningPass(CustomGraphPass):
         self.unmatched: Mapping[tuple[str, str], str] = {}
         self.bodies: Sequence[BodyPlan] = ()
         self.casts = 0
-        self.chosen: tuple[Candidate, ...] = ()
+        self.copies: tuple[Copy, ...] = ()
 
     def uuid(self) -> object:
         """What Inductor's caches tell this pass from others by; None where one of the user's cannot be told."""
@@ -69,7 +79,7 @@ class PlanningPass(CustomGraphPass):
             self.note = str(error)
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
-        self.chosen = self._read_low(graph, about)
+        self.copies = self._read_copies(graph, about)
         self.casts = casts_in(graph)
         also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
         self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}
@@ -95,21 +105,31 @@ class PlanningPass(CustomGraphPass):
                 weights[node.name] = Held(names[node.name], lambda held=held: held.detach())  # type: ignore[misc]  # bound now
         return weights, names
 
-    def _read_low(self, graph: fx.Graph, about: Mapping[fx.Node, object]) -> tuple[Candidate, ...]:
-        """Let whoever reads a weight in low precision read its low copy."""
+    def _read_copies(self, graph: fx.Graph, about: Mapping[fx.Node, object]) -> tuple[Copy, ...]:
+        """Let whoever reads a weight in low precision read its low copy, and products the packed one."""
         by_place = {one.idx: node for node, one in about.items() if isinstance(one, PlainAOTInput)}
-        chosen = []
+        wide: dict[fx.Node, fx.Node] = {}
+        slots: dict[fx.Node, fx.Node] = {}
         for candidate in self.edited.candidates:
             weight, low = by_place.get(candidate.weight), by_place.get(candidate.low)
             if weight is None or low is None:
                 continue
-            casts = [user for user in weight.users if _is_cast_to(user, low.meta["val"].dtype)]
-            for cast in casts:
+            wide[low] = weight
+            if candidate.slot in by_place:
+                slots[low] = by_place[candidate.slot]
+            for cast in [user for user in weight.users if _is_cast_to(user, low.meta["val"].dtype)]:
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
-            if casts:
-                chosen.append(candidate)
-        return tuple(chosen)
+        packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
+        copies = []
+        for candidate in self.edited.candidates:
+            low = by_place.get(candidate.low)
+            if low in slots and slots[low] in packed:
+                assert candidate.slot is not None, "it stands there"
+                copies.append(Copy(candidate, candidate.slot, packed[slots[low]]))
+            elif low is not None and low.users:
+                copies.append(Copy(candidate, candidate.low, LowCopy(low.meta["val"].dtype)))
+        return tuple(copies)
 
 
 def _is_cast_to(node: fx.Node, dtype: torch.dtype) -> bool:
@@ -121,9 +141,3 @@ def _attribute(module: torch.nn.Module, path: str) -> object:
     for part in path.split("."):
         held = getattr(held, part, None)
     return held
-
-
-def fill_order(chosen: Sequence[Candidate], candidates: Sequence[Candidate]) -> tuple[int | None, ...]:
-    """For each candidate in order the place of its weight, or None where nobody reads its low copy."""
-    read = {candidate.low: candidate.weight for candidate in chosen}
-    return tuple(read.get(candidate.low) for candidate in candidates)

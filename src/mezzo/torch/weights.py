@@ -1,6 +1,6 @@
 """Low copies of weights, made once and kept while the weight stays what it is.
 
-One weak table holds them for all graphs, by Parameter and dtype: a weight that several share is cast once.
+One weak table holds them for all graphs, by Parameter and recipe: a weight that several share is cast once.
 """
 
 import threading
@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+
+from mezzo.torch.recipes import Recipe
 
 
 class _State(NamedTuple):
@@ -24,11 +26,11 @@ class _State(NamedTuple):
 class Shadow:
     """The low copy of one weight. Threads may make it at once: the state is replaced as a whole."""
 
-    __slots__ = ("__weakref__", "_state", "dtype", "weight")
+    __slots__ = ("__weakref__", "_state", "recipe", "weight")
 
-    def __init__(self, weight: torch.Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, weight: torch.Tensor, recipe: Recipe) -> None:
         self.weight = weakref.ref(weight, lambda _: self.forget())
-        self.dtype = dtype
+        self.recipe = recipe
         self._state: _State | None = None
 
     def forget(self) -> None:
@@ -40,12 +42,12 @@ class Shadow:
         try:
             version, address = weight._version, weight.data_ptr()
         except RuntimeError:  # made under inference_mode, or a fake: nobody can tell when it changes
-            return weight.detach().to(self.dtype)
+            return self.recipe.make(weight)
         state = self._state
         if state is not None and state.version == version and state.address == address and not state.storage.expired():
             return state.low
         storage = StorageWeakRef(weight.untyped_storage())
-        low = weight.detach().to(self.dtype)
+        low = self.recipe.make(weight)
         self._state = _State(version, address, storage, low)
         return low
 
@@ -57,26 +59,26 @@ class Shadow:
 
 
 class Shadows:
-    """The low copies of all weights, by weight and dtype. They live as long as their weights."""
+    """The low copies of all weights, by weight and recipe. They live as long as their weights."""
 
     def __init__(self) -> None:
-        self._held: dict[tuple[int, torch.dtype], Shadow] = {}
+        self._held: dict[tuple[int, Recipe], Shadow] = {}
         self._lock = threading.Lock()
 
-    def of(self, weight: torch.Tensor, dtype: torch.dtype) -> Shadow:
+    def of(self, weight: torch.Tensor, recipe: Recipe) -> Shadow:
         """The shadow of a weight, the same for all who ask."""
-        key = id(weight), dtype
+        key = id(weight), recipe
         found = self._held.get(key)
         if found is not None and found.weight() is weight:
             return found
         with self._lock:
             found = self._held.get(key)
             if found is None or found.weight() is not weight:  # the number of one that died was given again
-                found = self._held[key] = Shadow(weight, dtype)
+                found = self._held[key] = Shadow(weight, recipe)
                 weakref.finalize(weight, self._drop, key, weakref.ref(found)).atexit = False
             return found
 
-    def _drop(self, key: tuple[int, torch.dtype], shadow: "weakref.ref[Shadow]") -> None:
+    def _drop(self, key: tuple[int, Recipe], shadow: "weakref.ref[Shadow]") -> None:
         if self._held.get(key) is shadow():
             self._held.pop(key, None)
 

@@ -1,0 +1,138 @@
+"""Lets products read weights as oneDNN packs them: nobody orders them anew at each call."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from mezzo.torch.kernels import CONVOLUTION, LINEAR
+from mezzo.torch.recipes import PackedFilter, PackedMatrix, Recipe
+
+_ATEN: Any = torch.ops.aten
+_MM, _ADDMM, _CONVOLUTION = _ATEN.mm.default, _ATEN.addmm.default, _ATEN.convolution.default
+_TURNS = {_ATEN.permute.default: ([1, 0],), _ATEN.t.default: ()}
+_IMAGE_RANKS = frozenset({4, 5})
+
+
+class _Product(NamedTuple):
+    """A call that reads a weight, with all that its packed form takes but for the weight."""
+
+    call: fx.Node
+    x: fx.Node
+    bias: fx.Node | None
+    recipe: Recipe
+    about: tuple[Any, ...]
+
+
+def pack(graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, Recipe]:
+    """Replace products by those of packed weights.
+
+    Args:
+        slots: for the inputs of low copies of weights those where a packed one can come in.
+        wide: for the inputs of low copies those of the weights, which are added as biases as they are.
+
+    Returns: how to make what comes in at the slots that are read now. Of a weight that others read too, or that would
+    have to be packed in several ways, none is.
+    """
+    packed: dict[fx.Node, Recipe] = {}
+    for low, slot in slots.items():
+        products = _products(low)
+        recipes = {product.recipe for product in products or ()}
+        if products is None or len(recipes) != 1:
+            continue
+        packed[slot] = recipes.pop()
+        for product in products:
+            bias = product.bias if product.bias is None else wide.get(product.bias, product.bias)
+            _replace(graph, product, slot, bias)
+    return packed
+
+
+def _replace(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> None:
+    target = LINEAR if isinstance(product.recipe, PackedMatrix) else CONVOLUTION
+    with graph.inserting_before(product.call):
+        made = graph.call_function(target, (product.x, slot, bias, *product.about))
+    made.meta = dict(product.call.meta)
+    turned = [one for one in product.call.all_input_nodes if one.target in _TURNS]
+    product.call.replace_all_uses_with(made)
+    graph.erase_node(product.call)
+    for one in turned:
+        if not one.users:
+            graph.erase_node(one)
+
+
+def _products(low: fx.Node) -> list[_Product] | None:
+    """The calls that multiply by a weight; None where something else is done with it."""
+    found: list[_Product] = []
+    for user in low.users:
+        turned = _TURNS.get(user.target)
+        readers = [(user, low, False)]
+        if turned is not None and tuple(user.args[1:]) == turned:
+            readers = [(reader, user, True) for reader in user.users]
+        for reader, weight, is_turned in readers:
+            product = _product(reader, weight, is_turned)
+            if product is None:
+                return None
+            found.append(product)
+    return found
+
+
+def _product(call: fx.Node, weight: fx.Node, is_turned: bool) -> _Product | None:
+    args = call.args
+    if sum(one is weight for one in args) != 1:
+        return None
+    if call.target is _CONVOLUTION and not is_turned and args[1] is weight:
+        return _convolution(call, weight)
+    if call.target is _MM and args[1] is weight:
+        return _linear(call, args[0], None, weight, is_turned)
+    is_plain = call.kwargs.get("alpha", 1) == 1 and call.kwargs.get("beta", 1) == 1
+    if call.target is _ADDMM and args[2] is weight and is_plain:
+        return _linear(call, args[1], args[0], weight, is_turned)
+    return None
+
+
+def _linear(call: fx.Node, x: Any, bias: Any, weight: fx.Node, is_turned: bool) -> _Product | None:
+    held = weight.meta["val"]
+    features = held.shape[1]
+    if not _is_low(x, held.dtype) or not _is_low(call, held.dtype) or not _is_bias(bias, features, held.dtype):
+        return None
+    return _Product(call, x, bias, PackedMatrix(held.dtype, is_transposed=not is_turned), (features,))
+
+
+def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
+    args: Any = call.args
+    x, _, bias, stride, padding, dilation, is_transposed, _, groups = args
+    held = weight.meta["val"]
+    size = tuple(x.meta["val"].shape)
+    if is_transposed or held.dim() not in _IMAGE_RANKS or not all(isinstance(one, int) for one in size):
+        return None
+    if not _is_low(x, held.dtype) or not _is_low(call, held.dtype) or not _is_bias(bias, held.shape[0], held.dtype):
+        return None
+    if any(len(one) != held.dim() - 2 for one in (stride, padding, dilation)):
+        return None
+    recipe = PackedFilter(
+        dtype=held.dtype,
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
+        groups=groups,
+        input_size=size,
+    )
+    return _Product(call, x, bias, recipe, (list(held.shape), list(stride), list(padding), list(dilation), groups))
+
+
+def _is_low(node: Any, dtype: torch.dtype) -> bool:
+    held = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return isinstance(held, torch.Tensor) and held.dtype is dtype and held.numel() != 0
+
+
+def _is_bias(node: Any, features: int, dtype: torch.dtype) -> bool:
+    if node is None:
+        return True
+    held = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return (
+        isinstance(held, torch.Tensor)
+        and held.dtype in (dtype, torch.float32)
+        and held.dim() == 1
+        and held.shape[0] == features
+    )
