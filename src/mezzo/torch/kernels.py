@@ -6,7 +6,7 @@ are told what they cannot see. Sums are FP32, and biases may be.
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch._inductor import mkldnn_ir
@@ -16,41 +16,50 @@ from torch._inductor.virtualized import V
 from torch._prims_common import make_channels_last_strides_for
 
 _LIBRARY = torch.library.Library("mezzo", "DEF")
-_LIBRARY.define("linear(Tensor x, Tensor packed, Tensor? bias, int features) -> Tensor")
+_LIBRARY.define("linear(Tensor x, Tensor packed, Tensor? bias, int features, str after, str how) -> Tensor")
 _LIBRARY.define(
     "convolution(Tensor x, Tensor packed, Tensor? bias, int[] weight, int[] stride, int[] padding, int[] dilation, "
-    "int groups) -> Tensor"
+    "int groups, str after, str how) -> Tensor"
 )
 LINEAR: Any = torch.ops.mezzo.linear.default
 CONVOLUTION: Any = torch.ops.mezzo.convolution.default
 _ONEDNN: Any = torch.ops.mkldnn
-# What oneDNN does behind a product: nothing.
-_AFTER: tuple[Any, ...] = ("none", [], "")
 # One of sums, and one of rounding the answer: twice the low format's eps holds both.
 _ROUNDINGS = 2
 
 
+class After(NamedTuple):
+    """What oneDNN does to sums before it rounds them: an activation, and which of its formulas."""
+
+    name: str
+    formula: str
+
+
+NOTHING = After("none", "")
+
+
 @torch.library.impl(_LIBRARY, "linear", "CompositeExplicitAutograd")
-def _linear(x: Any, packed: Any, bias: Any, features: int) -> Any:
-    return _ONEDNN._linear_pointwise(x.contiguous(), packed, bias, *_AFTER)
+def _linear(x: Any, packed: Any, bias: Any, features: int, after: str, how: str) -> Any:
+    return _ONEDNN._linear_pointwise(x.contiguous(), packed, bias, after, [], how)
 
 
 @torch.library.register_fake("mezzo::linear", lib=_LIBRARY)
-def _fake_linear(x: Any, packed: Any, bias: Any, features: int) -> Any:
+def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> Any:
     return x.new_empty((*x.shape[:-1], features))
 
 
 @torch.library.impl(_LIBRARY, "convolution", "CompositeExplicitAutograd")
 def _convolution(
-    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *after: str
 ) -> Any:
+    name, how = after
     last = x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
-    return _ONEDNN._convolution_pointwise(last, packed, bias, padding, stride, dilation, groups, *_AFTER)
+    return _ONEDNN._convolution_pointwise(last, packed, bias, padding, stride, dilation, groups, name, [], how)
 
 
 @torch.library.register_fake("mezzo::convolution", lib=_LIBRARY)
 def _fake_convolution(
-    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *after: str
 ) -> Any:
     last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
     none = [0] * len(stride)
@@ -59,27 +68,29 @@ def _fake_convolution(
 
 
 @register_lowering(LINEAR, type_promotion_kind=None)
-def _lower_linear(x: Any, packed: Any, bias: Any, features: int) -> Any:
+def _lower_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> Any:
     x = ExternKernel.require_contiguous(ExternKernel.realize_input(x))
     layout = FixedLayout(x.get_device(), x.get_dtype(), [*x.get_size()[:-1], features])
-    return _kernel(mkldnn_ir.LinearUnary, layout, x, packed, bias, ())
+    return _kernel(mkldnn_ir.LinearUnary, layout, (x, packed, bias), (), After(*after))
 
 
 @register_lowering(CONVOLUTION, type_promotion_kind=None)
 def _lower_convolution(
-    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int
+    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *after: str
 ) -> Any:
     rank = len(weight)
     x = ExternKernel.require_stride_order(ExternKernel.realize_input(x), [rank - 1, 0, *range(rank - 2, 0, -1)])
     size = list(V.graph.current_node.meta["val"].shape)
     layout = FixedLayout(x.get_device(), x.get_dtype(), size, make_channels_last_strides_for(size))
-    return _kernel(mkldnn_ir.ConvolutionUnary, layout, x, packed, bias, (padding, stride, dilation, groups))
+    about = (padding, stride, dilation, groups)
+    return _kernel(mkldnn_ir.ConvolutionUnary, layout, (x, packed, bias), about, After(*after))
 
 
-def _kernel(kind: Any, layout: FixedLayout, x: Any, packed: Any, bias: Any, about: Sequence[Any]) -> Any:
+def _kernel(kind: Any, layout: FixedLayout, given: tuple[Any, Any, Any], about: Sequence[Any], after: After) -> Any:
     """A call of oneDNN: tensors come first, a bias that is none among what is constant."""
+    x, packed, bias = given
     inputs = [x, ExternKernel.realize_input(packed)]
-    constants = [*about, _AFTER[0], [-1], _AFTER[2]]
+    constants = [*about, after.name, [-1], after.formula]
     if bias is None:
         constants.insert(0, None)
     else:
@@ -104,9 +115,9 @@ def _holds(dtype: torch.dtype) -> bool:
     x, weight = (torch.randn(size, generator=made).to(dtype) for size in ((4, 64), (16, 64)))
     bias = torch.randn(16, generator=made)
     image, kernel = x.view(1, 4, 8, 8), weight.view(16, 4, 4, 4)
-    flat = LINEAR(x, _ONEDNN._reorder_linear_weight(weight, 4), bias, 16)
+    flat = LINEAR(x, _ONEDNN._reorder_linear_weight(weight, 4), bias, 16, *NOTHING)
     packed = _ONEDNN._reorder_convolution_weight(kernel, [0, 0], [1, 1], [1, 1], 1, [1, 4, 8, 8])
-    deep = CONVOLUTION(image, packed, bias, [16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1)
+    deep = CONVOLUTION(image, packed, bias, [16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1, *NOTHING)
     wanted = (
         torch.nn.functional.linear(x.float(), weight.float(), bias),
         torch.nn.functional.conv2d(image.float(), kernel.float(), bias),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from mezzo.torch.kernels import CONVOLUTION, LINEAR
+from mezzo.torch.kernels import CONVOLUTION, LINEAR, NOTHING
 from mezzo.torch.recipes import PackedFilter, PackedMatrix, Recipe
 
 _ATEN: Any = torch.ops.aten
@@ -51,7 +51,7 @@ def pack(graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Nod
 def _replace(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> None:
     target = LINEAR if isinstance(product.recipe, PackedMatrix) else CONVOLUTION
     with graph.inserting_before(product.call):
-        made = graph.call_function(target, (product.x, slot, bias, *product.about))
+        made = graph.call_function(target, (product.x, slot, bias, *product.about, *NOTHING))
     made.meta = dict(product.call.meta)
     turned = [one for one in product.call.all_input_nodes if one.target in _TURNS]
     product.call.replace_all_uses_with(made)

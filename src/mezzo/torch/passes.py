@@ -15,6 +15,7 @@ from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.frontends.torch.program import Held, Program
 from mezzo.torch.bodies import CAST, BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
+from mezzo.torch.epilogues import fuse
 from mezzo.torch.packing import pack
 from mezzo.torch.recipes import LowCopy, Recipe
 from mezzo.torch.rewriting import Planned, rewrite
@@ -121,6 +122,7 @@ class PlanningPass(CustomGraphPass):
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
         packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
+        fuse(graph)
         copies = []
         for candidate in self.edited.candidates:
             low = by_place.get(candidate.low)
