@@ -16,7 +16,12 @@ BF16_EPS = 2.0**-8
 def without_code(module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:
     """Runs the graph as it is after the pass, where Inductor would generate code."""
     forward: Callable[..., Any] = module.forward
-    return forward
+
+    def call(*given: Any) -> Any:
+        is_list = len(given) == 1 and isinstance(given[0], list)  # what is frozen is called with one
+        return forward(*(given[0] if is_list else given))
+
+    return call
 
 
 class Net(nn.Module):

@@ -28,12 +28,15 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edited:
-    """A copy of Dynamo's graph whose last inputs are the candidates, with an example of each input."""
+    """A copy of Dynamo's graph whose last inputs are the candidates, with an example of each input. `packs` says
+    whether weights may be packed.
+    """
 
     module: fx.GraphModule
     inputs: Sequence[object]
     candidates: Sequence[Candidate]
     names: Mapping[int, str]  # of what comes in, by place
+    packs: bool
 
 
 def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype, *, packs: bool) -> Edited:
@@ -56,7 +59,7 @@ def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: tor
     for name in ("_param_name_to_source", "_source_to_user_stacks"):
         if hasattr(module, name):
             setattr(made, name, getattr(module, name))
-    return Edited(module=made, inputs=(*inputs, *fakes), candidates=candidates, names=names)
+    return Edited(module=made, inputs=(*inputs, *fakes), candidates=candidates, names=names, packs=packs)
 
 
 def _add_inputs(

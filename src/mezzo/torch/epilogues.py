@@ -18,7 +18,8 @@ from mezzo.torch.kernels import CONVOLUTION, LINEAR, NOTHING, After
 
 _ATEN: Any = torch.ops.aten
 _CAST: Any = torch.ops.prims.convert_element_type.default
-_SAME = frozenset({_ATEN.view.default, _ATEN.reshape.default, _ATEN.clone.default, _ATEN._unsafe_view.default})
+_SHAPES = frozenset({_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default})
+_SAME = _SHAPES | {_ATEN.clone.default}
 _COMMUTE = frozenset({_ATEN.mul.Tensor, _ATEN.add.Tensor})
 # Numbers of one formula that people write with more or fewer digits.
 _DIGITS = 5
@@ -73,33 +74,32 @@ def fuse(graph: fx.Graph) -> int:
 
 def _read_directly(graph: fx.Graph, product: fx.Node, cast: fx.Node) -> None:
     """Let the readers of a cast read the product, in the shape that the cast's operand had."""
-    made, shape = product, cast.meta["val"].shape
-    if tuple(shape) != tuple(product.meta["val"].shape):
-        steps: list[fx.Node] = []
-        node = cast.args[0]
-        while isinstance(node, fx.Node) and node is not product:
-            steps.append(node)
-            node = node.all_input_nodes[0]
-        with graph.inserting_before(cast):
-            made = functools.reduce(lambda held, step: _again(graph, held, step), _views(steps), product)
+    with graph.inserting_before(cast):
+        made = retraced(graph, product, cast, product)
     cast.replace_all_uses_with(made)
 
 
-def _views(steps: list[fx.Node]) -> Iterator[fx.Node]:
-    """Those of the steps from a product to a cast that change its shape, the first first."""
-    return (step for step in reversed(steps) if step.target in _SAME and step.target is not _ATEN.clone.default)
-
-
-def _again(graph: fx.Graph, held: fx.Node, step: fx.Node) -> fx.Node:
-    """A view of what is low now."""
-    made = graph.call_function(step.target, (held, *step.args[1:]))
-    made.meta = {**step.meta, "val": step.meta["val"].to(held.meta["val"].dtype)}
+def retraced(graph: fx.Graph, start: fx.Node, end: fx.Node, by: fx.Node) -> fx.Node:
+    """What changes the shape of a value, and casts to FP32, from where it is made to an end, done to another in its
+    place; what is done to its numbers on the way is not done again.
+    """
+    steps: list[fx.Node] = []
+    node = end
+    while node is not start:
+        steps.append(node)
+        node = node.all_input_nodes[0]
+    made = by
+    for step in reversed(steps):
+        if step.target in _SHAPES or (step.target is _CAST and step is end and step.args[1] is torch.float32):
+            dtype = torch.float32 if step is end else made.meta["val"].dtype
+            made = graph.call_function(step.target, (made, *step.args[1:]))
+            made.meta = {**step.meta, "val": step.meta["val"].to(dtype)}
     return made
 
 
 def _behind(product: fx.Node) -> _Found | None:
     """The activation whose answer alone is read of a product, in its low precision alone."""
-    start = _widened(product)
+    start = widened(product)
     if start is None:
         return None
     spelled: dict[fx.Node, Any] = {start: "x"}
@@ -118,7 +118,7 @@ def _behind(product: fx.Node) -> _Found | None:
     return None
 
 
-def _widened(product: fx.Node) -> fx.Node | None:
+def widened(product: fx.Node) -> fx.Node | None:
     """The product's answer in FP32, where that alone is read of it."""
     node = product
     while len(node.users) == 1:

@@ -21,6 +21,12 @@ _LIBRARY.define(
     "convolution(Tensor x, Tensor packed, Tensor? bias, int[] weight, int[] stride, int[] padding, int[] dilation, "
     "int groups, str after, str how) -> Tensor"
 )
+_LIBRARY.define("pack_matrix(Tensor weight) -> Tensor")
+_LIBRARY.define(
+    "pack_filter(Tensor weight, int[] stride, int[] padding, int[] dilation, int groups, int[] input_size) -> Tensor"
+)
+PACK_MATRIX: Any = torch.ops.mezzo.pack_matrix.default
+PACK_FILTER: Any = torch.ops.mezzo.pack_filter.default
 LINEAR: Any = torch.ops.mezzo.linear.default
 CONVOLUTION: Any = torch.ops.mezzo.convolution.default
 _ONEDNN: Any = torch.ops.mkldnn
@@ -36,6 +42,22 @@ class After(NamedTuple):
 
 
 NOTHING = After("none", "")
+
+
+@torch.library.impl(_LIBRARY, "pack_matrix", "CompositeExplicitAutograd")
+def _pack_matrix(weight: Any) -> Any:
+    return _ONEDNN._reorder_linear_weight(weight)
+
+
+@torch.library.impl(_LIBRARY, "pack_filter", "CompositeExplicitAutograd")
+def _pack_filter(weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, input_size: Any) -> Any:
+    return _ONEDNN._reorder_convolution_weight(weight, padding, stride, dilation, groups, input_size)
+
+
+@torch.library.register_fake("mezzo::pack_matrix", lib=_LIBRARY)
+@torch.library.register_fake("mezzo::pack_filter", lib=_LIBRARY)
+def _fake_packed(weight: Any, *about: Any) -> Any:
+    return weight.new_empty(0)
 
 
 @torch.library.impl(_LIBRARY, "linear", "CompositeExplicitAutograd")
@@ -115,8 +137,8 @@ def _holds(dtype: torch.dtype) -> bool:
     x, weight = (torch.randn(size, generator=made).to(dtype) for size in ((4, 64), (16, 64)))
     bias = torch.randn(16, generator=made)
     image, kernel = x.view(1, 4, 8, 8), weight.view(16, 4, 4, 4)
-    flat = LINEAR(x, _ONEDNN._reorder_linear_weight(weight, 4), bias, 16, *NOTHING)
-    packed = _ONEDNN._reorder_convolution_weight(kernel, [0, 0], [1, 1], [1, 1], 1, [1, 4, 8, 8])
+    flat = LINEAR(x, PACK_MATRIX(weight), bias, 16, *NOTHING)
+    packed = PACK_FILTER(kernel, [1, 1], [0, 0], [1, 1], 1, [1, 4, 8, 8])
     deep = CONVOLUTION(image, packed, bias, [16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1, *NOTHING)
     wanted = (
         torch.nn.functional.linear(x.float(), weight.float(), bias),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch._inductor.config
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput, PlainAOTInput, TangentAOTInput
 from torch._inductor.custom_graph_pass import CustomGraphPass
@@ -12,10 +13,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.errors import InputError, MezzoError, ModelError
-from mezzo.frontends.torch.program import Held, Program
+from mezzo.frontends.torch.program import FROM_DTYPE, Held, Program
 from mezzo.torch.bodies import CAST, BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
 from mezzo.torch.epilogues import fuse
+from mezzo.torch.frozen import casts_of_constants, pack_constants
 from mezzo.torch.packing import pack
 from mezzo.torch.recipes import LowCopy, Recipe
 from mezzo.torch.rewriting import Planned, rewrite
@@ -81,7 +83,7 @@ class PlanningPass(CustomGraphPass):
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
         self.copies = self._read_copies(graph, about)
-        self.casts = casts_in(graph)
+        self.casts = casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
         also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
         self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}
 
@@ -122,6 +124,8 @@ class PlanningPass(CustomGraphPass):
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
         packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
+        if self.edited.packs and torch._inductor.config.freezing:
+            pack_constants(graph, FROM_DTYPE[self.options.wishes.low])
         fuse(graph)
         copies = []
         for candidate in self.edited.candidates:

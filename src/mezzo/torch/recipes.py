@@ -1,11 +1,11 @@
 """What is made of a weight once, and kept: its low copy, as it is or as oneDNN packs it."""
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
-_ONEDNN: Any = torch.ops.mkldnn
+from mezzo.torch.kernels import PACK_FILTER, PACK_MATRIX
 
 
 class Recipe(Protocol):
@@ -33,7 +33,7 @@ class PackedMatrix:
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
         low = weight.detach().to(self.dtype)
-        made: torch.Tensor = _ONEDNN._reorder_linear_weight(low.t() if self.is_transposed else low)
+        made: torch.Tensor = PACK_MATRIX(low.t() if self.is_transposed else low)
         return made
 
 
@@ -49,6 +49,6 @@ class PackedFilter:
     input_size: tuple[int, ...]
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
-        about = (list(self.padding), list(self.stride), list(self.dilation), self.groups, list(self.input_size))
-        made: torch.Tensor = _ONEDNN._reorder_convolution_weight(weight.detach().to(self.dtype), *about)
+        about = (list(self.stride), list(self.padding), list(self.dilation), self.groups, list(self.input_size))
+        made: torch.Tensor = PACK_FILTER(weight.detach().to(self.dtype), *about)
         return made
