@@ -25,7 +25,7 @@ from mezzo.torch.fitting import names_nodes
 from mezzo.torch.kernels import packs
 from mezzo.torch.passes import Before, Copy, PlanningPass
 from mezzo.torch.settings import Settings, read_settings
-from mezzo.torch.weights import SHADOWS, Shadow
+from mezzo.torch.weights import Feed
 
 Compiled = Callable[..., Any]
 # Where a compiler that torch.compile has made for the name of a backend keeps the account.
@@ -139,20 +139,10 @@ def _size(held: object) -> int:
 
 def _feeding(run: Compiled, copies: Sequence[Copy], added: int, dtype: torch.dtype) -> Compiled:
     """A call that hands the copies of weights on, behind what it is given."""
-    empty = torch.empty(0, dtype=dtype)
-    shadows: list[Shadow | None] = [None] * len(copies)
-
-    def low(number: int, copy: Copy, weight: torch.Tensor) -> torch.Tensor:
-        shadow = shadows[number]
-        if shadow is None or shadow.weight() is not weight:
-            shadow = shadows[number] = SHADOWS.of(weight, copy.recipe)
-        return shadow.of(weight)
+    behind = Feed([(copy.of.weight, copy.place, copy.recipe) for copy in copies], added, dtype).behind
 
     def call(*given: Any) -> Any:
-        full = [*given, *[empty] * added]
-        for number, copy in enumerate(copies):
-            full[copy.place] = low(number, copy, given[copy.of.weight])
-        return run(*full)
+        return run(*behind(given))
 
     return call
 

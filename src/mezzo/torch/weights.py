@@ -5,13 +5,15 @@ One weak table holds them for all graphs, by Parameter and recipe: a weight that
 
 import threading
 import weakref
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from mezzo.torch.recipes import Recipe
+
+_expired: Any = torch.UntypedStorage._expired
 
 
 class _State(NamedTuple):
@@ -23,19 +25,23 @@ class _State(NamedTuple):
     low: torch.Tensor
 
 
+def _nobody() -> None:
+    """What a weak reference to what is gone says."""
+
+
 class Shadow:
     """The low copy of one weight. Threads may make it at once: the state is replaced as a whole."""
 
-    __slots__ = ("__weakref__", "_state", "recipe", "weight")
+    __slots__ = ("__weakref__", "recipe", "state", "weight")
 
-    def __init__(self, weight: torch.Tensor, recipe: Recipe) -> None:
-        self.weight = weakref.ref(weight, lambda _: self.forget())
+    def __init__(self, weight: torch.Tensor | None, recipe: Recipe) -> None:
+        self.weight: Callable[[], Any] = _nobody if weight is None else weakref.ref(weight, lambda _: self.forget())
         self.recipe = recipe
-        self._state: _State | None = None
+        self.state: _State | None = None
 
     def forget(self) -> None:
         """Let the copy go: it is made again when it is next asked for."""
-        self._state = None
+        self.state = None
 
     def of(self, weight: torch.Tensor) -> torch.Tensor:
         """The low copy of the weight as it is now."""
@@ -43,18 +49,18 @@ class Shadow:
             version, address = weight._version, weight.data_ptr()
         except RuntimeError:  # made under inference_mode, or a fake: nobody can tell when it changes
             return self.recipe.make(weight)
-        state = self._state
+        state = self.state
         if state is not None and state.version == version and state.address == address and not state.storage.expired():
             return state.low
         storage = StorageWeakRef(weight.untyped_storage())
         low = self.recipe.make(weight)
-        self._state = _State(version, address, storage, low)
+        self.state = _State(version, address, storage, low)
         return low
 
     @property
     def size_bytes(self) -> int:
         """What the copy takes; 0 where there is none."""
-        state = self._state
+        state = self.state
         return 0 if state is None else state.low.numel() * state.low.element_size()
 
 
@@ -99,3 +105,32 @@ class Shadows:
 
 
 SHADOWS = Shadows()
+
+
+class Feed:
+    """What a graph reads behind its arguments: a copy of a weight or nothing, an empty tensor, at each place."""
+
+    def __init__(self, copies: Sequence[tuple[int, int, Recipe]], added: int, dtype: torch.dtype) -> None:
+        """`copies` are the places of a weight and of its copy, and how that is made; `added` counts the places."""
+        self._copies = tuple((number, *copy) for number, copy in enumerate(copies))
+        self._nothing = [torch.empty(0, dtype=dtype)] * added
+        self._shadows = [Shadow(None, recipe) for _, _, recipe in copies]
+
+    def behind(self, given: Sequence[Any]) -> list[Any]:
+        """The arguments and what comes behind. Written out, as it stands around every call: a weight that did not
+        change takes a quarter of a microsecond.
+        """
+        full = [*given, *self._nothing]
+        shadows = self._shadows
+        for number, source, place, recipe in self._copies:
+            weight, shadow = given[source], shadows[number]
+            state = shadow.state
+            if state is not None and shadow.weight() is weight:
+                version, address, storage, low = state
+                if weight._version == version and weight.data_ptr() == address and not _expired(storage.cdata):
+                    full[place] = low
+                    continue
+            if shadow.weight() is not weight:
+                shadow = shadows[number] = SHADOWS.of(weight, recipe)
+            full[place] = shadow.of(weight)
+        return full
