@@ -77,6 +77,21 @@ class Gated(nn.Module):
         return answer
 
 
+class Strides(nn.Module):
+    """Convolutions whose results are given back, and read by what depends on their strides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 8, 3), nn.Conv2d(8, 6, 3)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = self.first(x)
+        z = self.second(torch.relu(y))
+        corner = y.as_strided((2, 4), (y.stride(0), 1))
+        seen = z.view(2, -1) if z.is_contiguous() else z.permute(0, 2, 3, 1).view(2, -1)
+        return y, z, corner, seen, torch.relu(z).permute(0, 2, 3, 1)
+
+
 def compiled(
     model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = True, **options: object
 ) -> Any:

@@ -111,3 +111,14 @@ def test_generated_code_multiplies_by_packed_weights_and_sees_them_change() -> N
         assert 0 < error_of(run(x), model(x)) < 2 * _TOLERANCE
     packed = {f"{name}.weight" for name in ("first", "apart", "grouped", "deep", "head")} | {"turned"}
     assert set(account(run).graphs[0].packed) == (packed if packs(torch.bfloat16) else set())
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_generated_results_have_the_strides_of_eager(memory_format: Any, freeze: bool) -> None:
+    model = driving.Strides().eval().to(memory_format=memory_format)
+    run, x = mezzo.torch.compile(model, freeze=freeze), torch.randn(2, 4, 9, 8).to(memory_format=memory_format)
+    with torch.no_grad():
+        for found, wanted in zip(run(x), model(x), strict=True):
+            assert found.stride() == wanted.stride()
+            assert error_of(found, wanted) < _TOLERANCE

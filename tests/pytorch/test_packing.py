@@ -151,6 +151,17 @@ def test_a_packed_weight_that_changes_is_packed_again(name: str) -> None:
             first = found
 
 
+@pytest.mark.parametrize("freeze", [False, True])
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_results_and_views_have_the_strides_of_eager(memory_format: Any, freeze: bool) -> None:
+    model = driving.Strides().eval().to(memory_format=memory_format)
+    run, x = compiled(model, freeze=freeze), torch.randn(2, 4, 9, 8).to(memory_format=memory_format)
+    with torch.no_grad():
+        for found, wanted in zip(run(x), model(x), strict=True):
+            assert found.stride() == wanted.stride()
+            assert error_of(found, wanted) < _TOLERANCE
+
+
 def test_a_bias_is_added_as_it_is() -> None:
     model = nn.Linear(32, 24).eval()
     with torch.no_grad():

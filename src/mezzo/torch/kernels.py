@@ -1,7 +1,9 @@
 """Operators that multiply by a weight as oneDNN packs it, and how Inductor writes them.
 
 A packed weight has no strides that anybody may ask for, so a graph sees an empty tensor in its place, and its operators
-are told what they cannot see. Sums are FP32, and biases may be.
+are told what they cannot see. Sums are FP32, and biases may be. Convolutions keep the strides of those that they stand
+for, channels last or first, as views, outputs and users rely on them; between kernels of its own Inductor has channels
+last.
 """
 
 import functools
@@ -19,7 +21,7 @@ _LIBRARY = torch.library.Library("mezzo", "DEF")
 _LIBRARY.define("linear(Tensor x, Tensor packed, Tensor? bias, int features, str after, str how) -> Tensor")
 _LIBRARY.define(
     "convolution(Tensor x, Tensor packed, Tensor? bias, int[] weight, int[] stride, int[] padding, int[] dilation, "
-    "int groups, str after, str how) -> Tensor"
+    "int groups, bool last, str after, str how) -> Tensor"
 )
 _LIBRARY.define("pack_matrix(Tensor weight) -> Tensor")
 _LIBRARY.define(
@@ -71,22 +73,25 @@ def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> 
 
 
 @torch.library.impl(_LIBRARY, "convolution", "CompositeExplicitAutograd")
-def _convolution(
-    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *after: str
-) -> Any:
-    name, how = after
-    last = x.contiguous(memory_format=torch.channels_last if x.dim() == 4 else torch.channels_last_3d)
-    return _ONEDNN._convolution_pointwise(last, packed, bias, padding, stride, dilation, groups, name, [], how)
+def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
+    stride, padding, dilation, groups, last, after, how = about
+    x = x.contiguous(memory_format=_format(x.dim(), last=True))
+    made = _ONEDNN._convolution_pointwise(x, packed, bias, padding, stride, dilation, groups, after, [], how)
+    return made.contiguous(memory_format=_format(x.dim(), last=last))
 
 
 @torch.library.register_fake("mezzo::convolution", lib=_LIBRARY)
-def _fake_convolution(
-    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *after: str
-) -> Any:
-    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+def _fake_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
+    stride, padding, dilation, groups, last, *_ = about
     none = [0] * len(stride)
     made = torch.ops.aten.convolution(x, x.new_empty(weight), None, stride, padding, dilation, False, none, groups)
-    return made.contiguous(memory_format=last)
+    return made.contiguous(memory_format=_format(x.dim(), last=last))
+
+
+def _format(rank: int, *, last: bool) -> torch.memory_format:
+    if not last:
+        return torch.contiguous_format
+    return torch.channels_last if rank == 4 else torch.channels_last_3d
 
 
 @register_lowering(LINEAR, type_promotion_kind=None)
@@ -97,15 +102,14 @@ def _lower_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) ->
 
 
 @register_lowering(CONVOLUTION, type_promotion_kind=None)
-def _lower_convolution(
-    x: Any, packed: Any, bias: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *after: str
-) -> Any:
+def _lower_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
+    stride, padding, dilation, groups, _, *after = about
     rank = len(weight)
     x = ExternKernel.require_stride_order(ExternKernel.realize_input(x), [rank - 1, 0, *range(rank - 2, 0, -1)])
     size = list(V.graph.current_node.meta["val"].shape)
     layout = FixedLayout(x.get_device(), x.get_dtype(), size, make_channels_last_strides_for(size))
-    about = (padding, stride, dilation, groups)
-    return _kernel(mkldnn_ir.ConvolutionUnary, layout, (x, packed, bias), about, After(*after))
+    given = (padding, stride, dilation, groups)
+    return _kernel(mkldnn_ir.ConvolutionUnary, layout, (x, packed, bias), given, After(*after))
 
 
 def _kernel(kind: Any, layout: FixedLayout, given: tuple[Any, Any, Any], about: Sequence[Any], after: After) -> Any:
@@ -139,7 +143,7 @@ def _holds(dtype: torch.dtype) -> bool:
     image, kernel = x.view(1, 4, 8, 8), weight.view(16, 4, 4, 4)
     flat = LINEAR(x, PACK_MATRIX(weight), bias, 16, *NOTHING)
     packed = PACK_FILTER(kernel, [1, 1], [0, 0], [1, 1], 1, [1, 4, 8, 8])
-    deep = CONVOLUTION(image, packed, bias, [16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1, *NOTHING)
+    deep = CONVOLUTION(image, packed, bias, [16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1, False, *NOTHING)
     wanted = (
         torch.nn.functional.linear(x.float(), weight.float(), bias),
         torch.nn.functional.conv2d(image.float(), kernel.float(), bias),

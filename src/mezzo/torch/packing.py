@@ -118,7 +118,13 @@ def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
         groups=groups,
         input_size=size,
     )
-    return _Product(call, x, bias, recipe, (list(held.shape), list(stride), list(padding), list(dilation), groups))
+    made = call.meta["val"]
+    is_last = not made.is_contiguous()
+    formats = (torch.channels_last, torch.channels_last_3d)
+    if is_last and not made.is_contiguous(memory_format=formats[held.dim() - 4]):
+        return None
+    about = (list(held.shape), list(stride), list(padding), list(dilation), groups, is_last)
+    return _Product(call, x, bias, recipe, about)
 
 
 def _is_low(node: Any, dtype: torch.dtype) -> bool:
