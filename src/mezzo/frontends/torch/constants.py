@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from mezzo.core.graph import ConstantFacts
 from mezzo.frontends.torch.program import Held
+from mezzo.frontends.torch.retype import without_python_dispatcher
 
 _FEW = 8  # numbers that are kept whole
 _PIECE = 1 << 18  # numbers looked at at once: a cache holds them
@@ -42,7 +43,7 @@ class Constants(Mapping[int, ConstantFacts]):
     def __getitem__(self, value: int) -> ConstantFacts:
         if value not in self._known:
             numbers = self._numbers[value]
-            with unset_fake_temporarily():  # a compiler may be tracing
+            with unset_fake_temporarily(), without_python_dispatcher():  # a compiler may be tracing
                 self._known[value] = self._describe(numbers)
         return self._known[value]
 
