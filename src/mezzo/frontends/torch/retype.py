@@ -14,7 +14,7 @@ from mezzo.frontends.torch.program import attribute_of
 
 
 def without_python_dispatcher() -> AbstractContextManager[None]:
-    """Let operators run as they do when nothing is compiled: while a compiler traces, each goes through Python first."""
+    """Let operators run as they do when nothing is compiled; while a compiler traces, each goes through Python."""
     made: AbstractContextManager[None] = torch._C._DisablePythonDispatcher()
     return made
 
