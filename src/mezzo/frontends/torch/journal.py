@@ -28,7 +28,9 @@ class Journal:
     def feed(self, node: fx.Node, arguments: Arguments) -> None:
         """Give a node other arguments."""
         self._arguments.setdefault(node, (node.args, node.kwargs))
-        node.args, node.kwargs = arguments[0], dict(arguments[1])
+        node.args = arguments[0]
+        if arguments[1]:
+            node.kwargs = dict(arguments[1])
 
     def retype(self, node: fx.Node, made: object) -> None:
         """Say what a node makes now."""
