@@ -92,7 +92,7 @@ def list_models() -> dict[str, Callable[[], Model]]:
 
 def load_libraries() -> None:
     """Import what models come from, once, so that processes that are forked need not."""
-    _define_nms()
+    define_nms()
     import timm
     import torchvision
     import transformers
@@ -177,10 +177,12 @@ def _recurrent(family: type[nn.RNNBase]) -> Model:
     return Model(Recurrent(family).eval(), (torch.randint(0, VOCABULARY, (2, 12)),))
 
 
-def _define_nms() -> None:
+def define_nms() -> None:
     """Let torchvision load beside a PyTorch it was not built for: its own operators are missing there, none is run."""
     try:
         import torchvision  # noqa: F401  # whether it can be
+    except ModuleNotFoundError:
+        return
     except RuntimeError:
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]

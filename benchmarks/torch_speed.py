@@ -301,7 +301,8 @@ def _sum_up(console: Console, by_name: Mapping[tuple[str, str, str], Row], batch
         console.print(f"batch {batch}: {name} over {against}, geometric mean of {len(ratios)} networks {mean:.3f}")
 
 
-def _environment() -> dict[str, Any]:
+def describe_torch_environment() -> dict[str, Any]:
+    """Versions, PyTorch's among them, and CPU, for the JSON file."""
     environment = describe_environment("mezzo")
     for name in ("torch", "transformers"):
         environment["versions"][name] = metadata.version(name)
@@ -323,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="write every figure here")
     given = parser.parse_args(arguments)
     console = Console(width=170)
-    environment = _environment()
+    environment = describe_torch_environment()
     console.print(f"CPU: {environment['cpu']}; features: {' '.join(environment['cpu_features'])}", markup=False)
     if given.device == "cpu" and given.to == "bf16" and not _BF16_FEATURES.intersection(environment["cpu_features"]):
         console.print("This CPU has neither AMX nor AVX512-BF16: oneDNN emulates BF16, and no speed here is a figure.")

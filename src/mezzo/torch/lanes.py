@@ -120,11 +120,11 @@ class _RecordingPass(PlanningPass):
         for name, body in list(kept.named_children()):
             setattr(kept, name, copy.deepcopy(body))  # a body is edited in place
         planned = super().rewritten(program)
-        result = planned.result.program
+        result = program.copied()  # the compiler goes on to change its own
         self._into.append(
             Recorded(
                 replace(program, graph=copied, owner=kept),
-                replace(result, owner=fx.GraphModule(owner, result.graph)),
+                replace(program, graph=result, owner=fx.GraphModule(owner, result)),
                 dict(_spots(planned)),
             )
         )

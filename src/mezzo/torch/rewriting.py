@@ -10,10 +10,9 @@ from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.errors import MezzoError, ModelError, spell_raised
 from mezzo.frontends.torch.apply import Rewritten
-from mezzo.frontends.torch.opening import open_model
+from mezzo.frontends.torch.handed import HandedModel
 from mezzo.frontends.torch.program import Program
 from mezzo.frontends.torch.read import TorchReading
-from mezzo.frontends.torch.transplant import transplant
 from mezzo.torch.fitting import fit
 
 _log = logging.getLogger(__name__)
@@ -23,7 +22,7 @@ _LONGEST_FAULT = 200
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
     """What became of a graph: what was decided, and which patterns of the request match nothing in it. `result` is the
-    program with the plan carried out, before the compiler goes on.
+    program with the plan carried out, which the compiler goes on to change.
     """
 
     decided: Decided
@@ -36,7 +35,7 @@ class Planned:
 
     @property
     def reading(self) -> TorchReading:
-        """The graph as it was read: its calls and holders are nodes that were taken out of the graph since."""
+        """What was read: its calls and holders are nodes of the graph, which has changed since."""
         reading = self.decided.reading
         assert isinstance(reading, TorchReading), "a front end's readings are its own"
         return reading
@@ -47,16 +46,18 @@ def rewrite(program: Program, options: Options) -> Planned:
 
     Raises MezzoError: it cannot be planned, and is as it was.
     """
+    model = HandedModel(program)
     try:
-        model = open_model(program, progress=None)
         fitted = fit(options, lambda: model.read(options.wishes.low).graph)
         decided, result = convert_model(model, fitted.options, None)
+        program.graph.lint()
     except MezzoError:
+        model.restore()
         raise
     except Exception as error:  # what runs under torch.compile runs here, planned or not
+        model.restore()
         _log.warning("a graph runs as it is, as it could not be planned", exc_info=error)
         said = spell_raised(error, _LONGEST_FAULT)
         raise ModelError(f"{program.name} could not be planned: {said}; report it") from error
     assert isinstance(result, Rewritten), "a front end's results are its own"
-    transplant(result.program.graph, program.graph)
     return Planned(decided=decided, result=result, unmatched=fitted.unmatched)

@@ -1,4 +1,4 @@
-"""Carries edits out on a copy of a program's graph, and asks PyTorch what every call makes then."""
+"""Carries edits out on a program's graph or a copy of it, and asks PyTorch what every call makes then."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -13,6 +13,7 @@ from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.dtypes import HIGH, DType
 from mezzo.errors import spell_raised
+from mezzo.frontends.torch.journal import Journal
 from mezzo.frontends.torch.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.frontends.torch.read import TorchReading
 from mezzo.frontends.torch.retype import as_dtype, dtypes_of, fake_mode_of, run_fake
@@ -44,16 +45,23 @@ class Rewritten:
 
 
 def apply_edits(reading: TorchReading, edits: Sequence[Edit]) -> Rewritten:
-    """Carry edits out. The program that was read is not changed."""
-    return _Applier(reading, edits).apply()
+    """Carry edits out on a copy. The program that was read is not changed."""
+    graph = reading.program.copied()
+    return _Applier(reading, edits, graph, Journal(graph)).apply()
+
+
+def edit_in_place(reading: TorchReading, edits: Sequence[Edit], journal: Journal) -> Rewritten:
+    """Carry edits out on the graph that was read. What was done stands in the journal, and can be taken back there."""
+    return _Applier(reading, edits, reading.program.graph, journal).apply()
 
 
 class _Applier:
-    def __init__(self, reading: TorchReading, edits: Sequence[Edit]) -> None:
-        self.reading, self.edits = reading, edits
+    """`graph` is what is edited: the graph that was read, or a copy of it."""
+
+    def __init__(self, reading: TorchReading, edits: Sequence[Edit], graph: fx.Graph, journal: Journal) -> None:
+        self.reading, self.edits, self.graph, self.journal = reading, edits, graph, journal
         program = reading.program
-        self.graph = program.copied()
-        self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, self.graph.nodes, strict=True))
+        self.twin: dict[fx.Node, fx.Node] = dict(zip(program.graph.nodes, graph.nodes, strict=True))
         self.mode = fake_mode_of(program.graph)
         self.last_input = next((node for node in reversed(self.graph.nodes) if node.op == "placeholder"), None)
         self.native = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
@@ -91,7 +99,7 @@ class _Applier:
         graph, holder = self.reading.graph, self._native(value)
         maker = graph.nodes[graph.values[value].producer]
         if maker.kind is Kind.INPUT:
-            holder.meta["val"] = as_dtype(self.mode, holder.meta["val"], FROM_DTYPE[dtype])
+            self.journal.retype(holder, as_dtype(self.mode, holder.meta["val"], FROM_DTYPE[dtype]))
             self.retyped.add(holder)
         elif maker.kind is Kind.SOURCE or self.reading.is_composite(maker.id):
             self.forms[value, dtype] = self._cast(self._within(holder, limit), dtype)
@@ -135,17 +143,18 @@ class _Applier:
     def _feed(self, call: fx.Node, forms: Mapping[int, fx.Node]) -> None:
         """Give a call other operands, by the places at which they stand in its arguments."""
         visited = itertools.count()
-        twin = self.twin[call]
-        twin.args, twin.kwargs = fx.map_arg(
-            (call.args, call.kwargs), lambda one: forms.get(next(visited), self.twin[one])
-        )
+        fed = fx.map_arg((call.args, call.kwargs), lambda one: forms.get(next(visited), self.twin[one]))
+        self.journal.feed(self.twin[call], fed)
 
     def _feed_pieces(self, number: int, read: fx.Node, form: fx.Node, role: Role) -> None:
         """Give the pieces of one operator an operand. They compute in FP32 whatever it holds."""
         is_low = role is Role.GROUP and TORCH_DTYPES[form.meta["val"].dtype] is not HIGH
         wide = self._cast(form, HIGH) if is_low else form
-        for piece in self.reading.calls[number]:
-            self.twin[piece].replace_input_with(self.twin[read], wide)
+        was = self.twin[read]
+        for piece in [self.twin[call] for call in self.reading.calls[number]]:
+            if was in piece.all_input_nodes:
+                fed = fx.map_arg((piece.args, piece.kwargs), lambda one: wide if one is was else one)
+                self.journal.feed(piece, fed)
 
     def _cast(self, source: fx.Node, dtype: DType) -> fx.Node:
         """Put a conversion right behind a node, or behind the last input."""
@@ -167,10 +176,8 @@ class _Applier:
     def _put_behind(self, source: fx.Node, target: Any, arguments: tuple[Any, ...], made: torch.Tensor) -> fx.Node:
         behind = self.last_input if source.op == "placeholder" else source
         assert behind is not None, "an input is behind no other"
-        with self.graph.inserting_after(behind):
-            node = self.graph.call_function(target, arguments)
-        node.meta = {key: source.meta[key] for key in _INHERITED if key in source.meta} | {"val": made}
-        return node
+        meta = {key: source.meta[key] for key in _INHERITED if key in source.meta}
+        return self.journal.add(behind, target, arguments, {**meta, "val": made})
 
     # -- asking ---------------------------------------------------------------------------------------------------
 
@@ -185,7 +192,7 @@ class _Applier:
             if isinstance(found, str):
                 return _fault(f"{node.target} raises {found}", made_by.get(node))
             if found != dtypes_of(node.meta.get("val")):
-                node.meta["val"] = self._retype_made(node.meta.get("val"), found)
+                self.journal.retype(node, self._retype_made(node.meta.get("val"), found))
                 changed.add(node)
         return None
 

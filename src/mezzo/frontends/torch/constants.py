@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
 from mezzo.core.graph import ConstantFacts
 from mezzo.frontends.torch.program import Held
+from mezzo.frontends.torch.retype import without_python_dispatcher
 
 _FEW = 8  # numbers that are kept whole
 _PIECE = 1 << 18  # numbers looked at at once: a cache holds them
@@ -42,7 +43,7 @@ class Constants(Mapping[int, ConstantFacts]):
     def __getitem__(self, value: int) -> ConstantFacts:
         if value not in self._known:
             numbers = self._numbers[value]
-            with unset_fake_temporarily():  # a compiler may be tracing
+            with unset_fake_temporarily(), without_python_dispatcher():  # a compiler may be tracing
                 self._known[value] = self._describe(numbers)
         return self._known[value]
 
@@ -118,7 +119,7 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
         total, squares = total + sums[0], squares + sums[1]
         finite_count += finite.numel()
         smallest = min(smallest, _smallest(finite, room))
-        is_whole = is_whole and _are_whole(finite[:_FEW]) and _are_whole(finite)
+        is_whole = is_whole and all(map(float.is_integer, finite[:_FEW].tolist())) and _are_whole(finite)
     rms = (squares / finite_count) ** 0.5 if finite_count else 0.0
     return ConstantFacts(
         elements=flat.numel(),
@@ -132,7 +133,7 @@ def describe(numbers: torch.Tensor) -> ConstantFacts:
         rms=rms,
         minimum=lowest if finite_count else 0.0,
         maximum=highest if finite_count else 0.0,
-        faint=_faint(flat, rms),
+        faint=_faint(flat, rms, is_finite=finite_count == flat.numel()),
         is_whole=is_whole and finite_count > 0,
     )
 
@@ -159,12 +160,15 @@ def _are_whole(finite: torch.Tensor) -> bool:
     return bool((finite == finite.round()).all())
 
 
-def _faint(flat: torch.Tensor, rms: float) -> float | None:
+def _faint(flat: torch.Tensor, rms: float, *, is_finite: bool) -> float | None:
     """The magnitude that a quarter of the numbers, zeros apart, stay below, where it is far below `rms`: of an even
     sample.
     """
     step = max(1, flat.numel() // _SAMPLE)
-    sizes = flat[::step].to("cpu", torch.float64).abs()
+    sampled = flat[::step].to("cpu").abs()
+    if is_finite and int((sampled <= _FAINT * rms).sum()) <= sampled.numel() // 4:
+        return None  # nor without the zeros among them
+    sizes = sampled.double()
     sizes = sizes[(sizes > 0) & torch.isfinite(sizes)]
     if not sizes.numel():
         return None

@@ -1,7 +1,8 @@
 """Which neighbouring nodes of an FX graph are pieces of one operator that a decomposition took apart."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from operator import getitem
+from typing import Any
 
 import torch
 from torch import fx
@@ -31,16 +32,13 @@ def split(graph: fx.Graph, facts: Facts) -> Iterator[list[fx.Node]]:
     was, none of its pieces does most of a model's arithmetic, and nothing else stands between them.
     """
     pieces: list[fx.Node] = []
-    key: object = None
     for node in graph.nodes:
         if node.op != "call_function":
             continue
-        own = _key_of(node, facts)
-        if pieces and not (own is not None and own == key):
+        if pieces and not _is_of_one(pieces[-1], node, facts):
             yield from _settle(pieces, facts)
             pieces = []
         pieces.append(node)
-        key = own
     if pieces:
         yield from _settle(pieces, facts)
 
@@ -50,24 +48,39 @@ def composite_of(pieces: list[fx.Node]) -> object:
     return pieces[0].meta.get("original_aten")
 
 
-def _key_of(node: fx.Node, facts: Facts) -> object:
-    """What pieces of one call of one operator share; None of what is no piece."""
-    original = node.meta.get("original_aten")
-    if original is None:
-        return None
-    if node.target is not getitem:
-        dialect, op = dialect_and_op(node.target, facts)
-        row = facts(dialect, op)
-        if row is not None and row.cost in HEAVY:
-            return None
-    origins = tuple(source.name for source in node.meta.get("from_node") or ())
-    stack = node.meta.get("nn_module_stack") or {}
-    # By its name: copies of an operator stand in metadata, which are equal to none.
-    return str(original), origins, node.meta.get("seq_nr"), next(reversed(stack), None), node.meta.get("stack_trace")
+def _is_of_one(before: fx.Node, node: fx.Node, facts: Facts) -> bool:
+    """Whether two neighbours are pieces of one call of one operator. Most differ in what is looked at first."""
+    one, other = before.meta, node.meta
+    original, same = one.get("original_aten"), other.get("original_aten")
+    if original is None or same is None or (original is not same and str(original) != str(same)):
+        return False  # by its name: copies of an operator stand in metadata, which are equal to none
+    return (
+        one.get("seq_nr") == other.get("seq_nr")
+        and one.get("stack_trace") == other.get("stack_trace")
+        and _origins(one) == _origins(other)
+        and next(reversed(one.get("nn_module_stack") or {}), None)
+        == next(reversed(other.get("nn_module_stack") or {}), None)
+        and not _is_heavy(before, facts)
+        and not _is_heavy(node, facts)
+    )
+
+
+def _origins(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(source.name for source in meta.get("from_node") or ())
+
+
+def _is_heavy(node: fx.Node, facts: Facts) -> bool:
+    if node.target is getitem:
+        return False
+    row = facts(*dialect_and_op(node.target, facts))
+    return row is not None and row.cost in HEAVY
 
 
 def _settle(pieces: list[fx.Node], facts: Facts) -> Iterator[list[fx.Node]]:
     """Hand pieces on as one, or one by one where they are no operator that facts know."""
+    if len(pieces) == 1:
+        yield pieces
+        return
     calls = [piece for piece in pieces if piece.target is not getitem]
     original = composite_of(pieces)
     is_one = len(calls) > 1 and all(str(call.target) != str(original) for call in calls)

@@ -72,7 +72,7 @@ class TorchModel:
         raise AssertionError("ATen states no version")
 
     def weights(self, reading: AnyReading, values: Sequence[int]) -> Iterator[tuple[int, npt.NDArray[np.float32]]]:
-        own = _own(reading)
+        own = own_reading(reading)
         for value in values:
             holder = own.holders[value]
             held = None if holder is None else self.original.weights.get(holder.name)
@@ -87,7 +87,7 @@ class TorchModel:
         return self
 
     def apply(self, reading: AnyReading, edits: Sequence[Edit]) -> Rewritten:
-        return apply_edits(_own(reading), edits)
+        return apply_edits(own_reading(reading), edits)
 
     def applied(self, reading: AnyReading) -> Applied:
         return Applied((), None)
@@ -96,7 +96,7 @@ class TorchModel:
         return result
 
     def unchanged(self, reading: AnyReading) -> Rewritten:
-        return Rewritten(program=_own(reading).program, casts=(), fault=None)
+        return Rewritten(program=own_reading(reading).program, casts=(), fault=None)
 
     def fault(self, graph: Graph, result: Rewritten) -> Fault | None:
         return result.fault
@@ -143,6 +143,7 @@ class TorchModel:
         raise InputError(f"{self.name}: no part is taken out of a PyTorch program; export the module that holds it")
 
 
-def _own(reading: AnyReading) -> TorchReading:
+def own_reading(reading: AnyReading) -> TorchReading:
+    """A reading as the one of this front end that it is."""
     assert isinstance(reading, TorchReading), "a model is handed its own readings"
     return reading

@@ -46,7 +46,8 @@ class Held:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Program:
-    """A functional graph whose nodes hold fake tensors in `meta["val"]`. It is never changed; `copied` is.
+    """A functional graph whose nodes hold fake tensors in `meta["val"]`. It stays as it is, `copied` is edited; a
+    compiler's graph alone is edited where it stands.
 
     `owner` has the graph's constants and bodies as attributes. `weights` are what never changes while the program runs,
     by the name of the placeholder; other placeholders are inputs, and `names` says what these are called where that is

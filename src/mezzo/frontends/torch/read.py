@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -20,7 +20,7 @@ from mezzo.frontends.torch.constants import Constants
 from mezzo.frontends.torch.groups import Facts, composite_of, dialect_and_op, split
 from mezzo.frontends.torch.origins import lines_of, module_of
 from mezzo.frontends.torch.ports import Prober, Typed, is_getitem, role_of
-from mezzo.frontends.torch.program import Held, Program, attribute_of, dtype_of, tensor_of
+from mezzo.frontends.torch.program import TORCH_DTYPES, Held, Program, attribute_of, dtype_of, tensor_of
 from mezzo.frontends.torch.retype import fake_mode_of
 from mezzo.plugins.discovery import op_facts
 
@@ -58,9 +58,9 @@ class TorchReading:
         return len(self.calls[node]) > 1
 
 
-def read_program(program: Program, low: DType) -> TorchReading:
-    """Read a program for a conversion to `low`."""
-    return _Reader(program, low).read()
+def read_program(program: Program, low: DType, without: Set[str] = frozenset()) -> TorchReading:
+    """Read a program for a conversion to `low`, without some of its placeholders, which nothing reads."""
+    return _Reader(program, low, without).read()
 
 
 def facts_of(dialect: str, op: str) -> OpFacts | None:
@@ -69,8 +69,8 @@ def facts_of(dialect: str, op: str) -> OpFacts | None:
 
 
 class _Reader:
-    def __init__(self, program: Program, low: DType) -> None:
-        self.program, self.low = program, low
+    def __init__(self, program: Program, low: DType, without: Set[str]) -> None:
+        self.program, self.low, self.without = program, low, without
         self.prober = Prober(fake_mode_of(program.graph), program.owner, low)
         self.nodes: list[Node] = []
         self.values: list[Value] = []
@@ -83,6 +83,7 @@ class _Reader:
         self.marks: dict[int, DType | None] = {}
         self.held: dict[int, Held] = {}
         self.value_of: dict[fx.Node, int] = {}
+        self.shapes: dict[int, tuple[int | None, ...]] = {}
         self.taken: Counter[str] = Counter()
         self.ends: dict[object, Signature] = {}
         self.facts: Facts = facts_of
@@ -112,7 +113,7 @@ class _Reader:
             forms={},
             modules=self.modules,
             marks=self.marks,
-            shapes={number: () if holder is None else _shape(holder) for number, holder in enumerate(self.holders)},
+            shapes=self.shapes,
             lines=lines_of([calls[0] if calls else None for calls in self.calls]),
         )
         return TorchReading(
@@ -125,7 +126,7 @@ class _Reader:
         )
 
     def _read_placeholder(self, node: fx.Node) -> None:
-        if tensor_of(node) is None:
+        if tensor_of(node) is None or node.name in self.without:
             return
         weight = self.program.weights.get(node.name)
         if weight is not None:
@@ -261,6 +262,7 @@ class _Reader:
             len(self.nodes), f"number {operand.argument} of {name}", Kind.SOURCE, signature, 0, (), (number,), {}
         )
         self.values.append(Value(f"{name}.{operand.argument}", dtype, node.id, 0, 1, True))
+        self.shapes[number] = ()
         self.numbers[number] = operand.number
         self.number_of[operand] = number
         self.holders.append(None)
@@ -304,9 +306,14 @@ class _Reader:
                 outputs.append(None)
                 continue
             own = value_name or (name if len(results) == 1 else f"{name}:{position}")
-            self.value_of[result] = len(self.values)
-            outputs.append(len(self.values))
-            self.values.append(Value(own, dtype_of(result), number, 0, _elements(result), True))
+            held, value = tensor_of(result), len(self.values)
+            assert held is not None, "a value is a tensor"
+            sizes = tuple(held.shape)
+            self.value_of[result] = value
+            outputs.append(value)
+            self.shapes[value] = tuple(map(_known_size, sizes))
+            elements = math.prod(map(_nominal_size, sizes))
+            self.values.append(Value(own, TORCH_DTYPES.get(held.dtype), number, 0, elements, True))
             self.holders.append(result)
         inputs = tuple(
             self.number_of[operand] if operand.node is None else self.value_of[operand.node] for operand in operands
@@ -328,20 +335,8 @@ class _Reader:
             self._add(self._unique(name_port(Kind.OUTPUT, name)), Kind.OUTPUT, signature, [place], [], (node,), None)
 
 
-def _shape(node: fx.Node) -> tuple[int | None, ...]:
-    held = tensor_of(node)
-    assert held is not None, "a value is a tensor"
-    return tuple(_known_size(size) for size in held.shape)
-
-
 def _known_size(size: object) -> int | None:
     return size if isinstance(size, int) else None
-
-
-def _elements(node: fx.Node) -> int:
-    held = tensor_of(node)
-    assert held is not None, "a value is a tensor"
-    return math.prod(_nominal_size(size) for size in held.shape)
 
 
 def _nominal_size(size: object) -> int:

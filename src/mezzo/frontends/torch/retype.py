@@ -1,6 +1,7 @@
 """What an operator makes of operands in other types: asked of PyTorch itself, on fake tensors."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -10,6 +11,12 @@ from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 from mezzo.frontends.torch.program import attribute_of
+
+
+def without_python_dispatcher() -> AbstractContextManager[None]:
+    """Let operators run as they do when nothing is compiled; while a compiler traces, each goes through Python."""
+    made: AbstractContextManager[None] = torch._C._DisablePythonDispatcher()
+    return made
 
 
 def fake_mode_of(graph: fx.Graph) -> FakeTensorMode:
@@ -33,14 +40,27 @@ def run_fake(mode: FakeTensorMode, node: fx.Node, owner: torch.nn.Module, given:
 
 
 def as_dtype(mode: FakeTensorMode, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A fake tensor like another, of another type. Where its layout is plain it is made without a call of PyTorch's."""
-    is_plain = isinstance(value, FakeTensor) and all(isinstance(size, int) for size in value.shape)
-    if is_plain and value.is_contiguous():
-        with in_kernel_invocation_manager(mode):
-            held = torch.empty(value.shape, dtype=dtype, device="meta")
+    """A fake tensor like another, of another type. Where it fills its memory, in whatever order, it is made without a
+    call through PyTorch's dispatcher.
+    """
+    if isinstance(value, FakeTensor) and _fills_memory(shape := value.shape, strides := value.stride()):
+        with in_kernel_invocation_manager(mode), without_python_dispatcher():
+            held = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         return FakeTensor(mode, held, value.device)
     with mode, enable_python_dispatcher():
         return value.to(dtype)
+
+
+def _fills_memory(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether a tensor of known sizes has each number once, and nothing between them."""
+    if not all(isinstance(one, int) for one in (*shape, *strides)):
+        return False
+    reached = 1
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size != 1 and stride != reached:
+            return False
+        reached *= size
+    return True
 
 
 def dtypes_of(made: object) -> tuple[torch.dtype | None, ...]:
