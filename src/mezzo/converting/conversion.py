@@ -14,6 +14,7 @@ from mezzo.converting.naming import names_in
 from mezzo.converting.own_operators import with_own_operators
 from mezzo.converting.recalling import asks_for_more, spell_record, spell_replay
 from mezzo.converting.replaying import replay
+from mezzo.converting.room import call_with_room
 from mezzo.converting.version_steps import assign, settle
 from mezzo.core.frontend import Fault, Model
 from mezzo.core.graph import Graph
@@ -51,7 +52,7 @@ def convert_model(model: Model, options: Options, given: Plan | None) -> tuple[D
     """
     try:
         with _collector_paused():
-            return with_own_operators(model, options, *decide_and_apply(model, options, given))
+            return call_with_room(lambda: with_own_operators(model, options, *decide_and_apply(model, options, given)))
     except MezzoError:
         raise
     except Exception as error:

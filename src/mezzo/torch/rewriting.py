@@ -10,6 +10,7 @@ from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.errors import MezzoError, ModelError, spell_raised
 from mezzo.frontends.torch.apply import Rewritten
+from mezzo.frontends.torch.constants import Constants
 from mezzo.frontends.torch.handed import HandedModel
 from mezzo.frontends.torch.program import Program
 from mezzo.frontends.torch.read import TorchReading
@@ -60,4 +61,7 @@ def rewrite(program: Program, options: Options) -> Planned:
         said = spell_raised(error, _LONGEST_FAULT)
         raise ModelError(f"{program.name} could not be planned: {said}; report it") from error
     assert isinstance(result, Rewritten), "a front end's results are its own"
+    constants = decided.reading.graph.constants
+    assert isinstance(constants, Constants), "a front end's readings are its own"
+    constants.release()  # a plan is kept longer than weights
     return Planned(decided=decided, result=result, unmatched=fitted.unmatched)

@@ -38,7 +38,7 @@ class Constants(Mapping[int, ConstantFacts]):
             if one.tensor is not None and _is_readable(tensor := one.tensor())
         }
         self._known = {value: describe_number(number, elements[value]) for value, number in numbers.items()}
-        self._order = (*self._numbers, *self._known)
+        self._order: tuple[int, ...] = (*self._numbers, *self._known)
 
     def __getitem__(self, value: int) -> ConstantFacts:
         if value not in self._known:
@@ -46,6 +46,11 @@ class Constants(Mapping[int, ConstantFacts]):
             with unset_fake_temporarily(), without_python_dispatcher():  # a compiler may be tracing
                 self._known[value] = self._describe(numbers)
         return self._known[value]
+
+    def release(self) -> None:
+        """Let the numbers go. What nobody has asked about is not known any more."""
+        self._numbers = {}
+        self._order = tuple(self._known)
 
     def __contains__(self, value: object) -> bool:
         return value in self._known or value in self._numbers

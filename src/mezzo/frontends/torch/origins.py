@@ -29,11 +29,11 @@ def plain_path(path: str) -> str:
 
 
 def lines_of(nodes: Sequence[fx.Node | None]) -> SourceLines:
-    """Lines by the planner's node id."""
+    """Lines by the planner's node id. They are kept longer than the nodes."""
+    traces = [None if node is None else node.meta.get("stack_trace") for node in nodes]
 
     def find(node: int) -> SourceLine | None:
-        origin = nodes[node]
-        trace = None if origin is None else origin.meta.get("stack_trace")
+        trace = traces[node]
         return line_of_traceback(trace) if is_readable(trace) else None
 
-    return SourceLines(len(nodes), find)
+    return SourceLines(len(traces), find)

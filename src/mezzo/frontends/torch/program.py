@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -98,7 +99,13 @@ class Program:
 
 def packet_of(target: object) -> str:
     """The name of an operator without its library and its overload; "" of what is none."""
-    return target._schema.name.partition("::")[2] if isinstance(target, torch._ops.OpOverload) else ""
+    return _packet_of(target) if isinstance(target, torch._ops.OpOverload) else ""
+
+
+@cache
+def _packet_of(target: torch._ops.OpOverload) -> str:
+    name: str = target._schema.name
+    return name.partition("::")[2]
 
 
 def attribute_of(owner: torch.nn.Module, node: fx.Node) -> Any:
