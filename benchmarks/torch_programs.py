@@ -38,9 +38,8 @@ def show(verdicts: Sequence[Verdict], kept: Sequence[Verdict]) -> None:
         ran = [one for one in of if not one.plain_fails]
         ratios = sorted(one.error / one.beside for one in ran if one.failure is None and one.beside)
         middle = f", error in autocast's: {ratios[len(ratios) // 2]:.2f}, at most {ratios[-1]:.2f}" if ratios else ""
-        print(
-            f"{to}: {sum(one.is_right for one in ran)} of {len(ran)} right{middle}; {len(of) - len(ran)} fail plainly"
-        )
+        right, alike = sum(one.is_right for one in ran), sum(one.is_as_autocast for one in ran)
+        print(f"{to}: {right} of {len(ran)} right, {alike} as autocast{middle}; {len(of) - len(ran)} fail plainly")
     print(f"in keep(): {sum(one.is_right for one in kept)} of {len(kept)} right")
 
 

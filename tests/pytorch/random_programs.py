@@ -1,8 +1,7 @@
 """Random programs of core operators with regions in them, as Python text that runs in three ways: planned, in FP64, and
 with its regions carried out by hand under autocast.
 
-Every value is of [batch, 8, 16] and a few units large. What jumps (comparisons, indices, conversions to integers) reads
-the program's inputs alone, whose numbers every float type holds, so that answers differ by rounding only.
+Their lines stand in program_steps.py. Answers differ by rounding only, as no line jumps on what was rounded.
 """
 
 import itertools
@@ -13,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from program_steps import INDICES, MASKS, NORMS, PLAIN, PRODUCTS, REDUCTIONS, STEPS
 from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -22,190 +22,6 @@ import mezzo.torch
 
 WIDTH, ROWS, WORDS = 16, 8, 12
 _NUMBERS = itertools.count()
-# {a} and {b} are values made before, {x} is the input, {n} the value that is made.
-VIEWS = (
-    "{a}.transpose(1, 2).reshape({a}.shape[0], 8, 16)",
-    "{a}.unflatten(2, (4, 4)).transpose(2, 3).flatten(2)",
-    "{a}.flip(1).roll(3, 2)",
-    "{a}[:, ::2].repeat_interleave(2, 1)",
-    "{a}.unsqueeze(1).expand(-1, 3, -1, -1).mean(1)",
-    "{a}.select(1, 3).unsqueeze(1) + {b}",
-    "{a}.diagonal(dim1=1, dim2=2).unsqueeze(-1) * {b} * 0.5",
-    "{a}.permute(2, 0, 1).contiguous().permute(1, 2, 0)",
-    "{a}.narrow(1, 2, 4).repeat(1, 2, 1)",
-    "{a}.view(-1, 128).view({a}.shape[0], 16, 8).mT",
-    "{a}.unfold(1, 4, 4).permute(0, 1, 3, 2).reshape({b}.shape)",
-    "functional.pixel_shuffle({a}.reshape(-1, 8, 4, 4), 2).reshape({a}.shape)",
-    "functional.pad({a}, (2, 2))[..., 1:17]",
-    "{a}.tril() + {b}.triu(1)",
-    "{a}[:, :1].expand_as({b}) - {b}",
-    "torch.rot90({a}, 2, (1, 2))",
-)
-WRITES = (
-    "{a}.clone()\n{n}[:, 2:4] = {b}[:, 4:6].to({n}.dtype)",
-    "{a}.clone()\n{n}.add_({b}.to({n}.dtype), alpha=0.3)",
-    "{a}.clone()\n{n}.view(-1).mul_(0.9)",
-    "{a}.clone()\n{n}.transpose(1, 2)[:, 3] += 1",
-    "{a}.clone()\n{n}.masked_fill_({x} > 1, 0.5)",
-    "{a}.clone()\n{n}.index_put_((torch.tensor([0]), torch.tensor([3])), {b}[:1, 5].to({n}.dtype), accumulate=True)",
-    "{a}.clone().relu_().clamp_(max=3)",
-    "{a}.clone()\n{n}.index_add_(1, torch.tensor([1, 6]), {b}[:, :2].to({n}.dtype))",
-    "{a}.clone()\n{n}.scatter_add_(2, self.places.expand_as({n}), {b}.to({n}.dtype))\n{n}.mul_(0.5)",
-    "{a}.clone()\n{n}.scatter_(2, self.places.expand_as({n})[..., :3], {b}.to({n}.dtype))",
-    "torch.zeros_like({a}).copy_({b})",
-    "{a}.clone()\n{n}[{x} > 0.5] = 0.25",
-    "{a}.clone()\n{n}.index_copy_(1, torch.tensor([5, 0]), {b}[:, 2:4].to({n}.dtype))",
-    "{a}.clone()\n{n}.addcmul_({b}.to({n}.dtype), {a}.to({n}.dtype), value=0.1)",
-    "{a}.clone()\n{n}[0].fill_(0.75)\n{n}.diagonal(dim1=1, dim2=2).sub_(0.5)",
-)
-BUFFERS = (
-    "{a} + self.held\nself.held.copy_({a}.mean(0))",
-    "{a} * (self.count % 3 + 1) * 0.5\nself.count.add_(1)",
-    "{a} - self.held\nself.held.lerp_({a}.mean(0).to(self.held.dtype), 0.5)",
-    "{a} + self.held[None]\nself.held[1:3] = {a}[0, 1:3].to(self.held.dtype)",
-    "(self.held.mul_(0.5) + {a})",
-    "{a} @ self.square\nself.square.add_({a}[0].mT.to(self.square.dtype) @ {b}[0].to(self.square.dtype), alpha=0.01)",
-)
-REDUCTIONS = (
-    "{a} - {a}.mean(1, keepdim=True)",
-    "{a}.sum(2, keepdim=True) * 0.1 + {b}",
-    "{a} - {a}.amax(-1, keepdim=True)",
-    "{a} / ({a}.std(-1, keepdim=True) + 0.5)",
-    "{a} * torch.rsqrt({a}.pow(2).mean(-1, keepdim=True) + 1e-6)",
-    "{a} - torch.logsumexp({a}, -1, keepdim=True)",
-    "{a} / ({a}.norm(dim=-1, keepdim=True) + 1)",
-    "{a}.tanh().prod(1, keepdim=True) + {b}",
-    "{a}.cumsum(1) * 0.2",
-    "{a}.sigmoid().cumprod(2) + {b}",
-    "{a}.sort(2).values",
-    "{a}.topk(4, 1).values.repeat(1, 2, 1)",
-    "{a}.var(1, keepdim=True).sqrt() + {b}",
-    "torch.maximum({a}, {b}.amin(1, keepdim=True))",
-    "{a} * ({x} > 0).any(1, keepdim=True) + ({x} > 0).sum(2, keepdim=True) * 0.1",
-    "{a}.max(2).values.unsqueeze(2) - {b}",
-)
-MASKS = (
-    "torch.softmax({a}.masked_fill({x} > 1, -torch.inf), -1) * 4",
-    "torch.softmax({a}.masked_fill({x} > 1, torch.finfo({a}.dtype).min), -1) * 4",
-    "torch.softmax(torch.where({x} > -1, {a}, -torch.inf), -1) @ {b}.mT @ {a}",
-    "(torch.softmax({a} @ {b}.mT * 0.25 + self.bias, -1) @ {b})",
-    "torch.softmax(({a} @ {b}.mT * 0.25).masked_fill(~self.causal, -torch.inf), -1) @ {a}",
-    "functional.scaled_dot_product_attention({a}, {b}, {b}, attn_mask=self.causal)",
-    "functional.scaled_dot_product_attention({a}[:, None], {b}[:, None], {a}[:, None], is_causal=True)[:, 0]",
-    "functional.scaled_dot_product_attention({a}.to({b}.dtype), {b}, {b}, attn_mask=self.bias.to({b}.dtype))",
-    "torch.nan_to_num(torch.softmax({a}.masked_fill({x}[:, :, :1] > 0, -torch.inf), -1)) + {b}",
-    "{a}.masked_fill({x} > 0, 0) + {b} * ({x} <= 0)",
-    "torch.where(ids[..., None] > 4, {a}, {b})",
-    "functional.log_softmax({a}, 1).clamp(min=-8)",
-)
-INDICES = (
-    "{a}.gather(1, ids.unsqueeze(-1).expand(-1, -1, 16) % 8)",
-    "{a}[:, torch.arange(7, -1, -1)]",
-    "{a}.index_select(2, self.places)",
-    "{a} + self.table(ids)",
-    "{a} + self.table(ids // 2)[:, torch.tensor([1, 1, 0, 3, 2, 5, 7, 6])]",
-    "functional.one_hot(ids, 16).to({a}.dtype) + {a}",
-    "torch.take_along_dim({a}, {x}.argsort(dim=1, stable=True), 1)",
-    "{a} * ((ids * 3 + 1) % 7).unsqueeze(-1) * 0.2",
-    "{a} + (ids << 1 & 5).cumsum(1).unsqueeze(-1) * 0.05",
-    "{a} + torch.arange(8).view(8, 1) // 2 * 0.1",
-    "{a}[torch.arange({a}.shape[0]).flip(0)]",
-    "{a} + {x}.argmax(2, keepdim=True) * 0.1",
-    "{a} + torch.bucketize({x}, torch.tensor([-1.0, 0.0, 1.0]).to({x}.dtype)) * 0.1",
-    "torch.repeat_interleave({a}[:, :4], 2, dim=1)",
-    "{a} + functional.embedding(ids % 8, {b}[0]).to({a}.dtype)",
-    "{a} + functional.embedding_bag(ids, self.table.weight).unsqueeze(1)",
-)
-NORMS = (
-    "self.norm({a})",
-    "self.group({a})",
-    "self.batch({a})",
-    "functional.rms_norm({a}, (16,))",
-    "functional.instance_norm({a})",
-    "functional.normalize({a}, dim=-1) * 3",
-    "functional.layer_norm({a}, (8, 16))",
-    "functional.local_response_norm({a}, 3)",
-)
-PRODUCTS = (
-    "self.linears[0]({a})",
-    "self.linears[1]({a}) + {b}",
-    "functional.gelu(self.linears[2]({a}))",
-    "functional.linear({a}, self.linears[0].weight.mT, self.norm.bias)",
-    "{a} @ self.square",
-    "torch.bmm({a}, {b}.mT.to({a}.dtype)) @ {a} * 0.05",
-    "torch.baddbmm({b}.to({a}.dtype), {a}, self.square.to({a}.dtype).expand({a}.shape[0], -1, -1), "
-    "beta=0.5, alpha=0.5)",
-    "torch.einsum('bte,bse->bts', {a}, {b}) @ {a} * 0.05",
-    "torch.addmm(self.norm.bias, {a}.flatten(0, 1), self.square).view({a}.shape)",
-    "({a} @ self.norm.weight).unsqueeze(-1) * 0.2 + {b}",
-    "torch.tensordot({a}, self.square.to({a}.dtype), 1)",
-    "torch.outer({a}[0, 0], {a}[0, 1]).mean(0) + {b}",
-    "self.up({a}).chunk(2, -1)[0] * torch.sigmoid(self.up({b}).chunk(2, -1)[1])",
-    "self.kept({a})",
-    "self.low({a})",
-    "self.tied({a})",
-    "functional.linear({a}, torch.cat([self.linears[0].weight[:8], self.linears[1].weight[8:]]))",
-    "functional.linear({a}, self.linears[0].weight * 0.5)",
-)
-CONVOLUTIONS = (
-    "self.conv({a})",
-    "functional.relu(self.conv({a})) + {b}",
-    "self.image({a}[:, None]).mean(1)",
-    "self.depth({a}.mT).mT",
-    "self.transposed({a})[..., :16]",
-    "functional.max_pool1d({a}, 3, 1, 1)",
-    "functional.avg_pool1d({a}, 3, 1, 1)",
-    "functional.avg_pool2d({a}[:, None], 3, 1, 1)[:, 0]",
-    "functional.interpolate({a}[..., ::2], scale_factor=2, mode='nearest')",
-    "functional.interpolate({a}[:, None], size=(4, 8), mode='bilinear').repeat(1, 1, 2, 2)[:, 0]",
-    "functional.adaptive_avg_pool1d({a}, 4).repeat(1, 1, 4)",
-    "self.batch(self.conv({a})).relu()",
-    "functional.pad({a}, (1, 1), mode='reflect')[..., 1:17] * 0.9",
-)
-JOINS = (
-    "torch.cat([{a}[:, :4], {b}[:, 4:]], 1)",
-    "torch.stack({a}.chunk(2, 2)[::-1], 2).flatten(2)",
-    "torch.cat([{a}.split([3, 5], 1)[1], {b}.split([3, 5], 1)[0]], 1)",
-    "sum({a}.unbind(1)[:3]).unsqueeze(1) * 0.3 + {b}",
-    "torch.cat(torch.tensor_split({a}, 3, 2)[::-1], 2)",
-    "torch.cat([{a}, {b}.to({a}.dtype), {a}], 0)[{a}.shape[0] : 2 * {a}.shape[0]]",
-    "torch.slice_scatter({a}, {b}[:, :2].to({a}.dtype), 1, 3, 5)",
-)
-PLAIN = (
-    "{a} + {b}",
-    "{a} * {b} * 0.5",
-    "({a} / ({b}.abs() + 1))",
-    "{a}.clamp(-2.0, 2.0).tanh()",
-    "functional.silu({a}).sigmoid()",
-    "torch.where({x} > 0, {a}, {b} * 0.5)",
-    "torch.exp(-{a}.abs()) + torch.log1p({b}.abs())",
-    "1 - {a}",
-    "torch.lerp({a}, {b}.to({a}.dtype), 0.3)",
-    "torch.addcdiv({a}, {b}.to({a}.dtype), {a}.abs() + 1, value=0.5)",
-    "functional.softplus({a}) - functional.elu({b})",
-    "torch.sin({a}) * torch.cos({b}) + torch.atan2({a}, {b}.abs() + 1)",
-    "{a}.sign() * ({a}.abs() + 0.1).sqrt()",
-    "functional.hardswish({a}) + functional.leaky_relu({b}, 0.1)",
-    "functional.dropout({a}, 0.5, training=False) + {b} ** 2 * 0.1",
-    "torch.hypot({a}, {b}.to({a}.dtype)) - torch.erf({a})",
-    "functional.glu(torch.cat([{a}, {b}.to({a}.dtype)], -1), -1)",
-)
-TYPES = (
-    "{a}.to(LOW).to(HIGH) + {b}",
-    "({a}.to(LOW) * {b}.to(LOW)).to(HIGH) * 0.5",
-    "{a}.double().tanh().to(HIGH)",
-    "{a} + ({x} * 4).to(torch.int32).to(HIGH) * 0.1",
-    "({a} * ({x} > 0).to({a}.dtype) + {b}.type_as({a}))",
-    "{a} + ids.to(HIGH).unsqueeze(-1).log1p()",
-    "self.linears[0]({a}.to(HIGH)).to(HIGH)",
-    "torch.complex({a}.to(HIGH), {b}.to(HIGH)).abs()",
-    "{a}.to(LOW).to(HIGH)",
-    "({a} + {x}.to(torch.uint8).to(HIGH) * 0.01)",
-)
-STEPS = (
-    *(VIEWS, WRITES, BUFFERS, REDUCTIONS, MASKS, INDICES, NORMS),
-    *(PRODUCTS, PRODUCTS, PRODUCTS, CONVOLUTIONS, JOINS, PLAIN, TYPES),
-)
 
 
 class Layers(nn.Module):
@@ -313,10 +129,12 @@ class _ByHand(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: object, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = getattr(func, "__name__", ""), kwargs or {}
         with torch._C.DisableTorchFunction(), torch.autocast("cpu", enabled=False):
-            if "out" in kwargs or name == "__get__" or (name.endswith("_") and not _is_plain(name)):
+            if "out" in kwargs or name == "__get__":
                 return func(*args, **kwargs)
             wanted = torch.float32 if self.dtype is None else self.dtype
             others = (self.low, torch.float32)
+            if name.endswith("_") and not _is_plain(name):
+                return self._write(func, args, kwargs)
             try:
                 inside = _converted((args, kwargs), others, wanted)
                 made = func(*inside[0], **inside[1])
@@ -324,6 +142,17 @@ class _ByHand(TorchFunctionMode):
                 args, kwargs = _converted((args, kwargs), others, torch.float32)
                 return func(*args, **kwargs)
             return made if self.dtype is None else _converted(made, (self.dtype,), torch.float32)
+
+    def _write(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Write into a tensor, whose type stays, what the operator makes in the region's type."""
+        if self.dtype is None or args[0].dtype is not torch.float32:
+            return func(*args, **kwargs)
+        try:
+            inside = _converted((args, kwargs), (torch.float32,), self.dtype)
+            func(*inside[0], **inside[1])
+        except RuntimeError:  # it has no such kernel
+            return func(*args, **kwargs)
+        return args[0].copy_(inside[0][0])
 
     def __call__(self, target: Any) -> Any:
         inner = target.forward if isinstance(target, nn.Module) else target

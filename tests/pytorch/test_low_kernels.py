@@ -8,9 +8,11 @@ import pytest
 pytest.importorskip("torch", reason="needs mezzo[torch]")
 
 import torch
+from driving import compiled
 
 import mezzo
 from mezzo.torch import precision
+from mezzo.torch.regions import marking
 
 
 @pytest.fixture(autouse=True)
@@ -20,14 +22,14 @@ def _no_gradients() -> Iterator[None]:
 
 
 class InLow(torch.nn.Module):
-    """A function whose author asks for BF16."""
+    """A function whose author asks for a low format."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Any, to: str) -> None:
         super().__init__()
-        self.layer, self.function = torch.nn.Linear(8, 8), function
+        self.layer, self.function, self.to = torch.nn.Linear(8, 8), function, to
 
     def forward(self, x: Any) -> Any:
-        with precision("bf16"):
+        with precision(self.to):
             return self.function(self.layer(x))
 
 
@@ -41,19 +43,28 @@ class InLow(torch.nn.Module):
         lambda y: torch.fft.rfft(y).abs(),
         lambda y: torch.fft.irfft(torch.fft.rfft(y), n=8),
         lambda y: torch.nn.functional.avg_pool3d(y.reshape(1, 2, 2, 2, 4), 2),
+        lambda y: torch.nn.functional.pdist(y),
+        lambda y: torch.nn.functional.interpolate(y[None, None], (2, 4), mode="bilinear", antialias=True),
+        lambda y: torch.nn.functional.interpolate(y[None, None], (2, 4), mode="bicubic", antialias=True),
         lambda y: torch.special.erfcx(y),
         lambda y: torch.special.log_ndtr(y),
     ],
-    ids=["cdist", "complex", "polar", "stft", "rfft", "irfft", "avg_pool3d", "erfcx", "log_ndtr"],
+    ids=(
+        *("cdist", "complex", "polar", "stft", "rfft", "irfft", "avg_pool3d", "pdist", "bilinear", "bicubic"),
+        *("erfcx", "log_ndtr"),
+    ),
 )
 @pytest.mark.parametrize("to", ["bf16", "fp16"])
 def test_they_run_in_fp32_wherever_they_stand(function: Any, to: str) -> None:
     torch.manual_seed(0)
-    module, x = InLow(function).eval(), torch.randn(4, 8)
-    found = mezzo.convert(torch.export.export(module, (x,)), to=to).model.module()(x)
+    module, x = InLow(function, to).eval(), torch.randn(4, 8)
+    torch._dynamo.reset()
+    with marking():
+        exported = mezzo.convert(torch.export.export(module, (x,)), to=to).model.module()
     right = module(x)
-    # The product rounds its operands and its result once; what stands behind it multiplies that by a few.
-    assert float((found - right).abs().max()) <= 16 * 2**-8 * float(right.abs().max())
+    for found in (exported(x), compiled(module, to=to, fullgraph=False)(x)):  # as it is written, and decomposed
+        # The product rounds its operands and its result once; what stands behind it multiplies that by a few.
+        assert float((found - right).abs().max()) <= 16 * 2**-8 * float(right.abs().max())
 
 
 def test_a_program_that_computes_nothing_is_converted() -> None:

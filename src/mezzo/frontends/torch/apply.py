@@ -12,19 +12,14 @@ from mezzo.core.frontend import Fault
 from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.dtypes import HIGH, DType
-from mezzo.errors import spell_raised
 from mezzo.frontends.torch.journal import Journal
 from mezzo.frontends.torch.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.frontends.torch.read import TorchReading
-from mezzo.frontends.torch.retype import as_dtype, dtypes_of, fake_mode_of, run_fake
+from mezzo.frontends.torch.refreshing import Refresher
+from mezzo.frontends.torch.retype import as_dtype, fake_mode_of
 
 # What a conversion has of the node that it converts: where it stands in the program, and who asked for what there.
 _INHERITED = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "seq_nr", "custom", "partitioner_tag")
-_LONGEST_FAULT = 200
-
-Types = tuple[torch.dtype | None, ...]
-# What PyTorch has answered of calls: it says the same of every graph.
-_ANSWERS: dict[object, Types | str] = {}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,7 +61,8 @@ class _Applier:
         self.last_input = next((node for node in reversed(self.graph.nodes) if node.op == "placeholder"), None)
         self.native = {edit.value: edit.dtype for edit in edits if isinstance(edit, Retype)}
         self.forms: dict[tuple[int, DType], fx.Node] = {}
-        self.wired: dict[Use, fx.Node] = {}
+        self.wired: dict[Use, tuple[fx.Node, DType]] = {}
+        self.widened: dict[fx.Node, fx.Node] = {}  # what is low, for pieces
         self.casts: set[fx.Node] = set()
         self.retyped: set[fx.Node] = set()  # inputs that come in another type
 
@@ -74,7 +70,7 @@ class _Applier:
         for edit in self.edits:
             self._take(edit)
         self._wire()
-        fault = self._refresh() or self._unplanned()
+        fault = self._refused() or self._unplanned()
         casts = tuple(node.name for node in self.graph.nodes if node in self.casts)
         return Rewritten(program=replace(self.reading.program, graph=self.graph), casts=casts, fault=fault)
 
@@ -88,7 +84,7 @@ class _Applier:
                 source = self._native(value) if reads is None else self._form(value, reads)
                 self.forms[value, dtype] = self._cast(source, dtype)
             case Rewire(node, operand, value, dtype) if self._holder(value) is not None:
-                self.wired[Use(node, operand)] = self._form(value, dtype)
+                self.wired[Use(node, operand)] = self._form(value, dtype), dtype
             case Retype() | AddCopy() | Rewire():
                 pass  # a number among arguments has any type
             case _:
@@ -117,6 +113,9 @@ class _Applier:
         assert found is not None, "a number among arguments is no node"
         return found
 
+    def _native_dtype(self, value: int) -> DType | None:
+        return self.native.get(value, self.reading.graph.values[value].dtype)
+
     def _form(self, value: int, dtype: DType) -> fx.Node:
         return self.forms.get((value, dtype)) or self._native(value)
 
@@ -130,12 +129,11 @@ class _Applier:
                 value = node.inputs[operand]
                 if read.node is None or value is None:
                     continue
-                form = self.wired.get(Use(node.id, operand)) or self._native(value)
-                if form is self.twin[read.node]:
-                    continue
+                form, dtype = self.wired.get(Use(node.id, operand)) or (self._native(value), self._native_dtype(value))
                 if self.reading.is_composite(node.id):
-                    self._feed_pieces(node.id, read.node, form, node.signature.inputs[operand])
-                elif read.place is not None:
+                    is_low = node.signature.inputs[operand] is Role.GROUP and dtype is not HIGH
+                    self._feed_pieces(node.id, read.node, self._widened(form) if is_low else form)
+                elif form is not self.twin[read.node] and read.place is not None:
                     places.setdefault(self.reading.calls[node.id][0], {})[read.place] = form
         for call, forms in places.items():
             self._feed(call, forms)
@@ -146,15 +144,21 @@ class _Applier:
         fed = fx.map_arg((call.args, call.kwargs), lambda one: forms.get(next(visited), self.twin[one]))
         self.journal.feed(self.twin[call], fed)
 
-    def _feed_pieces(self, number: int, read: fx.Node, form: fx.Node, role: Role) -> None:
-        """Give the pieces of one operator an operand. They compute in FP32 whatever it holds."""
-        is_low = role is Role.GROUP and TORCH_DTYPES[form.meta["val"].dtype] is not HIGH
-        wide = self._cast(form, HIGH) if is_low else form
+    def _feed_pieces(self, number: int, read: fx.Node, form: fx.Node) -> None:
+        """Give the pieces of one operator an operand."""
         was = self.twin[read]
+        if form is was:
+            return
         for piece in [self.twin[call] for call in self.reading.calls[number]]:
             if was in piece.all_input_nodes:
-                fed = fx.map_arg((piece.args, piece.kwargs), lambda one: wide if one is was else one)
+                fed = fx.map_arg((piece.args, piece.kwargs), lambda one: form if one is was else one)
                 self.journal.feed(piece, fed)
+
+    def _widened(self, form: fx.Node) -> fx.Node:
+        """What is low as pieces read it: they compute in FP32 whatever they hold."""
+        if form not in self.widened:
+            self.widened[form] = self._cast(form, HIGH)
+        return self.widened[form]
 
     def _cast(self, source: fx.Node, dtype: DType) -> fx.Node:
         """Put a conversion right behind a node, or behind the last input."""
@@ -179,46 +183,14 @@ class _Applier:
         meta = {key: source.meta[key] for key in _INHERITED if key in source.meta}
         return self.journal.add(behind, target, arguments, {**meta, "val": made})
 
-    # -- asking ---------------------------------------------------------------------------------------------------
-
-    def _refresh(self) -> Fault | None:
-        """Ask PyTorch what every call makes whose operands have changed: what it has against one, if anything."""
+    def _refused(self) -> Fault | None:
+        """What PyTorch has against a call, if anything."""
+        owner = self.reading.program.owner
+        refusal = Refresher(self.mode, owner, self.graph, self.journal).refresh(self.casts, self.casts | self.retyped)
+        if refusal is None:
+            return None
         made_by = {self.twin[call]: number for number, calls in enumerate(self.reading.calls) for call in calls}
-        changed = self.casts | self.retyped
-        for node in self.graph.nodes:
-            if node.op != "call_function" or node in self.casts or changed.isdisjoint(node.all_input_nodes):
-                continue
-            found = self._asked(node)
-            if isinstance(found, str):
-                return _fault(f"{node.target} raises {found}", made_by.get(node))
-            if found != dtypes_of(node.meta.get("val")):
-                self.journal.retype(node, self._retype_made(node.meta.get("val"), found))
-                changed.add(node)
-        return None
-
-    def _asked(self, node: fx.Node) -> Types | str:
-        """The types of what a call makes, or what PyTorch raises instead. Each kind of call is asked about once."""
-        if not isinstance(node.target, torch._ops.OpOverload):  # what it calls is not told by its operands
-            return self._ask(node)
-        # How many a split or an unbind makes hangs on sizes, which the kinds do not tell.
-        key = node.target, _kinds_in((node.args, node.kwargs)), len(dtypes_of(node.meta.get("val")))
-        if key not in _ANSWERS:
-            _ANSWERS[key] = self._ask(node)
-        return _ANSWERS[key]
-
-    def _ask(self, node: fx.Node) -> Types | str:
-        try:
-            return dtypes_of(run_fake(self.mode, node, self.reading.program.owner, lambda one: one.meta["val"]))
-        except Exception as error:  # noqa: BLE001  # whatever an operator raises
-            return spell_raised(error, _LONGEST_FAULT)
-
-    def _retype_made(self, made: object, types: Types) -> object:
-        """What a call makes, in other types."""
-        if isinstance(made, tuple | list):
-            return type(made)(self._retype_made(*pair) for pair in zip(made, ((one,) for one in types), strict=True))
-        (dtype,) = types
-        is_changed = isinstance(made, torch.Tensor) and dtype is not None and made.dtype is not dtype
-        return as_dtype(self.mode, made, dtype) if is_changed else made
+        return _fault(f"{refusal.node.target} raises {refusal.raised}", made_by.get(refusal.node))
 
     def _unplanned(self) -> Fault | None:
         """What is not of the type that was planned for it, if anything."""
@@ -226,26 +198,10 @@ class _Applier:
             if self._holder(number) is None:
                 continue
             found = TORCH_DTYPES.get(self._native(number).meta["val"].dtype)
-            wanted = self.native.get(number, value.dtype)
+            wanted = self._native_dtype(number)
             if found is not wanted:
                 return _fault(f"{value.name} is of {found}, and {wanted} was planned", value.producer)
         return None
-
-
-def _kinds_in(given: object) -> object:
-    """All that types of results may depend on in the arguments of a call, for operators of whom PyTorch took the same
-    sizes before.
-    """
-    if isinstance(given, fx.Node):
-        held = given.meta.get("val")
-        is_tensor = isinstance(held, torch.Tensor)
-        return (held.dtype, held.device.type, held.dim() == 0) if is_tensor else type(held)
-    if isinstance(given, tuple | list):
-        return tuple(map(_kinds_in, given))
-    if isinstance(given, dict):
-        return tuple((name, _kinds_in(one)) for name, one in given.items())
-    is_counted = isinstance(given, int | float) and not isinstance(given, bool)
-    return type(given) if is_counted else given
 
 
 def _fault(text: str, culprit: int | None) -> Fault:

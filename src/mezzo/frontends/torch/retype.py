@@ -9,6 +9,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from mezzo.frontends.torch.program import attribute_of
 
@@ -40,15 +41,31 @@ def run_fake(mode: FakeTensorMode, node: fx.Node, owner: torch.nn.Module, given:
 
 
 def as_dtype(mode: FakeTensorMode, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A fake tensor like another, of another type. Where it fills its memory, in whatever order, it is made without a
-    call through PyTorch's dispatcher.
+    """What a conversion makes of a fake tensor: dense, whatever is expanded or cut out. Of one that fills its memory,
+    in whatever order, it is made without a call through PyTorch's dispatcher.
     """
     if isinstance(value, FakeTensor) and _fills_memory(shape := value.shape, strides := value.stride()):
         with in_kernel_invocation_manager(mode), without_python_dispatcher():
             held = torch.empty_strided(shape, strides, dtype=dtype, device="meta")
         return FakeTensor(mode, held, value.device)
     with mode, enable_python_dispatcher():
-        return value.to(dtype)
+        return value.to(dtype, copy=True)
+
+
+def laid_out_as(mode: FakeTensorMode, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A fake tensor of another type, with the strides of the first."""
+    with mode:
+        return torch.empty_strided(value.size(), value.stride(), dtype=dtype, device=value.device)
+
+
+def is_laid_out_alike(one: object, other: object) -> bool:
+    """Whether two fake tensors, or several in turn, are known to have the same strides."""
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        pairs = zip(one.stride(), other.stride(), strict=True)
+        return all(statically_known_true(first == second) for first, second in pairs)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return all(map(is_laid_out_alike, one, other))
+    return True
 
 
 def _fills_memory(shape: Sequence[int], strides: Sequence[int]) -> bool:

@@ -1,0 +1,85 @@
+"""Rewritten graphs say what every call makes: by it compilers leave calls out, and write over memory."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+# This folder itself passes for an empty "torch" where PyTorch is not installed.
+pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
+
+import torch
+from driving import BF16_EPS, compiled, error_of
+from fresh_laws import stale
+from program_laws import feeds_of
+from random_programs import Program as RandomProgram
+from random_programs import planned
+
+import mezzo.torch.bodies
+import mezzo.torch.passes
+from mezzo.deciding.options import Options
+from mezzo.frontends.torch.program import Program
+from mezzo.torch import precision
+from mezzo.torch.rewriting import Planned, rewrite
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    with torch.no_grad():
+        yield
+
+
+@pytest.fixture
+def found(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """What is stale in each graph that is rewritten, and was not before."""
+    several: list[set[str]] = []
+
+    def noting(program: Program, options: Options) -> Planned:
+        before = set(stale(program))
+        made = rewrite(program, options)
+        several.append({*stale(made.result.program)} - before)
+        return made
+
+    monkeypatch.setattr(mezzo.torch.passes, "rewrite", noting)
+    monkeypatch.setattr(mezzo.torch.bodies, "rewrite", noting)
+    return several
+
+
+class InLow(torch.nn.Module):
+    """A function whose author asks for BF16."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        y = x.tanh()
+        with precision("bf16"):
+            return self.function(y)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        # Its clone makes an expanded tensor dense; taken for one that changes nothing, it was left out.
+        lambda y: torch.repeat_interleave(y[:, :4], 2, dim=1),
+        lambda y: y[:, :1].expand(8, 8, 16).reshape(8, 4, 2, 16).transpose(1, 2).reshape(8, 8, 16),
+        lambda y: y.unfold(1, 4, 2).permute(0, 3, 1, 2).reshape(8, 12, 16),
+        lambda y: y.diagonal(dim1=1, dim2=2).unsqueeze(1).expand(8, 3, 8).reshape(8, 24),
+        lambda y: y.chunk(2, -1)[1].transpose(1, 2).contiguous().view(8, 64),
+    ],
+    ids=["repeat_interleave", "expand", "unfold", "diagonal", "chunk"],
+)
+def test_views_that_are_made_low_keep_their_strides(function: Callable[[Any], Any], found: list[set[str]]) -> None:
+    model, x = InLow(function).eval(), torch.randn(8, 8, 16)
+    made, right = compiled(model)(x), model(x)
+    assert error_of(made, right) <= BF16_EPS  # they move numbers below 1, each rounded once
+    assert found == [set()]
+
+
+@pytest.mark.parametrize("seed", [62, 63, 64, 67, 90])
+def test_graphs_say_what_their_calls_make(seed: int, found: list[set[str]]) -> None:
+    to = "bf16" if seed % 2 else "fp16"
+    compiled(planned(RandomProgram(seed).text, to, seed), to=to, fullgraph=False)(*feeds_of(seed)[0])
+    assert found and not set().union(*found), f"seed {seed}"
