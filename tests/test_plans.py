@@ -346,6 +346,12 @@ def test_plan_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_what_is_no_plan_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(mezzo.InputError, match=r"^Converted is no plan, and a plan is saved; results have"):
+        mezzo.save_plan(mezzo.convert(parse(_TEXT)), tmp_path / "plan.json")  # type: ignore[arg-type]  # what is tried
+    assert not list(tmp_path.iterdir())
+
+
 _FIELDS = ("fingerprint", "levels", "base", "dialect", "version", "settings", "nodes", "notes")
 
 

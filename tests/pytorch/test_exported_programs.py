@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -344,3 +345,11 @@ def test_calls_that_make_more_or_fewer_results_are_asked_about_apart(count: int)
 
     plan = mezzo.convert(exported(Split(), torch.zeros(count, W)), to="bf16", policy="aggressive").plan
     assert [str(node.precision.output) for node in plan.nodes if node.op == "unbind"] == ["bf16"]
+
+
+def test_lists_are_for_what_loads_programs_and_programs_are_no_plans(tmp_path: Path) -> None:
+    program = export(nn.Sequential(nn.Linear(W, W), nn.Softmax(-1)).eval(), (torch.randn(2, W),))
+    converted = mezzo.convert_lists(program, target_dtype="bfloat16")
+    assert dict(converted.plan.settings)["target"] == "torch-cpu"
+    with pytest.raises(InputError, match="ExportedProgram is no plan"):
+        mezzo.save_plan(program, tmp_path / "plan.json")

@@ -75,7 +75,12 @@ def _spell_parameters(how: Quantization) -> dict[str, object]:
 
 
 def save_plan(plan: Plan, path: str | os.PathLike[str]) -> None:
-    """Write a plan, all of it or nothing. Raises InputError: the place cannot be written."""
+    """Write a plan, all of it or nothing. Raises InputError: it is no plan, or the place cannot be written."""
+    if not isinstance(plan, Plan):
+        raise InputError(
+            f"{type(plan).__name__} is no plan, and a plan is saved; results have one as .plan, and "
+            "'mezzo.plan(model)' makes one"
+        )
     write_file(path, to_json(plan).encode(), "plan")
 
 

@@ -70,7 +70,7 @@ def convert_lists(
     Warns:
         UserWarning: a list names an unknown operator, or an excluded name is no node's.
     """
-    from mezzo.converting.results import open_source
+    from mezzo.converting.results import aimed, open_source
     from mezzo.verbs.convert import convert_opened
 
     given = {
@@ -83,19 +83,15 @@ def convert_lists(
     _check_overlaps(given, conditions or ())
     opened = open_source(model, trust_external_paths, progress)
     _check_operators(opened, given, conditions or (), excluded_names)
-    return convert_opened(
-        opened,
-        dst,
-        Request(
-            to=to,
-            policy=_make_policy(LOW_DTYPES[to], given, conditions, excluded_names),
-            strategy="lists",
-            target=target,
-            out_of_range=out_of_range,
-            opset=opset,
-        ),
-        overwrite=overwrite,
+    request = Request(
+        to=to,
+        policy=_make_policy(LOW_DTYPES[to], given, conditions, excluded_names),
+        strategy="lists",
+        target=target,
+        out_of_range=out_of_range,
+        opset=opset,
     )
+    return convert_opened(opened, dst, aimed(model, request), overwrite=overwrite)
 
 
 def _read_dtype(target_dtype: object) -> str:
