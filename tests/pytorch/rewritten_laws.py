@@ -1,4 +1,5 @@
 """What a rewritten graph says that its nodes make is what PyTorch makes of them: types, sizes, strides, and memory.
+What regions ask for is what its operators run in.
 
 Compilers decide by it what they may leave out (a clone of what has its strides already) and what they may write over.
 """
@@ -10,8 +11,12 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 
+from mezzo.core.nodes import Kind
+from mezzo.dtypes import HIGH
+from mezzo.frontends.torch.marks import KEY
 from mezzo.frontends.torch.program import Program, attribute_of
 from mezzo.frontends.torch.retype import fake_mode_of, run_fake
+from mezzo.torch.rewriting import Planned
 
 tree_leaves = torch.utils._pytree.tree_leaves
 
@@ -61,3 +66,18 @@ def _sharing(given: Mapping[fx.Node, Any]) -> dict[fx.Node, list[str]]:
         memory = [one.untyped_storage()._cdata for one in tree_leaves(held) if isinstance(one, FakeTensor)]
         shared[node] = [first.setdefault(one, node.name) for one in memory]
     return shared
+
+
+def disobeyed(planned: Planned) -> list[str]:
+    """Operators of a graph, not of a body, that run in another format than the region around them asks for."""
+    precisions = {node.name: node.precision.compute for node in planned.plan.nodes}
+    low = planned.reading.low
+    found = []
+    for node, calls in zip(planned.reading.graph.nodes, planned.reading.calls, strict=True):
+        word = (calls[0].meta.get("custom") or {}).get(KEY) if calls else None
+        if word is None or node.kind is not Kind.OP or node.signature.dtype is not HIGH:
+            continue
+        is_low, is_asked = precisions[node.name] is low, str(word).rpartition(" ")[2] not in ("keep", "fp32")
+        if is_low != (is_asked and low in node.signature.legal):
+            found.append(f"{node.name} in {word!r} runs in {precisions[node.name]}")
+    return found
