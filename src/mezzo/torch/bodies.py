@@ -15,10 +15,8 @@ from mezzo.deciding.options import Options
 from mezzo.errors import ModelError
 from mezzo.frontends.torch.marks import Mark
 from mezzo.frontends.torch.program import FROM_DTYPE, Held, Program, attribute_of
-from mezzo.frontends.torch.retype import as_dtype, fake_mode_of
+from mezzo.frontends.torch.retype import CAST, as_dtype, fake_mode_of, is_cast
 from mezzo.torch.rewriting import Planned, rewrite
-
-CAST: Any = torch.ops.prims.convert_element_type.default
 
 
 class _Form(NamedTuple):
@@ -191,7 +189,7 @@ def _cast_before(
 
 def _is_read_low(call: _Call, at: int, low: torch.dtype) -> bool:
     users = [user for body in call.bodies for user in _inputs(body)[at].users]
-    return bool(users) and all(_is_cast(user, low) for user in users)
+    return bool(users) and all(is_cast(user, low) for user in users)
 
 
 def _cast_operand(program: Program, call: _Call, at: int, low: torch.dtype) -> None:
@@ -208,7 +206,7 @@ def _cast_operand(program: Program, call: _Call, at: int, low: torch.dtype) -> N
     call.replace(at, cast)
     for body in call.bodies:
         held = _inputs(body)[at]
-        for user in [user for user in held.users if _is_cast(user, low)]:
+        for user in [user for user in held.users if is_cast(user, low)]:
             user.replace_all_uses_with(held)
             body.graph.erase_node(user)
         held.meta = {**held.meta, "val": cast.meta["val"]}
@@ -216,10 +214,6 @@ def _cast_operand(program: Program, call: _Call, at: int, low: torch.dtype) -> N
 
 def _inputs(body: fx.GraphModule) -> list[fx.Node]:
     return [node for node in body.graph.nodes if node.op == "placeholder"]
-
-
-def _is_cast(node: fx.Node, low: torch.dtype) -> bool:
-    return node.target is CAST and node.args[1] is low
 
 
 def casts_in(graph: fx.Graph) -> int:

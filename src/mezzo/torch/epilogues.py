@@ -14,10 +14,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torch.utils._python_dispatch import _disable_current_modes
 
+from mezzo.frontends.torch.retype import CAST, is_cast
 from mezzo.torch.kernels import CONVOLUTION, LINEAR, NOTHING, After
 
 _ATEN: Any = torch.ops.aten
-_CAST: Any = torch.ops.prims.convert_element_type.default
 _SHAPES = frozenset({_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default})
 _SAME = _SHAPES | {_ATEN.clone.default}
 _COMMUTE = frozenset({_ATEN.mul.Tensor, _ATEN.add.Tensor})
@@ -90,7 +90,7 @@ def retraced(graph: fx.Graph, start: fx.Node, end: fx.Node, by: fx.Node) -> fx.N
         node = node.all_input_nodes[0]
     made = by
     for step in reversed(steps):
-        if step.target in _SHAPES or (step.target is _CAST and step is end and step.args[1] is torch.float32):
+        if step.target in _SHAPES or (step is end and is_cast(step, torch.float32)):
             dtype = torch.float32 if step is end else made.meta["val"].dtype
             made = graph.call_function(step.target, (made, *step.args[1:]))
             made.meta = {**step.meta, "val": step.meta["val"].to(dtype)}
@@ -123,8 +123,8 @@ def widened(product: fx.Node) -> fx.Node | None:
     node = product
     while len(node.users) == 1:
         (node,) = node.users
-        if node.target is _CAST:
-            return node if node.args[1] is torch.float32 else None
+        if node.target is CAST:
+            return node if is_cast(node, torch.float32) else None
         if node.target not in _SAME:
             return None
     return None
@@ -142,8 +142,8 @@ def _is_all(node: fx.Node, start: fx.Node, spelled: Mapping[fx.Node, Any]) -> bo
 def _casts(node: fx.Node, dtype: torch.dtype) -> Iterator[fx.Node | None]:
     """The casts to low precision that end each way from a node; None for a way that ends in something else."""
     for user in node.users:
-        if user.target is _CAST:
-            yield user if user.args[1] is dtype else None
+        if user.target is CAST:
+            yield user if is_cast(user, dtype) else None
         elif user.target in _SAME:
             yield from _casts(user, dtype)
         else:

@@ -12,12 +12,11 @@ from torch import fx
 from torch._functorch._aot_autograd.schemas import MutationType
 from torch._guards import TracingContext
 
-from mezzo.frontends.torch.retype import fake_mode_of
-from mezzo.torch.bodies import CAST
+from mezzo.frontends.torch.retype import CAST, fake_mode_of, is_cast
 from mezzo.torch.epilogues import retraced, widened
-from mezzo.torch.kernels import CONVOLUTION, LINEAR, PACK_FILTER, PACK_MATRIX
+from mezzo.torch.kernels import CONVOLUTION, LINEAR, PACK_MATRIX
 from mezzo.torch.packing import pack
-from mezzo.torch.recipes import PackedFilter, PackedMatrix, Recipe
+from mezzo.torch.recipes import Packed
 
 _ATEN: Any = torch.ops.aten
 _MUL, _ADD, _SUB = _ATEN.mul.Tensor, _ATEN.add.Tensor, _ATEN.sub.Tensor
@@ -44,16 +43,6 @@ class _Builder:
             made.meta = {"val": target(*given)}
         return made
 
-    def packed(self, weight: fx.Node, recipe: Recipe) -> fx.Node:
-        """A weight as a recipe has it."""
-        assert isinstance(recipe, PackedFilter | PackedMatrix), "what is packed"
-        low = self.call(CAST, weight, recipe.dtype)
-        if isinstance(recipe, PackedFilter):
-            about = (recipe.stride, recipe.padding, recipe.dilation)
-            sizes = list(recipe.input_size)
-            return self.call(PACK_FILTER, low, *(list(one) for one in about), recipe.groups, sizes)
-        return self.call(PACK_MATRIX, self.call(_ATEN.permute.default, low, [1, 0]) if recipe.is_transposed else low)
-
 
 def casts_of_constants(graph: fx.Graph) -> int:
     """Conversions that the compiler carries out, as they are of weights alone."""
@@ -63,7 +52,7 @@ def casts_of_constants(graph: fx.Graph) -> int:
 def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
     """Let products of a graph that is about to be frozen read packed weights, and fold what scales their channels."""
     build, constants = _Builder(graph), set(_constants(graph))
-    wide = {cast: held for held in constants for cast in held.users if cast.target is CAST and cast.args[1] is dtype}
+    wide = {cast: held for held in constants for cast in held.users if is_cast(cast, dtype)}
     slots = {low: _slot(graph, low, held) for low, held in wide.items() if held.meta["val"].dim() > 1}
     sources = {slot: wide[low] for low, slot in slots.items()}
     recipes = pack(graph, slots, wide)
@@ -75,7 +64,7 @@ def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
             continue
         if slot not in made:
             with graph.inserting_before(slot):
-                made[slot] = build.packed(sources[slot], recipes[slot])
+                made[slot] = recipes[slot].spell(build.call, sources[slot])
         product.replace_input_with(slot, made[slot])
     for slot in slots.values():
         graph.erase_node(slot)
@@ -119,21 +108,21 @@ def _made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _fold(build: _Builder, product: fx.Node, weight: fx.Node, recipe: Recipe, alone: set[fx.Node]) -> bool:
+def _fold(build: _Builder, product: fx.Node, weight: fx.Node, recipe: Packed, alone: set[fx.Node]) -> bool:
     """Make scalings behind a product part of it. False where there are none."""
     bias: Any = product.args[2]
     start = widened(product)
-    is_wide_enough = isinstance(recipe, PackedFilter | PackedMatrix) and recipe.dtype is torch.bfloat16
-    if start is None or not is_wide_enough or (bias is not None and bias not in alone):
-        return False  # FP16 has no room for what a channel of no variance is scaled by
+    if start is None or (bias is not None and bias not in alone):
+        return False
+    if recipe.dtype is not torch.bfloat16:  # FP16 has no room for what a channel of no variance is scaled by
+        return False
     found = _scaling(build, product, start, alone)
     if found is None:
         return False
-    axis = 0 if isinstance(recipe, PackedFilter) or not recipe.is_transposed else 1  # type: ignore[attr-defined]
     with build.graph.inserting_before(found.end):
         shift, source = found.shift, weight
         if found.scale is not None:
-            shape = [-1 if place == axis else 1 for place in range(weight.meta["val"].dim())]
+            shape = [-1 if place == recipe.channel_axis else 1 for place in range(weight.meta["val"].dim())]
             source = build.call(_MUL, weight, build.call(_ATEN.reshape.default, found.scale, shape))
         if bias is not None:
             bias = build.call(CAST, bias, torch.float32)
@@ -141,7 +130,7 @@ def _fold(build: _Builder, product: fx.Node, weight: fx.Node, recipe: Recipe, al
             shift = bias if shift is None else build.call(_ADD, bias, shift)
         if shift is not None:
             shift = build.call(_ATEN.expand.default, shift, [_channels(product)])
-        packed = build.packed(source, recipe)
+        packed = recipe.spell(build.call, source)
         made = build.graph.call_function(product.target, (product.args[0], packed, shift, *product.args[3:]))
         made.meta = dict(product.meta)
         found.end.replace_all_uses_with(retraced(build.graph, product, start, made))
@@ -152,7 +141,7 @@ def _fold(build: _Builder, product: fx.Node, weight: fx.Node, recipe: Recipe, al
 def _scaling(build: _Builder, product: fx.Node, start: fx.Node, alone: set[fx.Node]) -> _Scaling | None:
     """The scalings that follow a product's answer one upon another, each the only reader of the last."""
     end, scale, shift = start, None, None
-    steps: list[tuple[fx.Node, fx.Node, Any]] = []
+    steps: list[tuple[fx.Node, Any]] = []
     while len(end.users) == 1:
         (user,) = end.users
         other = _other(user, end)
@@ -161,12 +150,12 @@ def _scaling(build: _Builder, product: fx.Node, start: fx.Node, alone: set[fx.No
             continue
         if other is None or not _is_of_channels(product, start, other, alone):
             break
-        steps.append((user, end, other))
+        steps.append((user, other))
         end = user
     if not steps:
         return None
     with build.graph.inserting_before(end):
-        for user, _, other in steps:
+        for user, other in steps:
             held = _flat(build, other)
             if user.target is _MUL:
                 scale = held if scale is None else build.call(_MUL, scale, held)

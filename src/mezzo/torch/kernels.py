@@ -75,9 +75,9 @@ def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> 
 @torch.library.impl(_LIBRARY, "convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
-    x = x.contiguous(memory_format=_format(x.dim(), last=True))
+    x = x.contiguous(memory_format=layout_of(x.dim(), last=True))
     made = _ONEDNN._convolution_pointwise(x, packed, bias, padding, stride, dilation, groups, after, [], how)
-    return made.contiguous(memory_format=_format(x.dim(), last=last))
+    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
 
 
 @torch.library.register_fake("mezzo::convolution", lib=_LIBRARY)
@@ -85,10 +85,11 @@ def _fake_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) 
     stride, padding, dilation, groups, last, *_ = about
     none = [0] * len(stride)
     made = torch.ops.aten.convolution(x, x.new_empty(weight), None, stride, padding, dilation, False, none, groups)
-    return made.contiguous(memory_format=_format(x.dim(), last=last))
+    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
 
 
-def _format(rank: int, *, last: bool) -> torch.memory_format:
+def layout_of(rank: int, *, last: bool) -> torch.memory_format:
+    """The layout of images or volumes with their channels last or first."""
     if not last:
         return torch.contiguous_format
     return torch.channels_last if rank == 4 else torch.channels_last_3d

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from mezzo.torch.kernels import CONVOLUTION, LINEAR, NOTHING
-from mezzo.torch.recipes import PackedFilter, PackedMatrix, Recipe
+from mezzo.torch.kernels import CONVOLUTION, LINEAR, NOTHING, layout_of
+from mezzo.torch.recipes import Packed, PackedFilter, PackedMatrix
 
 _ATEN: Any = torch.ops.aten
 _MM, _ADDMM, _CONVOLUTION = _ATEN.mm.default, _ATEN.addmm.default, _ATEN.convolution.default
@@ -21,11 +21,11 @@ class _Product(NamedTuple):
     call: fx.Node
     x: fx.Node
     bias: fx.Node | None
-    recipe: Recipe
+    recipe: Packed
     about: tuple[Any, ...]
 
 
-def pack(graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, Recipe]:
+def pack(graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, Packed]:
     """Replace products by those of packed weights.
 
     Args:
@@ -35,7 +35,7 @@ def pack(graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Nod
     Returns: how to make what comes in at the slots that are read now. Of a weight that others read too, or that would
     have to be packed in several ways, none is.
     """
-    packed: dict[fx.Node, Recipe] = {}
+    packed: dict[fx.Node, Packed] = {}
     for low, slot in slots.items():
         products = _products(low)
         recipes = {product.recipe for product in products or ()}
@@ -120,8 +120,7 @@ def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
     )
     made = call.meta["val"]
     is_last = not made.is_contiguous()
-    formats = (torch.channels_last, torch.channels_last_3d)
-    if is_last and not made.is_contiguous(memory_format=formats[held.dim() - 4]):
+    if not made.is_contiguous(memory_format=layout_of(held.dim(), last=is_last)):
         return None
     about = (list(held.shape), list(stride), list(padding), list(dilation), groups, is_last)
     return _Product(call, x, bias, recipe, about)

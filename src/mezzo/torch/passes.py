@@ -14,7 +14,8 @@ from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.frontends.torch.program import FROM_DTYPE, Held, Program
-from mezzo.torch.bodies import CAST, BodyPlan, casts_in, plan_bodies
+from mezzo.frontends.torch.retype import is_cast
+from mezzo.torch.bodies import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
 from mezzo.torch.epilogues import fuse
 from mezzo.torch.frozen import casts_of_constants, pack_constants
@@ -120,7 +121,7 @@ class PlanningPass(CustomGraphPass):
             wide[low] = weight
             if candidate.slot in by_place:
                 slots[low] = by_place[candidate.slot]
-            for cast in [user for user in weight.users if _is_cast_to(user, low.meta["val"].dtype)]:
+            for cast in [user for user in weight.users if is_cast(user, low.meta["val"].dtype)]:
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
         packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
@@ -136,10 +137,6 @@ class PlanningPass(CustomGraphPass):
             elif low is not None and low.users:
                 copies.append(Copy(candidate, candidate.low, LowCopy(low.meta["val"].dtype)))
         return tuple(copies)
-
-
-def _is_cast_to(node: fx.Node, dtype: torch.dtype) -> bool:
-    return node.target is CAST and node.args[1] is dtype
 
 
 def _attribute(module: torch.nn.Module, path: str) -> object:

@@ -1,11 +1,17 @@
 """What is made of a weight once, and kept: its low copy, as it is or as oneDNN packs it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
+from mezzo.frontends.torch.retype import CAST
 from mezzo.torch.kernels import PACK_FILTER, PACK_MATRIX
+
+# Carries an operator out on tensors, or writes a call of it into a graph.
+Call = Callable[..., Any]
+_PERMUTE: Any = torch.ops.aten.permute.default
 
 
 class Recipe(Protocol):
@@ -31,10 +37,19 @@ class PackedMatrix:
     dtype: torch.dtype
     is_transposed: bool
 
+    @property
+    def channel_axis(self) -> int:
+        """The axis of the answer's features."""
+        return 1 if self.is_transposed else 0
+
     def make(self, weight: torch.Tensor) -> torch.Tensor:
-        low = weight.detach().to(self.dtype)
-        made: torch.Tensor = PACK_MATRIX(low.t() if self.is_transposed else low)
+        made: torch.Tensor = self.spell(_carry_out, weight.detach())
         return made
+
+    def spell(self, call: Call, weight: Any) -> Any:
+        """Make it by calls."""
+        low = call(CAST, weight, self.dtype)
+        return call(PACK_MATRIX, call(_PERMUTE, low, [1, 0]) if self.is_transposed else low)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +63,23 @@ class PackedFilter:
     groups: int
     input_size: tuple[int, ...]
 
+    @property
+    def channel_axis(self) -> int:
+        """The axis of the answer's channels."""
+        return 0
+
     def make(self, weight: torch.Tensor) -> torch.Tensor:
-        about = (list(self.stride), list(self.padding), list(self.dilation), self.groups, list(self.input_size))
-        made: torch.Tensor = PACK_FILTER(weight.detach().to(self.dtype), *about)
+        made: torch.Tensor = self.spell(_carry_out, weight.detach())
         return made
+
+    def spell(self, call: Call, weight: Any) -> Any:
+        """Make it by calls."""
+        sizes = (list(self.stride), list(self.padding), list(self.dilation))
+        return call(PACK_FILTER, call(CAST, weight, self.dtype), *sizes, self.groups, list(self.input_size))
+
+
+Packed = PackedMatrix | PackedFilter
+
+
+def _carry_out(target: Any, *args: Any) -> Any:
+    return target(*args)

@@ -5,7 +5,7 @@ One weak table holds them for all graphs, by Parameter and recipe: a weight that
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -25,17 +25,13 @@ class _State(NamedTuple):
     low: torch.Tensor
 
 
-def _nobody() -> None:
-    """What a weak reference to what is gone says."""
-
-
 class Shadow:
     """The low copy of one weight. Threads may make it at once: the state is replaced as a whole."""
 
     __slots__ = ("__weakref__", "recipe", "state", "weight")
 
-    def __init__(self, weight: torch.Tensor | None, recipe: Recipe) -> None:
-        self.weight: Callable[[], Any] = _nobody if weight is None else weakref.ref(weight, lambda _: self.forget())
+    def __init__(self, weight: torch.Tensor, recipe: Recipe) -> None:
+        self.weight = weakref.ref(weight, lambda _: self.forget())
         self.recipe = recipe
         self.state: _State | None = None
 
@@ -114,7 +110,7 @@ class Feed:
         """`copies` are the places of a weight and of its copy, and how that is made; `added` counts the places."""
         self._copies = tuple((number, *copy) for number, copy in enumerate(copies))
         self._nothing = [torch.empty(0, dtype=dtype)] * added
-        self._shadows = [Shadow(None, recipe) for _, _, recipe in copies]
+        self._shadows: list[Shadow | None] = [None] * len(copies)
 
     def behind(self, given: Sequence[Any]) -> list[Any]:
         """The arguments and what comes behind. Written out, as it stands around every call: a weight that did not
@@ -124,13 +120,12 @@ class Feed:
         shadows = self._shadows
         for number, source, place, recipe in self._copies:
             weight, shadow = given[source], shadows[number]
-            state = shadow.state
-            if state is not None and shadow.weight() is weight:
+            state = None if shadow is None or shadow.weight() is not weight else shadow.state
+            if state is not None:
                 version, address, storage, low = state
                 if weight._version == version and weight.data_ptr() == address and not _expired(storage.cdata):
                     full[place] = low
                     continue
-            if shadow.weight() is not weight:
-                shadow = shadows[number] = SHADOWS.of(weight, recipe)
+            shadow = shadows[number] = SHADOWS.of(weight, recipe)
             full[place] = shadow.of(weight)
         return full

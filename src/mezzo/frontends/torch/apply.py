@@ -16,7 +16,7 @@ from mezzo.frontends.torch.journal import Journal
 from mezzo.frontends.torch.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.frontends.torch.read import TorchReading
 from mezzo.frontends.torch.refreshing import Refresher
-from mezzo.frontends.torch.retype import as_dtype, fake_mode_of
+from mezzo.frontends.torch.retype import CAST, as_dtype, fake_mode_of
 
 # What a conversion has of the node that it converts: where it stands in the program, and who asked for what there.
 _INHERITED = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "seq_nr", "custom", "partitioner_tag")
@@ -163,7 +163,7 @@ class _Applier:
     def _cast(self, source: fx.Node, dtype: DType) -> fx.Node:
         """Put a conversion right behind a node, or behind the last input."""
         made = as_dtype(self.mode, source.meta["val"], FROM_DTYPE[dtype])
-        cast = self._put_behind(source, torch.ops.prims.convert_element_type.default, (source, FROM_DTYPE[dtype]), made)
+        cast = self._put_behind(source, CAST, (source, FROM_DTYPE[dtype]), made)
         self.casts.add(cast)
         return cast
 

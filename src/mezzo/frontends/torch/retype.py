@@ -13,6 +13,13 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from mezzo.frontends.torch.program import attribute_of
 
+CAST: Any = torch.ops.prims.convert_element_type.default
+
+
+def is_cast(node: fx.Node, dtype: torch.dtype) -> bool:
+    """Whether a call converts to a type."""
+    return node.target is CAST and node.args[1] is dtype
+
 
 def without_python_dispatcher() -> AbstractContextManager[None]:
     """Let operators run as they do when nothing is compiled; while a compiler traces, each goes through Python."""
