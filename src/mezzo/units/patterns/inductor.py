@@ -2,7 +2,7 @@
 conversions are part of the pass over memory.
 """
 
-from mezzo.core.facts import Cost
+from mezzo.core.facts import HEAVY, Cost, Transfer
 from mezzo.core.nodes import Kind, Node
 from mezzo.dtypes import HALF_FORMATS
 from mezzo.units.selector import tree
@@ -17,6 +17,9 @@ _VIEWS = frozenset(
     | {"reshape", "select", "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind"}
     | {"unflatten", "unfold", "unsafe_view", "_unsafe_view", "unsqueeze", "view", "view_as", "view_copy"}
 )  # fmt: skip
+# These make low numbers of low ones exactly; torch.autocast computes them, and sums, in the precision of all they read.
+_EXACT = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.RELU})
+_FOLLOWING = _EXACT | {Transfer.ADD}
 _CONSTRAINT = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS)
 
 
@@ -27,6 +30,7 @@ def _is_generated(view: View, node: Node) -> bool:
 def _generated(view: View) -> frozenset[int]:
     """The nodes that stand in kernels of Inductor's own, and what such a kernel's result is only seen through by."""
     found: set[int] = set()
+    apart = view.once(_stored_low)
     for node in view.graph.nodes:
         row = view.rows[node.id]
         is_traced = node.signature.dialect in _DIALECTS
@@ -37,9 +41,52 @@ def _generated(view: View) -> frozenset[int]:
             is_inside = maker in found
         else:
             is_inside = row.cost in _COMPUTED or row.cost is Cost.MOVEMENT
-        if is_inside:
+        if is_inside and node.id not in apart:
             found.add(node.id)
     return frozenset(found)
+
+
+def _stored_low(view: View) -> frozenset[int]:
+    """What ends in memory where torch.autocast has it in low precision too: pools of largest numbers, and sums that
+    several read, as in residual networks. One low copy serves products and the next sum; in FP32 it would be written
+    and read beside that.
+    """
+    low = view.once(_low_in_autocast)
+    sums: set[int] = set()
+    ends: set[int] = set()
+    for node in view.graph.nodes:
+        row, result = view.rows[node.id], node.outputs[0] if node.outputs else None
+        if row is None or result is None or result not in low:
+            continue
+        if row.cost is Cost.REDUCTION:
+            ends.add(node.id)
+        elif row.transfer is Transfer.ADD or (row.transfer in _EXACT and sums.issuperset(_tensors(view, node))):
+            sums.add(result)
+            if len(view.graph.uses[result]) > 1:
+                ends.add(node.id)
+    return frozenset(ends)
+
+
+def _low_in_autocast(view: View) -> frozenset[int]:
+    """Values that torch.autocast has in low precision: what products make, and what follows the types of those."""
+    low: set[int] = set()
+    for node in view.graph.nodes:
+        row = view.rows[node.id]
+        if node.kind is not Kind.OP or row is None or not view.is_float(node):
+            continue
+        are_low = [value in low for value in _tensors(view, node)]
+        is_following = row.transfer in _FOLLOWING and bool(are_low) and all(are_low)
+        is_scaling = row.transfer is Transfer.GIVEN_STATISTICS and any(are_low)
+        if row.cost in HEAVY or is_following or is_scaling:
+            low.update(value for value in node.outputs if value is not None)
+    return frozenset(low)
+
+
+def _tensors(view: View, node: Node) -> list[int]:
+    """Operands but for constant numbers, which have no say in types."""
+    constants = view.graph.constants
+    known = ((value, constants.get(value)) for value in node.inputs if value is not None)
+    return [value for value, held in known if held is None or held.elements != 1]
 
 
 PATTERNS = (
