@@ -66,8 +66,6 @@ def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
             with graph.inserting_before(slot):
                 made[slot] = recipes[slot].spell(build.call, sources[slot])
         product.replace_input_with(slot, made[slot])
-    for slot in slots.values():
-        graph.erase_node(slot)
     graph.eliminate_dead_code()
 
 

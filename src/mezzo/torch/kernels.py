@@ -1,4 +1,4 @@
-"""Operators that multiply by a weight as oneDNN packs it, and how Inductor writes them.
+"""Operators that multiply by a weight as oneDNN packs it; `mezzo.torch.lowerings` is how Inductor writes them.
 
 A packed weight has no strides that anybody may ask for, so a graph sees an empty tensor in its place, and its operators
 are told what they cannot see. Sums are FP32, and biases may be. Convolutions keep the strides of those that they stand
@@ -7,21 +7,19 @@ last.
 """
 
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._inductor import mkldnn_ir
-from torch._inductor.ir import ExternKernel, FixedLayout, FlexibleLayout, TensorBox
-from torch._inductor.lowering import register_lowering
-from torch._inductor.virtualized import V
-from torch._prims_common import make_channels_last_strides_for
 
 _LIBRARY = torch.library.Library("mezzo", "DEF")
 _LIBRARY.define("linear(Tensor x, Tensor packed, Tensor? bias, int features, str after, str how) -> Tensor")
 _LIBRARY.define(
     "convolution(Tensor x, Tensor packed, Tensor? bias, int[] weight, int[] stride, int[] padding, int[] dilation, "
     "int groups, bool last, str after, str how) -> Tensor"
+)
+_LIBRARY.define(
+    "convolution_add(Tensor x, Tensor packed, Tensor? bias, Tensor other, int[] weight, int[] stride, int[] padding, "
+    "int[] dilation, int groups, bool last, str after, str how) -> Tensor"
 )
 _LIBRARY.define("pack_matrix(Tensor weight) -> Tensor")
 _LIBRARY.define(
@@ -31,6 +29,7 @@ PACK_MATRIX: Any = torch.ops.mezzo.pack_matrix.default
 PACK_FILTER: Any = torch.ops.mezzo.pack_filter.default
 LINEAR: Any = torch.ops.mezzo.linear.default
 CONVOLUTION: Any = torch.ops.mezzo.convolution.default
+CONVOLUTION_ADD: Any = torch.ops.mezzo.convolution_add.default
 _ONEDNN: Any = torch.ops.mkldnn
 # One of sums, and one of rounding the answer: twice the low format's eps holds both.
 _ROUNDINGS = 2
@@ -88,42 +87,30 @@ def _fake_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) 
     return made.contiguous(memory_format=layout_of(x.dim(), last=last))
 
 
+@torch.library.impl(_LIBRARY, "convolution_add", "CompositeExplicitAutograd")
+def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
+    stride, padding, dilation, groups, last, after, how = about
+    x, other = (one.contiguous(memory_format=layout_of(x.dim(), last=True)) for one in (x, other))
+    given: Any = (padding, stride, dilation, groups, "add", None, after_sum(after), [], how)
+    made = _ONEDNN._convolution_pointwise.binary(x, other, packed, bias, *given)
+    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
+
+
+@torch.library.register_fake("mezzo::convolution_add", lib=_LIBRARY)
+def _fake_convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
+    return _fake_convolution(x, packed, bias, weight, *about)
+
+
+def after_sum(name: str) -> str | None:
+    """What oneDNN calls an activation behind a sum."""
+    return None if name == NOTHING.name else name
+
+
 def layout_of(rank: int, *, last: bool) -> torch.memory_format:
     """The layout of images or volumes with their channels last or first."""
     if not last:
         return torch.contiguous_format
     return torch.channels_last if rank == 4 else torch.channels_last_3d
-
-
-@register_lowering(LINEAR, type_promotion_kind=None)
-def _lower_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> Any:
-    x = ExternKernel.require_contiguous(ExternKernel.realize_input(x))
-    layout = FixedLayout(x.get_device(), x.get_dtype(), [*x.get_size()[:-1], features])
-    return _kernel(mkldnn_ir.LinearUnary, layout, (x, packed, bias), (), After(*after))
-
-
-@register_lowering(CONVOLUTION, type_promotion_kind=None)
-def _lower_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
-    stride, padding, dilation, groups, _, *after = about
-    rank = len(weight)
-    x = ExternKernel.require_stride_order(ExternKernel.realize_input(x), [rank - 1, 0, *range(rank - 2, 0, -1)])
-    size = list(V.graph.current_node.meta["val"].shape)
-    layout = FixedLayout(x.get_device(), x.get_dtype(), size, make_channels_last_strides_for(size))
-    given = (padding, stride, dilation, groups)
-    return _kernel(mkldnn_ir.ConvolutionUnary, layout, (x, packed, bias), given, After(*after))
-
-
-def _kernel(kind: Any, layout: FixedLayout, given: tuple[Any, Any, Any], about: Sequence[Any], after: After) -> Any:
-    """A call of oneDNN: tensors come first, a bias that is none among what is constant."""
-    x, packed, bias = given
-    inputs = [x, ExternKernel.realize_input(packed)]
-    constants = [*about, after.name, [-1], after.formula]
-    if bias is None:
-        constants.insert(0, None)
-    else:
-        bias = ExternKernel.realize_input(bias)
-        inputs.append(ExternKernel.require_exact_strides(bias, FlexibleLayout.contiguous_strides(bias.get_size())))
-    return TensorBox.create(mkldnn_ir._create_output_node(kind(layout, inputs, constants)))
 
 
 @functools.cache

@@ -15,12 +15,14 @@ from mezzo.deciding.options import Options
 from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.frontends.torch.program import FROM_DTYPE, Held, Program
 from mezzo.frontends.torch.retype import is_cast
+from mezzo.torch import lowerings  # noqa: F401  its import tells Inductor of operators that are written here
 from mezzo.torch.bodies import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
 from mezzo.torch.epilogues import fuse
 from mezzo.torch.frozen import casts_of_constants, pack_constants
 from mezzo.torch.packing import pack
 from mezzo.torch.recipes import LowCopy, Recipe
+from mezzo.torch.residuals import add_sums
 from mezzo.torch.rewriting import Planned, rewrite
 from mezzo.torch.sketches import Sketch, sketch
 
@@ -127,6 +129,7 @@ class PlanningPass(CustomGraphPass):
         packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
         if self.edited.packs and torch._inductor.config.freezing:
             pack_constants(graph, FROM_DTYPE[self.options.wishes.low])
+        add_sums(graph)
         fuse(graph)
         copies = []
         for candidate in self.edited.candidates:
