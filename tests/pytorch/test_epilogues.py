@@ -67,6 +67,10 @@ def _convolutions(act: Activation) -> tuple[nn.Module, torch.Tensor]:
     return Around(act, nn.Conv2d(4, 6, 3, padding=1), nn.Conv2d(6, 3, 1)), torch.randn(2, 4, 9, 8)
 
 
+def _sequences(act: Activation) -> tuple[nn.Module, torch.Tensor]:
+    return Around(act, nn.Conv1d(4, 6, 3, padding=1), nn.Conv1d(6, 3, 1)), torch.randn(2, 4, 9)
+
+
 def _answers(model: nn.Module, x: torch.Tensor, monkeypatch: Any) -> tuple[int, torch.Tensor, torch.Tensor]:
     """How many activations became part of a product, and the answer beside the exact one."""
     torch._dynamo.reset()
@@ -86,7 +90,7 @@ def _fused(model: nn.Module, x: torch.Tensor, monkeypatch: Any) -> tuple[int, fl
     return count, error_of(found, wanted)
 
 
-@pytest.mark.parametrize("make", [_linears, _convolutions])
+@pytest.mark.parametrize("make", [_linears, _convolutions, _sequences])
 @pytest.mark.parametrize("name", list(_FUSED))
 def test_an_activation_becomes_part_of_the_product_before_it(name: str, make: Any, monkeypatch: Any) -> None:
     torch.manual_seed(0)

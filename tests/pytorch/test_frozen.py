@@ -15,7 +15,7 @@ from torch import nn
 
 from mezzo.torch import frozen
 from mezzo.torch.compiled import account
-from mezzo.torch.kernels import packs
+from mezzo.torch.kernels import CONVOLUTION, CONVOLUTION_ADD, LINEAR, PACK_FILTER, PACK_MATRIX, packs
 
 pytestmark = pytest.mark.skipif(not packs(torch.bfloat16), reason="oneDNN packs no BF16 weights on this machine")
 # Weights, inputs, and answers are rounded to half an eps each, in up to three products in a row.
@@ -55,6 +55,10 @@ def _convolution(call: Any, size: tuple[int, ...] = (6, 1, 1), **about: Any) -> 
     return Scaled(nn.Conv2d(4, 6, 3, **about), call, nn.Conv2d(6, 4, 1), size)
 
 
+def _sequences(call: Any) -> nn.Module:
+    return Scaled(nn.Conv1d(4, 6, 3), call, nn.Conv1d(6, 4, 1), (6, 1))
+
+
 def _normed(product: nn.Module, *behind: nn.Module) -> nn.Module:
     """BatchNorm behind a convolution, as it is after training."""
     norm = nn.BatchNorm2d(8)
@@ -91,6 +95,7 @@ _FOLDED: dict[str, tuple[Callable[[], nn.Module], int]] = {
     "both products": (lambda: nn.Sequential(_linear(lambda y, a, b: y * a), Times()), 2),
     "filters": (lambda: _convolution(lambda y, a, b: y * a + b), 1),
     "filters without bias": (lambda: _convolution(lambda y, a, b: y * a + b, bias=False), 1),
+    "filters of sequences": (lambda: _sequences(lambda y, a, b: torch.relu(y * a + b)), 1),
     "in groups": (lambda: _convolution(lambda y, a, b: y * a - b, groups=2, stride=2), 1),
     "batch norm": (lambda: _normed(nn.Conv2d(4, 8, 3, bias=False)), 1),
     "batch norm and relu": (lambda: _normed(nn.Conv2d(4, 8, 3), nn.ReLU()), 1),
@@ -123,15 +128,25 @@ class Times(nn.Module):
 
 def _judged(model: nn.Module, monkeypatch: Any) -> int:
     """How many products have what scales them folded in, when the answer was compared with that of FP64."""
-    images = any(isinstance(one, nn.Conv2d) for one in model.modules())
-    model, x = model.eval(), torch.randn((2, 4, 9, 8) if images else (5, 32))
+    sizes = {nn.Conv2d: (2, 4, 9, 8), nn.Conv1d: (2, 4, 9)}
+    size = next(
+        (size for kind, size in sizes.items() if any(isinstance(one, kind) for one in model.modules())), (5, 32)
+    )
+    model, x = model.eval(), torch.randn(size)
     folded: list[bool] = []
-    fold = frozen._fold
+    fold, run = frozen._fold, driving.without_code
+    graphs: list[torch.fx.GraphModule] = []
     with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(
+            driving, "without_code", lambda module, *about, **more: graphs.append(module) or run(module, *about)
+        )
         patch.setattr(frozen, "_fold", lambda *given: folded.append(fold(*given)) or folded[-1])
         wanted = model.double()(x.double())
         found = compiled(model.float(), freeze=True)(x)
     assert folded, "there are packed products"
+    called = {node.target for module in graphs for node in module.graph.nodes}
+    assert called.isdisjoint({PACK_FILTER, PACK_MATRIX}), "the compiler packs what it knows"
+    assert called & {CONVOLUTION, CONVOLUTION_ADD, LINEAR}
     assert 0 < error_of(found, wanted) < _TOLERANCE
     return sum(folded)
 

@@ -51,7 +51,7 @@ class Called(nn.Module):
         return self.call(x, self.weight)
 
 
-_FLAT, _IMAGE, _VOLUME = (6, 32), (2, 8, 9, 7), (1, 4, 5, 6, 7)
+_FLAT, _SEQUENCE, _IMAGE, _VOLUME = (6, 32), (2, 8, 9), (2, 8, 9, 7), (1, 4, 5, 6, 7)
 _PACKED = {
     "linear": (lambda: nn.Linear(32, 24), _FLAT),
     "linear without bias": (lambda: nn.Linear(32, 24, bias=False), _FLAT),
@@ -66,10 +66,12 @@ _PACKED = {
     "depthwise": (lambda: nn.Conv2d(8, 8, 3, groups=8), _IMAGE),
     "pointwise": (lambda: nn.Conv2d(8, 16, 1), _IMAGE),
     "of volumes": (lambda: nn.Conv3d(4, 6, 3, padding=1), _VOLUME),
+    "of sequences": (lambda: nn.Conv1d(8, 16, 3), _SEQUENCE),
+    "of sequences, strided": (lambda: nn.Conv1d(8, 16, 3, stride=2, padding=2, dilation=2), _SEQUENCE),
+    "of sequences, depthwise": (lambda: nn.Conv1d(8, 8, 3, groups=8, bias=False), _SEQUENCE),
 }
 _LEFT = {
     "transposed convolution": (lambda: nn.ConvTranspose2d(8, 6, 3), _IMAGE),
-    "of sequences": (lambda: nn.Conv1d(8, 16, 3), (2, 8, 9)),
     "read twice": (lambda: Called(torch.randn(32, 32), lambda x, w: x @ w + (x[None] @ w[None])[0]), _FLAT),
     "squared": (lambda: Called(torch.randn(32, 32), lambda x, w: x @ (w @ w)), _FLAT),
     "both ways": (lambda: Called(torch.randn(32, 32), lambda x, w: (x @ w) @ w.t()), _FLAT),
@@ -131,7 +133,7 @@ def test_graphs_of_several_sizes_share_a_packed_matrix() -> None:
     assert len(SHADOWS) == before + 1
 
 
-@pytest.mark.parametrize("name", ["linear", "turned", "convolution", "of volumes"])
+@pytest.mark.parametrize("name", ["linear", "turned", "convolution", "of volumes", "of sequences"])
 def test_a_packed_weight_that_changes_is_packed_again(name: str) -> None:
     make, size = _PACKED[name]
     model: Any = make().eval()

@@ -18,7 +18,7 @@ from mezzo.frontends.torch.retype import CAST, is_cast
 from mezzo.torch.kernels import CONVOLUTION, LINEAR, NOTHING, After
 
 _ATEN: Any = torch.ops.aten
-_SHAPES = frozenset({_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default})
+_SHAPES = frozenset({_ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default, _ATEN.squeeze.dim})
 _SAME = _SHAPES | {_ATEN.clone.default}
 _COMMUTE = frozenset({_ATEN.mul.Tensor, _ATEN.add.Tensor})
 # Numbers of one formula that people write with more or fewer digits.

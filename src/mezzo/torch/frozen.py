@@ -114,7 +114,7 @@ def _fold(build: _Builder, product: fx.Node, weight: fx.Node, recipe: Packed, al
         return False
     if recipe.dtype is not torch.bfloat16:  # FP16 has no room for what a channel of no variance is scaled by
         return False
-    found = _scaling(build, product, start, alone)
+    found = _scaling(build, product, start, weight, alone)
     if found is None:
         return False
     with build.graph.inserting_before(found.end):
@@ -136,7 +136,9 @@ def _fold(build: _Builder, product: fx.Node, weight: fx.Node, recipe: Packed, al
     return True
 
 
-def _scaling(build: _Builder, product: fx.Node, start: fx.Node, alone: set[fx.Node]) -> _Scaling | None:
+def _scaling(
+    build: _Builder, product: fx.Node, start: fx.Node, weight: fx.Node, alone: set[fx.Node]
+) -> _Scaling | None:
     """The scalings that follow a product's answer one upon another, each the only reader of the last."""
     end, scale, shift = start, None, None
     steps: list[tuple[fx.Node, Any]] = []
@@ -154,7 +156,7 @@ def _scaling(build: _Builder, product: fx.Node, start: fx.Node, alone: set[fx.No
         return None
     with build.graph.inserting_before(end):
         for user, other in steps:
-            held = _flat(build, other)
+            held = _flat(build, other, weight)
             if user.target is _MUL:
                 scale = held if scale is None else build.call(_MUL, scale, held)
                 shift = shift if shift is None else build.call(_MUL, shift, held)
@@ -192,11 +194,8 @@ def _channels(product: fx.Node) -> int:
     return size
 
 
-def _flat(build: _Builder, other: Any) -> fx.Node:
+def _flat(build: _Builder, other: Any, like: fx.Node) -> fx.Node:
     """An operand as a vector."""
     if isinstance(other, fx.Node):
         return build.call(_ATEN.reshape.default, other, [-1])
-    made = build.graph.call_function(_ATEN.full.default, ([1], float(other)), {"dtype": torch.float32})
-    with build.mode:
-        made.meta = {"val": torch.full([1], float(other))}
-    return made
+    return build.call(_ATEN.new_full.default, like, [1], float(other))  # of no constant the compiler makes none

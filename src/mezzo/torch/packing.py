@@ -11,8 +11,11 @@ from mezzo.torch.recipes import Packed, PackedFilter, PackedMatrix
 
 _ATEN: Any = torch.ops.aten
 _MM, _ADDMM, _CONVOLUTION = _ATEN.mm.default, _ATEN.addmm.default, _ATEN.convolution.default
+_UNSQUEEZE, _SQUEEZE = _ATEN.unsqueeze.default, _ATEN.squeeze.dim
 _TURNS = {_ATEN.permute.default: ([1, 0],), _ATEN.t.default: ()}
-_IMAGE_RANKS = frozenset({4, 5})
+_SEQUENCE_RANK = 3  # a sequence is packed as an image of one row
+_RANKS = frozenset({_SEQUENCE_RANK, 4, 5})
+_HEIGHT = 2
 
 
 class _Product(NamedTuple):
@@ -49,16 +52,31 @@ def pack(graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Nod
 
 
 def _replace(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> None:
-    target = LINEAR if isinstance(product.recipe, PackedMatrix) else CONVOLUTION
     with graph.inserting_before(product.call):
-        made = graph.call_function(target, (product.x, slot, bias, *product.about, *NOTHING))
-    made.meta = dict(product.call.meta)
+        made = _written(graph, product, slot, bias)
     turned = [one for one in product.call.all_input_nodes if one.target in _TURNS]
     product.call.replace_all_uses_with(made)
     graph.erase_node(product.call)
     for one in turned:
         if not one.users:
             graph.erase_node(one)
+
+
+def _written(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> fx.Node:
+    """The call of a packed product; of one on sequences between two that make images of them, and sequences again."""
+    if isinstance(product.recipe, PackedMatrix) or not product.recipe.is_of_sequences:
+        target = LINEAR if isinstance(product.recipe, PackedMatrix) else CONVOLUTION
+        made = graph.call_function(target, (product.x, slot, bias, *product.about, *NOTHING))
+        made.meta = dict(product.call.meta)
+        return made
+    held, meta = product.call.meta["val"], product.call.meta
+    x = graph.call_function(_UNSQUEEZE, (product.x, _HEIGHT))
+    x.meta = {**product.x.meta, "val": product.x.meta["val"].unsqueeze(_HEIGHT)}
+    image = graph.call_function(CONVOLUTION, (x, slot, bias, *product.about, *NOTHING))
+    image.meta = {**meta, "val": held.unsqueeze(_HEIGHT)}
+    made = graph.call_function(_SQUEEZE, (image, _HEIGHT))
+    made.meta = dict(meta)
+    return made
 
 
 def _products(low: fx.Node) -> list[_Product] | None:
@@ -103,13 +121,18 @@ def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
     args: Any = call.args
     x, _, bias, stride, padding, dilation, is_transposed, _, groups = args
     held = weight.meta["val"]
-    size = tuple(x.meta["val"].shape)
-    if is_transposed or held.dim() not in _IMAGE_RANKS or not all(isinstance(one, int) for one in size):
+    size, made = tuple(x.meta["val"].shape), call.meta["val"]
+    if is_transposed or held.dim() not in _RANKS or not all(isinstance(one, int) for one in size):
         return None
     if not _is_low(x, held.dtype) or not _is_low(call, held.dtype) or not _is_bias(bias, held.shape[0], held.dtype):
         return None
     if any(len(one) != held.dim() - 2 for one in (stride, padding, dilation)):
         return None
+    shape = tuple(held.shape)
+    is_of_sequences = held.dim() == _SEQUENCE_RANK
+    if is_of_sequences:
+        size, shape, made = (*size[:2], 1, *size[2:]), (*shape[:2], 1, *shape[2:]), made.unsqueeze(_HEIGHT)
+        stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
     recipe = PackedFilter(
         dtype=held.dtype,
         stride=tuple(stride),
@@ -117,12 +140,12 @@ def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
         dilation=tuple(dilation),
         groups=groups,
         input_size=size,
+        is_of_sequences=is_of_sequences,
     )
-    made = call.meta["val"]
     is_last = not made.is_contiguous()
-    if not made.is_contiguous(memory_format=layout_of(held.dim(), last=is_last)):
+    if not made.is_contiguous(memory_format=layout_of(len(shape), last=is_last)):
         return None
-    about = (list(held.shape), list(stride), list(padding), list(dilation), groups, is_last)
+    about = (list(shape), list(stride), list(padding), list(dilation), groups, is_last)
     return _Product(call, x, bias, recipe, about)
 
 

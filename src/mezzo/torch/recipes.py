@@ -12,6 +12,8 @@ from mezzo.torch.kernels import PACK_FILTER, PACK_MATRIX
 # Carries an operator out on tensors, or writes a call of it into a graph.
 Call = Callable[..., Any]
 _PERMUTE: Any = torch.ops.aten.permute.default
+_UNSQUEEZE: Any = torch.ops.aten.unsqueeze.default
+_HEIGHT = 2
 
 
 class Recipe(Protocol):
@@ -54,7 +56,9 @@ class PackedMatrix:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedFilter:
-    """A weight of convolutions, low and packed for inputs of one size, after which oneDNN chooses its algorithm."""
+    """A weight of convolutions, low and packed for inputs of one size, after which oneDNN chooses its algorithm. One of
+    sequences becomes that of images of one row.
+    """
 
     dtype: torch.dtype
     stride: tuple[int, ...]
@@ -62,6 +66,7 @@ class PackedFilter:
     dilation: tuple[int, ...]
     groups: int
     input_size: tuple[int, ...]
+    is_of_sequences: bool = False
 
     @property
     def channel_axis(self) -> int:
@@ -75,7 +80,9 @@ class PackedFilter:
     def spell(self, call: Call, weight: Any) -> Any:
         """Make it by calls."""
         sizes = (list(self.stride), list(self.padding), list(self.dilation))
-        return call(PACK_FILTER, call(CAST, weight, self.dtype), *sizes, self.groups, list(self.input_size))
+        low = call(CAST, weight, self.dtype)
+        low = call(_UNSQUEEZE, low, _HEIGHT) if self.is_of_sequences else low
+        return call(PACK_FILTER, low, *sizes, self.groups, list(self.input_size))
 
 
 Packed = PackedMatrix | PackedFilter
