@@ -59,3 +59,28 @@ def test_attention_runs_low_beside_sums_that_stay_fp32() -> None:
     run = compiled(lambda x: nn.functional.scaled_dot_product_attention(x, x, x))
     run(torch.randn(2, 4, 8, 16, dtype=torch.float32) @ torch.eye(16))
     assert _precisions(run)[_FLASH] == "bf16"
+
+
+class InFp32(nn.Module):
+    """A product, and what asks for FP32 of its low answer, in a region."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__()
+        self.key, self.op = nn.Linear(16, 16), op
+
+    def forward(self, x: Any) -> Any:
+        with precision("bf16"):
+            made = getattr(self.key(x), self.op)(-1, dtype=torch.float32)
+            return made.unsqueeze(-1) if made.dim() < x.dim() else made
+
+
+@pytest.mark.parametrize("op", ["sum", "mean", "prod", "cumsum", "cumprod"])
+def test_what_gives_fp32_of_low_numbers_runs_low_and_gives_fp32(op: str) -> None:
+    """Taken for an operator whose result is as low as its operands, it would be at fault, and run in FP32."""
+    model, x = InFp32(op).eval(), torch.randn(2, 8, 16)
+    run = compiled(model)
+    found = run(x)
+    assert found.dtype is torch.float32
+    # Input, weight and answer are rounded once each; sixteen factors add up what each is off by.
+    assert 0 < error_of(found, model(x)) <= 32 * BF16_EPS
+    assert _precisions(run)[op] == "bf16"
