@@ -31,7 +31,7 @@ LINEAR: Any = torch.ops.mezzo.linear.default
 CONVOLUTION: Any = torch.ops.mezzo.convolution.default
 CONVOLUTION_ADD: Any = torch.ops.mezzo.convolution_add.default
 _ONEDNN: Any = torch.ops.mkldnn
-# One of sums, and one of rounding the answer: twice the low format's eps holds both.
+# An answer, what is added to it and the bias are rounded by half the low format's eps each: twice eps holds all three.
 _ROUNDINGS = 2
 
 
@@ -131,11 +131,11 @@ def _holds(dtype: torch.dtype) -> bool:
     image, kernel = x.view(1, 4, 8, 8), weight.view(16, 4, 4, 4)
     flat = LINEAR(x, PACK_MATRIX(weight), bias, 16, *NOTHING)
     packed = PACK_FILTER(kernel, [1, 1], [0, 0], [1, 1], 1, [1, 4, 8, 8])
-    deep = CONVOLUTION(image, packed, bias, [16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1, False, *NOTHING)
-    wanted = (
-        torch.nn.functional.linear(x.float(), weight.float(), bias),
-        torch.nn.functional.conv2d(image.float(), kernel.float(), bias),
-    )
+    about = ([16, 4, 4, 4], [1, 1], [0, 0], [1, 1], 1, False, *NOTHING)
+    deep = CONVOLUTION(image, packed, bias, *about)
+    added = CONVOLUTION_ADD(image, packed, bias.to(dtype), deep, *about)
+    flat_wanted = torch.nn.functional.linear(x.float(), weight.float(), bias)
+    image_wanted = torch.nn.functional.conv2d(image.float(), kernel.float(), bias)
     bound = _ROUNDINGS * torch.finfo(dtype).eps
-    pairs = zip((flat, deep), wanted, strict=True)
+    pairs = ((flat, flat_wanted), (deep, image_wanted), (added, 2 * image_wanted))
     return all(found.dtype is dtype and bool((found - exact).norm() <= bound * exact.norm()) for found, exact in pairs)

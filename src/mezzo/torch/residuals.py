@@ -47,7 +47,7 @@ def _added(graph: fx.Graph, product: fx.Node, found: _Sum) -> fx.Node:
     low = product.meta["val"].dtype
     if (
         isinstance(bias, fx.Node) and bias.meta["val"].dtype is not low
-    ):  # beside a sum oneDNN has biases of one type alone
+    ):  # here oneDNN takes biases of the one type alone
         wide, bias = bias, graph.call_function(CAST, (bias, low))
         bias.meta = {**wide.meta, "val": wide.meta["val"].to(low)}
     given: Any = (x, packed, bias, found.other, *about[: -len(NOTHING)], *found.after)
@@ -90,13 +90,15 @@ def _in_order(nodes: list[fx.Node]) -> list[fx.Node]:
 
 
 def _low_other(product: fx.Node, total: fx.Node, start: fx.Node) -> fx.Node | None:
-    """What a sum adds to a convolution's answer, where that is a low tensor of the same shape."""
+    """What a sum adds to a convolution's answer, where that is a low tensor of the same shape, and the sum lies in memory
+    as the answer does.
+    """
     if total.target is not _ATEN.add.Tensor or total.kwargs or len(total.args) != 2:
         return None
     others = [held for held in total.args if held is not start]
     if len(others) != 1 or not isinstance(others[0], fx.Node):
         return None
     low = others[0].all_input_nodes[0] if is_cast(others[0], torch.float32) else others[0]
-    held, made = low.meta.get("val"), product.meta["val"]
+    held, made, summed = low.meta.get("val"), product.meta["val"], total.meta["val"]
     is_same = isinstance(held, torch.Tensor) and held.dtype is made.dtype and held.shape == made.shape
-    return low if is_same else None
+    return low if is_same and summed.stride() == made.stride() else None
