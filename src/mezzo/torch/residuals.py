@@ -90,8 +90,8 @@ def _in_order(nodes: list[fx.Node]) -> list[fx.Node]:
 
 
 def _low_other(product: fx.Node, total: fx.Node, start: fx.Node) -> fx.Node | None:
-    """What a sum adds to a convolution's answer, where that is a low tensor of the same shape, and the sum lies in memory
-    as the answer does.
+    """What a sum adds to a convolution's answer, where that is a low tensor of the same shape, and the sum has the
+    strides of the answer.
     """
     if total.target is not _ATEN.add.Tensor or total.kwargs or len(total.args) != 2:
         return None
