@@ -26,7 +26,7 @@ _NAMED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "ARCHITECTU
 # So nobody leaves one out unseen.
 _UNRUN = {
     "a search over a model of yours": 1,
-    "it installs packages": 5,
+    "it installs packages": 6,
     "it is the call of another tool": 7,
     "it is the command of another tool": 4,
     "it times models": 1,
@@ -48,7 +48,7 @@ _UNRUN = {
     "needs torch, transformers and a CPU with AVX512-BF16": 1,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
-    "needs torch": 18,
+    "needs torch": 29,
     "needs trtexec": 3,
 }
 # Sessions that are written from golden files; the tests of these hold every line.
