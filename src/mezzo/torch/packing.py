@@ -7,15 +7,14 @@ import torch
 from torch import fx
 
 from mezzo.torch.kernels import CONVOLUTION, LINEAR, NOTHING, layout_of
-from mezzo.torch.recipes import Packed, PackedFilter, PackedMatrix
+from mezzo.torch.recipes import HEIGHT, UNSQUEEZE, Packed, PackedFilter, PackedMatrix
 
 _ATEN: Any = torch.ops.aten
 _MM, _ADDMM, _CONVOLUTION = _ATEN.mm.default, _ATEN.addmm.default, _ATEN.convolution.default
-_UNSQUEEZE, _SQUEEZE = _ATEN.unsqueeze.default, _ATEN.squeeze.dim
+_SQUEEZE = _ATEN.squeeze.dim
 _TURNS = {_ATEN.permute.default: ([1, 0],), _ATEN.t.default: ()}
 _SEQUENCE_RANK = 3  # a sequence is packed as an image of one row
 _RANKS = frozenset({_SEQUENCE_RANK, 4, 5})
-_HEIGHT = 2
 
 
 class _Product(NamedTuple):
@@ -64,19 +63,26 @@ def _replace(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | 
 
 def _written(graph: fx.Graph, product: _Product, slot: fx.Node, bias: fx.Node | None) -> fx.Node:
     """The call of a packed product; of one on sequences between two that make images of them, and sequences again."""
-    if isinstance(product.recipe, PackedMatrix) or not product.recipe.is_of_sequences:
-        target = LINEAR if isinstance(product.recipe, PackedMatrix) else CONVOLUTION
-        made = graph.call_function(target, (product.x, slot, bias, *product.about, *NOTHING))
-        made.meta = dict(product.call.meta)
-        return made
-    held, meta = product.call.meta["val"], product.call.meta
-    x = graph.call_function(_UNSQUEEZE, (product.x, _HEIGHT))
-    x.meta = {**product.x.meta, "val": product.x.meta["val"].unsqueeze(_HEIGHT)}
-    image = graph.call_function(CONVOLUTION, (x, slot, bias, *product.about, *NOTHING))
-    image.meta = {**meta, "val": held.unsqueeze(_HEIGHT)}
-    made = graph.call_function(_SQUEEZE, (image, _HEIGHT))
+    recipe, meta = product.recipe, product.call.meta
+    given = (slot, bias, *product.about, *NOTHING)
+    if isinstance(recipe, PackedMatrix):
+        return _call(graph, LINEAR, (product.x, *given), meta)
+    if not recipe.is_of_sequences:
+        return _call(graph, CONVOLUTION, (product.x, *given), meta)
+    x = _call(graph, UNSQUEEZE, (product.x, HEIGHT), _of_images(product.x.meta))
+    images = _call(graph, CONVOLUTION, (x, *given), _of_images(meta))
+    return _call(graph, _SQUEEZE, (images, HEIGHT), meta)
+
+
+def _call(graph: fx.Graph, target: Any, args: tuple[Any, ...], meta: Mapping[str, Any]) -> fx.Node:
+    made = graph.call_function(target, args)
     made.meta = dict(meta)
     return made
+
+
+def _of_images(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """What is told of sequences, of images of one row."""
+    return {**meta, "val": meta["val"].unsqueeze(HEIGHT)}
 
 
 def _products(low: fx.Node) -> list[_Product] | None:
@@ -131,7 +137,7 @@ def _convolution(call: fx.Node, weight: fx.Node) -> _Product | None:
     shape = tuple(held.shape)
     is_of_sequences = held.dim() == _SEQUENCE_RANK
     if is_of_sequences:
-        size, shape, made = (*size[:2], 1, *size[2:]), (*shape[:2], 1, *shape[2:]), made.unsqueeze(_HEIGHT)
+        size, shape, made = (*size[:2], 1, *size[2:]), (*shape[:2], 1, *shape[2:]), made.unsqueeze(HEIGHT)
         stride, padding, dilation = (1, *stride), (0, *padding), (1, *dilation)
     recipe = PackedFilter(
         dtype=held.dtype,

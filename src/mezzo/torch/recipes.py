@@ -12,8 +12,8 @@ from mezzo.torch.kernels import PACK_FILTER, PACK_MATRIX
 # Carries an operator out on tensors, or writes a call of it into a graph.
 Call = Callable[..., Any]
 _PERMUTE: Any = torch.ops.aten.permute.default
-_UNSQUEEZE: Any = torch.ops.aten.unsqueeze.default
-_HEIGHT = 2
+UNSQUEEZE: Any = torch.ops.aten.unsqueeze.default
+HEIGHT = 2  # the axis that sequences lack
 
 
 class Recipe(Protocol):
@@ -81,7 +81,7 @@ class PackedFilter:
         """Make it by calls."""
         sizes = (list(self.stride), list(self.padding), list(self.dilation))
         low = call(CAST, weight, self.dtype)
-        low = call(_UNSQUEEZE, low, _HEIGHT) if self.is_of_sequences else low
+        low = call(UNSQUEEZE, low, HEIGHT) if self.is_of_sequences else low
         return call(PACK_FILTER, low, *sizes, self.groups, list(self.input_size))
 
 
