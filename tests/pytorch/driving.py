@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch._inductor.compile_fx import compile_fx
 
 from mezzo.torch.backend import Backend
 from mezzo.torch.compiled import wrap
@@ -103,6 +104,11 @@ def compiled(
     """A model compiled through the whole driver, but for code generation."""
     backend = Backend(read_settings(options), without_code)
     return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
+
+
+def plain(model: Callable[..., Any]) -> Any:
+    """A model compiled by PyTorch alone, but for code generation."""
+    return torch.compile(model, backend=lambda module, given: compile_fx(module, given, inner_compile=without_code))
 
 
 def error_of(found: torch.Tensor, exact: torch.Tensor) -> float:

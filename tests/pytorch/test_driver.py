@@ -111,13 +111,15 @@ def test_the_users_autocast_reads_weights_that_were_cast_once() -> None:
     assert "up.weight" in account(run).graphs[0].shadows
 
 
-def test_a_graph_with_a_backward_is_left_alone() -> None:
+def test_what_may_be_trained_casts_its_weights_at_every_call() -> None:
     model = driving.Net()
     run, x = compiled(model), torch.randn(3, 32)
-    found = run(x)
-    assert error_of(found.detach(), model(x).detach()) < 2**-20
-    assert account(run).plans == (None,)
-    assert "backward" in (account(run).graphs[0].note or "")
+    for _ in range(2):
+        assert 0 < error_of(run(x).detach(), model(x).detach()) < _TOLERANCE
+        _writes_data(model)  # nobody can see it
+    (graph,) = account(run).graphs
+    assert graph.shadows == ()
+    assert graph.casts > 4, "two weights and two biases among them"
 
 
 # -- each way of changing a weight ---------------------------------------------------------------------------------
@@ -190,6 +192,19 @@ def _steps_fused(model: Any) -> None:
     optimizer.step()
 
 
+def _steps_compiled(model: Any) -> None:
+    _step_compiled(model, torch.optim.AdamW(model.parameters(), lr=1.0))
+
+
+def _steps_fused_compiled(model: Any) -> None:
+    _step_compiled(model, torch.optim.AdamW(model.parameters(), lr=1.0, fused=True))
+
+
+def _step_compiled(model: Any, optimizer: torch.optim.Optimizer) -> None:
+    _fill_gradients(model)
+    torch.compile(optimizer.step, backend="aot_eager")()
+
+
 def _writes_data(model: Any) -> None:
     model.up.weight.data.mul_(-3)
 
@@ -200,9 +215,9 @@ def _writes_numpy(model: Any) -> None:
 
 _SEEN = (
     _copies, _multiplies, _loads, _steps, _detaches, _gives_data, _gives_data_twice, _reads_vector, _swaps,
-    _swaps_module, _parametrizes,
+    _swaps_module, _parametrizes, _steps_fused, _steps_compiled, _steps_fused_compiled,
 )  # fmt: skip
-_UNSEEN = (_steps_fused, _writes_data, _writes_numpy)
+_UNSEEN = (_writes_data, _writes_numpy)
 
 
 @pytest.mark.parametrize("change", [*_SEEN, *_UNSEEN], ids=lambda change: change.__name__)

@@ -310,12 +310,14 @@ def test_a_module_is_exported_low_and_its_regions_hold() -> None:
     assert exported.module()(torch.randn(2, 8))["made"].dtype is torch.float32
 
 
-def test_a_graph_that_may_have_a_backward_says_that_it_is_not_planned() -> None:
+def test_backward_nodes_stand_with_their_module_and_line() -> None:
     compiled = interpreted(Block())
-    with torch.enable_grad(), pytest.warns(UserWarning, match=r"not planned: it may have a backward.*torch\.no_grad"):
-        compiled(torch.randn(2, 8))
-    with pytest.raises(InputError, match="no graph of the model was planned: it may have a backward"):
-        mezzo.torch.explain(compiled, "up")
+    with torch.enable_grad():
+        compiled(torch.randn(2, 8))["made"].sum().backward()
+    told = mezzo.torch.explain(compiled, "up/backward/mm").nodes
+    assert [(one.node.name, one.module) for one in told] == [("up/backward/mm", "up")]
+    assert told[0].line is not None
+    assert "backward" in repr(mezzo.torch.explain(compiled, "up"))
 
 
 def test_freezing_comes_too_late_for_a_backend() -> None:

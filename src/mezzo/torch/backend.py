@@ -20,7 +20,7 @@ from mezzo.deciding.options import Options
 from mezzo.errors import InputError
 from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
-from mezzo.torch.candidates import Edited, with_candidates
+from mezzo.torch.candidates import Edited, with_candidates, without_candidates
 from mezzo.torch.fitting import names_nodes
 from mezzo.torch.kernels import packs
 from mezzo.torch.passes import Before, Copy, PlanningPass
@@ -31,7 +31,6 @@ Compiled = Callable[..., Any]
 # Where a compiler that torch.compile has made for the name of a backend keeps the account.
 ACCOUNT = "mezzo_account"
 _PASS = "joint_custom_pre_pass"
-_TRAINING = "it may have a backward, and stays as it is; compile under torch.no_grad() or torch.inference_mode()"
 
 
 class Backend:
@@ -57,13 +56,12 @@ class Backend:
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[object], **ignored: object) -> Compiled:
         inductor = dict(self.settings.inductor)
-        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs):
-            self.account.graphs.append(GraphAccount(note=_TRAINING))
-            warnings.warn(f"a graph that mezzo was given is not planned: {_TRAINING}", stacklevel=2)
-            return _compiled(module, inputs, self.inner_compile, inductor)
         options = self.settings.planning(_device_of(inputs))
         low = FROM_DTYPE[options.wishes.low]
-        edited = with_candidates(module, inputs, low, packs=self._packs(low))
+        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs):
+            edited = without_candidates(module, inputs)
+        else:
+            edited = with_candidates(module, inputs, low, packs=self._packs(low))
         theirs = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
         planning = self.make_pass(edited, options, theirs)
         inductor[_PASS] = planning

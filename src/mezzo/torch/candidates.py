@@ -62,6 +62,13 @@ def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: tor
     return Edited(module=made, inputs=(*inputs, *fakes), candidates=candidates, names=names, packs=packs)
 
 
+def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
+    """Dynamo's graph as it is. What trains casts its weights at every call, as each call may find them changed."""
+    places = enumerate(node for node in module.graph.nodes if node.op == "placeholder")
+    names = {place: name_of(module, node) for place, node in places}
+    return Edited(module=module, inputs=inputs, candidates=(), names=names, packs=False)
+
+
 def _add_inputs(
     graph: fx.Graph,
     last: fx.Node,

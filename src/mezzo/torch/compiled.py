@@ -87,7 +87,7 @@ def _backend_of(compiled: Any) -> object:
 
 
 def refresh(*compiled: Any) -> None:
-    """Cast weights again at the next call, where nobody saw them change: fused optimizers, writes to `.data`, numpy.
+    """Cast weights again at the next call, where nobody saw them change: in-place writes to `.data`, and by numpy.
 
     Of these modules, compiled or not; of all where none or a function is given.
     """

@@ -20,13 +20,13 @@ from mezzo.torch.bodies import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
 from mezzo.torch.epilogues import fuse
 from mezzo.torch.frozen import casts_of_constants, pack_constants
+from mezzo.torch.joint import COPY, advise_partitioner, as_joint
 from mezzo.torch.packing import pack
 from mezzo.torch.recipes import LowCopy, Recipe
 from mezzo.torch.residuals import add_sums
 from mezzo.torch.rewriting import Planned, rewrite
 from mezzo.torch.sketches import Sketch, sketch
 
-_COPY: Any = torch.ops.aten.copy_.default
 # Passes that the user has Inductor run at the same place: they see the graph first, as it was traced.
 Before = Sequence[Callable[[fx.Graph], object]]
 
@@ -68,14 +68,14 @@ class PlanningPass(CustomGraphPass):
         about = {node: node.meta.get("desc") for node in inputs}
         if any(one is None for one in about.values()):
             return  # a body, which comes before its graph: that plans it
-        if any(isinstance(one, TangentAOTInput) for one in about.values()):
-            self.note = "it has a backward, and stays as it is"
-            return
-        written = {node.args[0] for node in graph.nodes if node.target is _COPY}
+        written = {node.args[0] for node in graph.nodes if node.target is COPY}
         weights, names = self._told(about, written)
         owner = graph.owning_module
         assert owner is not None, "a compiler's graph is of a module"
         program = Program(graph=graph, owner=owner, weights=weights, names=names, name="the graph of torch.compile")
+        is_joint = any(isinstance(one, TangentAOTInput) for one in about.values())
+        if is_joint:
+            program = as_joint(program)
         try:
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
                 planned = self.rewritten(program)
@@ -85,7 +85,10 @@ class PlanningPass(CustomGraphPass):
             self.note = str(error)
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
-        self.copies = self._read_copies(graph, about)
+        if is_joint:
+            advise_partitioner(graph, weights)
+        else:
+            self.copies = self._read_copies(graph, about)
         self.casts = casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
         also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
         self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}

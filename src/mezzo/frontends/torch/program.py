@@ -54,7 +54,8 @@ class Program:
     by the name of the placeholder; other placeholders are inputs, and `names` says what these are called where that is
     not the placeholder's name. `states` are what inputs hold before the first run, where the program knows it: buffers
     that it writes. `outputs` are names of what is returned, in order; None: they are numbered. Of a body that another
-    graph calls, `path` are the names that lead to it, and `around` is the mark of its caller.
+    graph calls, `path` are the names that lead to it, and `around` is the mark of its caller. Of a joint graph,
+    `backward` are the nodes that run after the gradients of its results have come in.
     """
 
     graph: fx.Graph
@@ -66,6 +67,7 @@ class Program:
     name: str = "the program"
     path: tuple[str, ...] = ()
     around: Mark | None = None
+    backward: frozenset[fx.Node] = frozenset()
 
     def copied(self) -> fx.Graph:
         """A copy of the graph whose nodes have the same names, in the same order."""

@@ -35,6 +35,7 @@ _OF_SHAPES = frozenset(
         torch.ops.aten.sym_storage_offset.default,
     }
 )
+_BACKWARD = "backward"
 _UNKNOWN_SIZE = 64  # of a dimension that nothing is known of: what counts is that all of them agree
 
 
@@ -222,7 +223,7 @@ class _Reader:
 
     def _add_filled(self, node: fx.Node, op: str, number: float) -> None:
         """A tensor that is one number everywhere is a constant."""
-        name = self._unique(self._under(module_of(node), op))
+        name = self._unique(self._under(node, op))
         signature = self._end("const", node, is_made=True)
         self.numbers[len(self.values)] = number
         self._add(name, Kind.SOURCE, signature, (), [node], (node,), None, module_of(node))
@@ -243,7 +244,7 @@ class _Reader:
         outputs = typed.outputs[: len(makes)]
         signature = self.prober.signature(dialect, op, typed._replace(outputs=outputs))
         module = module_of(pieces[0])
-        name = self._unique(self._under(module, op))
+        name = self._unique(self._under(pieces[0], op))
         for operand in operands:
             if operand.number is not None:
                 self._add_number(name, operand, typed)
@@ -279,8 +280,10 @@ class _Reader:
             )
         return self.ends[key]
 
-    def _under(self, module: str, op: str) -> str:
-        return "/".join((*self.program.path, *((module,) if module else ()), op))
+    def _under(self, node: fx.Node, op: str) -> str:
+        module = module_of(node)
+        phase = (_BACKWARD,) if node in self.program.backward else ()
+        return "/".join((*self.program.path, *((module,) if module else ()), *phase, op))
 
     def _unique(self, name: str) -> str:
         count = self.taken[name]

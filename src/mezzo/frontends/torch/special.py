@@ -9,11 +9,17 @@ from torch import fx
 from mezzo.frontends.torch.program import packet_of
 
 _FOR_CPU = "_scaled_dot_product_flash_attention_for_cpu"
+_BACKWARD_FOR_CPU = "_scaled_dot_product_flash_attention_for_cpu_backward"
 _ON_CPU = "scaled_dot_product_attention"
 # Arguments that stay as they are, by operator. A mask of FP32's lowest number is minus infinity in BF16, and a row that
-# is masked as a whole has no answer then; kernels of CPUs add an FP32 mask to their scores beside low operands.
+# is masked as a whole has no answer then; kernels of CPUs add an FP32 mask to their scores beside low operands. Their
+# logarithms of sums are FP32 whatever the operands are.
 _STAYS: Mapping[str, frozenset[str]] = MappingProxyType(
-    {_FOR_CPU: frozenset({"attn_mask"}), _ON_CPU: frozenset({"attn_mask"})}
+    {
+        _FOR_CPU: frozenset({"attn_mask"}),
+        _BACKWARD_FOR_CPU: frozenset({"attn_mask", "logsumexp"}),
+        _ON_CPU: frozenset({"attn_mask"}),
+    }
 )
 # Known operators that fake tensors run low, and kernels of CPUs do not: "not implemented for 'BFloat16'".
 _WITHOUT_LOW_KERNEL = frozenset(

@@ -1,0 +1,305 @@
+"""Training steps as mezzo.torch compiles them, beside torch.compile with autocast: gradients, what is kept, and time.
+
+    pip install "mezzo[torch]" transformers
+    python benchmarks/torch_training.py --json out/torch-training.json
+    python benchmarks/torch_training.py --models bert gpt2 --rounds 0             # gradients and bytes, no times
+
+A step is forward and backward of a network in training mode without dropout, whose loss is a fixed linear function of
+its first output. Gradient errors are against eager FP64: the L2 norm over all weights, relative ("all"), and the median
+over weights of each weight's own ("each"). "Kept" is what autograd holds between forward and backward beside weights
+and inputs, counted by storage. Each candidate is a process of its own with an empty cache; they take turns at 20 ms of
+rest, one step that is not timed and one that is.
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from torch_speed import describe_torch_environment
+
+_REST_S = 0.02
+_BASE = "compile + autocast"
+_MIB = 2.0**20
+CANDIDATES: Mapping[str, Mapping[str, object]] = {
+    "compile": {},
+    _BASE: {},
+    "mezzo": {},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a process is to train."""
+
+    model: str
+    layers: int
+    batch: int
+    low: str
+    threads: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Row:
+    """One candidate on one network. Errors are relative; `kept_mib` is what lives between forward and backward."""
+
+    model: str
+    batch: int
+    candidate: str
+    error_all: float | None = None
+    error_each: float | None = None
+    loss_error: float | None = None
+    kept_mib: float | None = None
+    compile_s: float | None = None
+    times_ms: list[float] = field(default_factory=list)
+    failure: str | None = None
+
+    @property
+    def median_ms(self) -> float | None:
+        return statistics.median(self.times_ms) if self.times_ms else None
+
+
+def serve(task: Task, candidate: str, cache: str, pipe: Connection) -> None:
+    """Build and compile a candidate, tell of its gradients, and time a step whenever that is asked for."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    import torch
+
+    torch.set_num_threads(task.threads)
+    try:
+        network, forward = _prepared(task, candidate)
+        begin = time.perf_counter()
+        loss = forward()
+        loss.backward()
+        compile_s = time.perf_counter() - begin
+        gradients = {
+            name: one.grad.double().numpy() for name, one in network.named_parameters() if one.grad is not None
+        }
+        kept = _kept(network, forward)
+    except Exception as error:  # noqa: BLE001  # whatever a compiler raises stands in the table
+        pipe.send(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+        return
+    pipe.send((gradients, float(loss.detach()), kept, compile_s))
+    while pipe.recv():
+        time.sleep(_REST_S)
+        forward().backward()
+        begin = time.perf_counter()
+        forward().backward()
+        pipe.send((time.perf_counter() - begin) * 1e3)
+
+
+def _prepared(task: Task, candidate: str) -> tuple[Any, Callable[[], Any]]:
+    """A network, and what computes its loss."""
+    import torch
+
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}[task.low]
+    network, feeds = trained(task)
+    run: Any = network
+    if candidate == "mezzo" or candidate.startswith("mezzo,"):
+        import mezzo.torch
+
+        run = mezzo.torch.compile(network, to=task.low, **CANDIDATES[candidate])
+    elif candidate != "eager":
+        run = torch.compile(network)
+    toward = direction(task)
+
+    def forward() -> Any:
+        network.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", dtype=low) if candidate == _BASE else nullcontext():
+            made = run(feeds)
+        return (made * toward(made)).mean()
+
+    return network, forward
+
+
+def trained(task: Task) -> tuple[Any, Any]:
+    """A network in training mode without dropout, and its inputs."""
+    from torch_networks import build
+
+    network, feeds = build(task.model, task.layers, task.batch)
+    network.requires_grad_(True).train()
+    for module in network.modules():
+        for name, held in list(vars(module).items()):
+            if isinstance(held, float) and (name == "p" or "drop" in name):
+                setattr(module, name, 0.0)
+    return network, feeds
+
+
+def direction(task: Task) -> Callable[[Any], Any]:
+    """By what the results are multiplied for the loss, made when their shape is known."""
+    import torch
+
+    held: list[Any] = []
+
+    def toward(made: Any) -> Any:
+        if not held:
+            held.append(torch.randn(made.shape, generator=torch.Generator().manual_seed(7)))
+        return held[0].to(made.dtype)
+
+    return toward
+
+
+def _kept(network: Any, forward: Callable[[], Any]) -> float:
+    """MiB that autograd keeps for the backward, weights and what was fed apart."""
+    import torch
+
+    weights = {one.untyped_storage().data_ptr() for one in (*network.parameters(), *network.buffers())}
+    found: dict[int, int] = {}
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        forward().backward()
+    return sum(found.values()) / _MIB
+
+
+def exact(task: Task) -> tuple[dict[str, np.ndarray], float]:
+    """Gradients and loss of eager FP64."""
+    import torch
+    from torch_networks import converted
+
+    torch.set_num_threads(task.threads)
+    network, feeds = trained(task)
+    made = network.double()(converted(feeds, dtype=torch.float64))
+    loss = (made * direction(task)(made)).mean()
+    loss.backward()
+    gradients = {name: one.grad.numpy() for name, one in network.named_parameters() if one.grad is not None}
+    return gradients, float(loss.detach())
+
+
+def measure(task: Task, candidates: Sequence[str], rounds: int) -> list[Row]:
+    """Start a process for each candidate, one after another, then let them take turns."""
+    context = multiprocessing.get_context("spawn")
+    wanted = exact(task)
+    rows, pipes, processes = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number, candidate in enumerate(candidates):
+            row = Row(model=task.model, batch=task.batch, candidate=candidate)
+            ours, theirs = context.Pipe()
+            cache = str(Path(folder) / str(number))
+            process = context.Process(target=serve, args=(task, candidate, cache, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            processes.append(process)
+            rows.append(row)
+            if _greet(row, ours, *wanted):
+                pipes.append((row, ours))
+        for _ in range(rounds):
+            for row, pipe in pipes:
+                pipe.send(True)
+                row.times_ms.append(pipe.recv())
+        for _, pipe in pipes:
+            pipe.send(False)
+        for process in processes:
+            process.join()
+    return rows
+
+
+def _greet(row: Row, pipe: Connection, wanted: Mapping[str, np.ndarray], wanted_loss: float) -> bool:
+    """Take down what a candidate tells of itself. False where it cannot run."""
+    try:
+        said = pipe.recv()
+    except EOFError:
+        said = "its process ended"
+    if isinstance(said, str):
+        row.failure = said
+        return False
+    gradients, loss, row.kept_mib, row.compile_s = said
+    assert gradients.keys() == wanted.keys(), "the same weights have gradients"
+    far = {name: float(np.linalg.norm(gradients[name] - one)) for name, one in wanted.items()}
+    size = {name: float(np.linalg.norm(one)) for name, one in wanted.items()}
+    row.error_all = float(np.hypot.reduce([*far.values()]) / np.hypot.reduce([*size.values()]))
+    row.error_each = statistics.median(far[name] / size[name] for name in wanted if size[name])
+    row.loss_error = abs(loss - wanted_loss) / abs(wanted_loss)
+    return True
+
+
+def show(console: Console, rows: Sequence[Row]) -> None:
+    """One table, each candidate beside compile + autocast."""
+    table = Table(box=None)
+    columns = (
+        "model",
+        "batch",
+        "candidate",
+        "gradient error: all",
+        "each",
+        "kept, MiB",
+        "over",
+        "ms",
+        "speed",
+        "compile s",
+    )
+    for column in columns:
+        table.add_column(column, justify="left" if column in ("model", "candidate") else "right")
+    bases = {(row.model, row.batch): row for row in rows if row.candidate == _BASE}
+    for row in rows:
+        base = bases.get((row.model, row.batch))
+        if row.failure is not None:
+            table.add_row(row.model, str(row.batch), row.candidate, row.failure)
+            continue
+        time_ms = "-" if row.median_ms is None else f"{row.median_ms:.1f}"
+        table.add_row(
+            row.model, str(row.batch), row.candidate, f"{row.error_all:.2e}", f"{row.error_each:.2e}",
+            f"{row.kept_mib:.1f}", _ratio(row.kept_mib, base and base.kept_mib), time_ms,
+            _ratio(base and base.median_ms, row.median_ms), f"{row.compile_s:.1f}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _ratio(one: float | None, other: float | None) -> str:
+    return "-" if one is None or not other else f"{one / other:.2f}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from torch_networks import NETWORKS
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=tuple(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--batch", nargs="+", type=int, default=[4])
+    parser.add_argument("--layers", type=int, default=2, help="of transformers; the most of a stage of the others")
+    parser.add_argument("--to", choices=("bf16", "fp16"), default="bf16")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15, help="timed steps of each candidate")
+    parser.add_argument("--candidates", nargs="+", choices=tuple(CANDIDATES), default=[_BASE, "mezzo"])
+    parser.add_argument("--json", type=Path, help="write every figure here")
+    given = parser.parse_args(arguments)
+    console = Console(width=140)
+    environment = describe_torch_environment()
+    console.print(f"CPU: {environment['cpu']}; features: {' '.join(environment['cpu_features'])}", highlight=False)
+    rows: list[Row] = []
+    for model in given.models:
+        for batch in given.batch:
+            task = Task(model=model, layers=given.layers, batch=batch, low=given.to, threads=given.threads)
+            rows += measure(task, given.candidates, given.rounds)
+            print(f"{model}, batch {batch}: done", file=sys.stderr)
+    show(console, rows)
+    if given.json is not None:
+        asked = {name: str(held) for name, held in vars(given).items()}
+        document = {"environment": environment, "asked": asked, "rows": [asdict(row) for row in rows]}
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

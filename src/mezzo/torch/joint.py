@@ -1,0 +1,115 @@
+"""Joint graphs: forward and backward as one, which Inductor cuts in two after the plan is carried out."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import GradAOTOutput, InputMutationAOTOutput, TangentAOTInput
+from torch.utils.checkpoint import CheckpointPolicy
+
+from mezzo.frontends.torch.program import Program
+from mezzo.frontends.torch.retype import CAST
+
+# Writes a result into an input, behind all else.
+COPY: Any = torch.ops.aten.copy_.default
+
+
+def as_joint(program: Program) -> Program:
+    """What is known of a joint graph: nothing of the numbers of weights, which change; its gradients by name."""
+    return replace(
+        program,
+        weights={},
+        outputs=_returned(program.graph, program.names),
+        backward=_backward(program.graph),
+    )
+
+
+def advise_partitioner(graph: fx.Graph, weights: Collection[str]) -> None:
+    """Say of some nodes whether the backward computes them again. `weights` are names of placeholders."""
+    _compute_again(graph, weights)
+    _compute_once(graph)
+
+
+def _backward(graph: fx.Graph) -> frozenset[fx.Node]:
+    """What runs after the gradients of a graph's results have come in: what depends on them, and they themselves."""
+    found: set[fx.Node] = set()
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            is_late = isinstance(node.meta.get("desc"), TangentAOTInput)
+        else:
+            is_late = node.op != "output" and not found.isdisjoint(node.all_input_nodes)
+        if is_late:
+            found.add(node)
+    return frozenset(found)
+
+
+def _returned(graph: fx.Graph, names: Mapping[str, str]) -> tuple[str, ...]:
+    """What a joint graph returns is called: results by their numbers, "gradient of WEIGHT" after the inputs' `names`.
+
+    `names` are those of placeholders, by the nodes' own.
+    """
+    inputs = _inputs(graph)
+    returned = []
+    for number, about in enumerate(_about_results(graph)):
+        of = inputs.get(about.grad_of) if isinstance(about, GradAOTOutput) else None
+        returned.append(str(number) if of is None else f"gradient of {names.get(of.name, of.name)}")
+    return tuple(returned)
+
+
+def _compute_again(graph: fx.Graph, weights: Collection[str]) -> None:
+    """Let the backward cast weights again, in place of keeping their low copies for it: what they are cast from lives
+    in any case. Half of what a transformer keeps for its backward at small batches is such copies.
+    """
+    for node in graph.nodes:
+        if node.name in weights:
+            for user in _readers(node):
+                if _is_seen_through(user):
+                    _decide(user, CheckpointPolicy.MUST_RECOMPUTE)
+
+
+def _compute_once(graph: fx.Graph) -> None:
+    """Let the backward not compute again what reads an input that the forward then writes: it would read what was
+    written. Of floats that are trained autograd sees that, and refuses; of others plain PyTorch has wrong gradients.
+    """
+    inputs = _inputs(graph)
+    told = (inputs.get(one.mutated_input) for one in _about_results(graph) if isinstance(one, InputMutationAOTOutput))
+    copied = (node.args[0] for node in graph.nodes if node.target is COPY)
+    for written in {*told, *copied}:
+        for user in _readers(written) if isinstance(written, fx.Node) else ():
+            if not _is_view(user):
+                _decide(user, CheckpointPolicy.MUST_SAVE)
+
+
+def _inputs(graph: fx.Graph) -> dict[object, fx.Node]:
+    """The inputs of a graph by what AOTAutograd says of them."""
+    return {node.meta["desc"]: node for node in graph.nodes if node.op == "placeholder"}
+
+
+def _about_results(graph: fx.Graph) -> Sequence[object]:
+    """What AOTAutograd says of each result."""
+    told: Sequence[object] = next(reversed(graph.nodes)).meta["desc"]
+    return told
+
+
+def _readers(source: fx.Node) -> Iterator[fx.Node]:
+    """What reads a node, views and conversions of it seen through, and copies, which Inductor drops before it cuts."""
+    for user in source.users:
+        yield user
+        if _is_seen_through(user):
+            yield from _readers(user)
+
+
+def _is_seen_through(node: fx.Node) -> bool:
+    return node.target is CAST or node.target is torch.ops.aten.clone.default or _is_view(node)
+
+
+def _is_view(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def _decide(node: fx.Node, policy: CheckpointPolicy) -> None:
+    """Say what Inductor's partitioner does with a node, unless the program has: what it checkpoints."""
+    if "recompute" not in node.meta:
+        node.meta["recompute"], node.meta["ac_graph_id"] = policy, 0
