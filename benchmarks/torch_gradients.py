@@ -8,9 +8,9 @@ dropout. The loss is a fixed linear function of the float results; ten steps of 
 changes weights by a ten-thousandth. The error is |got - want| / |want| over all gradients and draws of inputs together
 (L2 norms), `want` by the same model in FP64 on its own way: of the first step, and of the tenth. A row is right
 where both are at most 1.05 of autocast's, or below a hundredth of the low type's eps, and where the tenth losses are
-no further from those of FP64 than twice autocast's, or a hundredth of them. The run ends with 1 if one is not, or fails where plain
-torch.compile trains. Under FP16 the loss is scaled, for both sides alike. Graphs are interpreted, as `torch_answers.py`
-has it; each row is a process of its own. Needs torch, transformers, torchvision and timm.
+no further from those of FP64 than twice autocast's, or a hundredth of them. The run ends with 1 if one is not, or fails
+where plain torch.compile trains. Under FP16 the loss is scaled, for both sides alike. Graphs are interpreted, as
+`torch_answers.py` has it; each row is a process of its own. Needs torch, transformers, torchvision and timm.
 """
 
 import argparse

@@ -40,6 +40,7 @@ CANDIDATES: Mapping[str, Mapping[str, object]] = {
     "compile": {},
     _BASE: {},
     "mezzo": {},
+    **{f"mezzo, memory {memory}": {"memory": memory} for memory in (0.5, 0.75, 0.8, 0.85, 0.9, 1.0)},
 }
 
 

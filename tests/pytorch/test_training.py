@@ -312,7 +312,7 @@ def test_buffers_that_are_written_do_not_spoil_gradients() -> None:
         assert error_of(one, wanted[name]) < _TOLERANCE, name
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_gradients_of_random_programs_err_as_under_autocast_at_most(seed: int) -> None:
-    verdict = judge_training(seed, "bf16" if seed % 2 else "fp16")
+    verdict = judge_training(seed, "bf16" if seed % 2 else "fp16", memory=(None, 0.5, 0.9, 1.0)[seed % 4])
     assert verdict.is_right, verdict

@@ -26,15 +26,18 @@ _MANY_ROUNDINGS = 8  # two of each product of some in a row
 Gradients = Mapping[str, torch.Tensor]
 
 
-def judge_training(seed: int, to: str, text: str | None = None) -> Verdict:
-    """Judge one step of the program of a seed, or of another text with what else the seed draws."""
+def judge_training(seed: int, to: str, text: str | None = None, memory: float | None = None) -> Verdict:
+    """Judge one step of the program of a seed, or of another text with what else the seed draws.
+
+    `memory` weighs what is kept; kept low it is rounded once more.
+    """
     text = Program(seed).text if text is None else text
     torch._dynamo.reset()
     beside_plain = plain_step(seed, to, text)
     torch._dynamo.reset()
     model = planned(text, to, seed)
     try:
-        found = step(model, seed, compiled(model, to=to, fullgraph=False))
+        found = step(model, seed, compiled(model, to=to, fullgraph=False, memory=memory))
     except Exception as problem:  # noqa: BLE001  # whatever it is, it is a verdict
         said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
         return Verdict(seed=seed, to=to, failure=said, plain_fails=beside_plain is None)
@@ -52,7 +55,9 @@ def judge_training(seed: int, to: str, text: str | None = None) -> Verdict:
     with torch.autocast("cpu", LOW[to]):
         beside = distance(step(by_hand(text, to, seed), seed), right)
     error = distance(found, right)
-    bound = max(_ROUNDINGS * torch.finfo(LOW[to]).eps / 2, _MOST * beside, distance(rounded, right))
+    bound = max(
+        _ROUNDINGS * torch.finfo(LOW[to]).eps / (2 if memory is None else 1), _MOST * beside, distance(rounded, right)
+    )
     is_right = error <= bound or not math.isfinite(beside)
     if beside_plain is not None and distance(beside_plain, right) > _PLAIN:
         is_right = is_right or distance(found, beside_plain) <= _MANY_ROUNDINGS * torch.finfo(LOW[to]).eps

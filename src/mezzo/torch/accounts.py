@@ -19,7 +19,8 @@ class GraphAccount:
     `casts` counts conversions that run at every call, `shadows` names the weights that are cast once, `packed` those of
     them that products read as oneDNN packs them. `unmatched` says of patterns that match nothing in this graph, by
     option and pattern, what to do if they match in no other. `bodies` are the plans of bodies that it calls, by their
-    paths, and `notes` says why others of them are as they were written. A report draws `sketch`.
+    paths, and `notes` says why others of them are as they were written. `kept_bytes` is what a joint graph keeps for
+    its backward beside weights, where the option `memory` decided it. A report draws `sketch`.
     """
 
     plan: Plan | None = None
@@ -31,6 +32,7 @@ class GraphAccount:
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     bodies: Mapping[str, Plan] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    kept_bytes: int | None = None
     sketch: Sketch | None = field(default=None, repr=False)
 
 

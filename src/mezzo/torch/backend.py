@@ -80,6 +80,7 @@ class Backend:
                 unmatched=planning.unmatched,
                 bodies={"/".join(one.path): one.planned.plan for one in planning.bodies if one.planned is not None},
                 notes={"/".join(one.path): one.note for one in planning.bodies if one.note is not None},
+                kept_bytes=None if planning.kept is None else planning.kept.kept_bytes,
                 sketch=planning.sketch,
             )
         )
@@ -95,7 +96,7 @@ class Backend:
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
         """What Inductor runs on the functional graph."""
-        return PlanningPass(edited, options, self.settings.digest, theirs)
+        return PlanningPass(edited, options, self.settings.digest, theirs, self.settings.memory)
 
 
 def freezing() -> AbstractContextManager[Any]:

@@ -31,6 +31,7 @@ def compile(
     mode: str | None = None,
     options: Mapping[str, object] | None = None,
     freeze: bool = False,
+    memory: float | None = None,
     **planning: object,
 ) -> Any:
     """Compile a module or function with Inductor, its linear operators in low precision, its weights cast once.
@@ -39,11 +40,13 @@ def compile(
         dynamic, fullgraph, mode: as torch.compile has them.
         options: of Inductor.
         freeze: whether weights become constants: later changes of them are not seen.
+        memory: of training, what bytes that are kept between forward and backward weigh beside time and error, from 0
+            to 1; None: Inductor decides, and low copies of weights are not kept.
         planning: options of `mezzo.convert`: `to` ("bf16" unless given), `policy`, `target`, `keep_region` and others.
 
     Raises InputError: there is no such option, or it has no such value.
     """
-    settings = read_settings({**(options or {}), **planning, "freeze": freeze}, mode, dynamic)
+    settings = read_settings({**(options or {}), **planning, "freeze": freeze, "memory": memory}, mode, dynamic)
     return wrap(model, Backend(settings), dynamic=dynamic, fullgraph=fullgraph)
 
 

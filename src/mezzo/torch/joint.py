@@ -11,6 +11,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from mezzo.frontends.torch.program import Program
 from mezzo.frontends.torch.retype import CAST
+from mezzo.torch.keeping import Kept, decide, is_view, keep_least
 
 # Writes a result into an input, behind all else.
 COPY: Any = torch.ops.aten.copy_.default
@@ -26,10 +27,19 @@ def as_joint(program: Program) -> Program:
     )
 
 
-def advise_partitioner(graph: fx.Graph, weights: Collection[str]) -> None:
-    """Say of some nodes whether the backward computes them again. `weights` are names of placeholders."""
-    _compute_again(graph, weights)
+def advise_partitioner(
+    graph: fx.Graph, weights: Collection[str], low: torch.dtype, memory: float | None
+) -> Kept | None:
+    """Say of nodes whether the backward computes them again: of all of them, where `memory` weighs what is kept.
+
+    `weights` are names of placeholders.
+    """
     _compute_once(graph)
+    if memory is None:
+        _compute_again(graph, weights)
+        return None
+    free = [node for node in graph.nodes if node.name in weights]
+    return keep_least(graph, _backward(graph), memory, low, free)
 
 
 def _backward(graph: fx.Graph) -> frozenset[fx.Node]:
@@ -66,7 +76,7 @@ def _compute_again(graph: fx.Graph, weights: Collection[str]) -> None:
         if node.name in weights:
             for user in _readers(node):
                 if _is_seen_through(user):
-                    _decide(user, CheckpointPolicy.MUST_RECOMPUTE)
+                    decide(user, CheckpointPolicy.MUST_RECOMPUTE)
 
 
 def _compute_once(graph: fx.Graph) -> None:
@@ -78,8 +88,8 @@ def _compute_once(graph: fx.Graph) -> None:
     copied = (node.args[0] for node in graph.nodes if node.target is COPY)
     for written in {*told, *copied}:
         for user in _readers(written) if isinstance(written, fx.Node) else ():
-            if not _is_view(user):
-                _decide(user, CheckpointPolicy.MUST_SAVE)
+            if not is_view(user):
+                decide(user, CheckpointPolicy.MUST_SAVE)
 
 
 def _inputs(graph: fx.Graph) -> dict[object, fx.Node]:
@@ -102,14 +112,4 @@ def _readers(source: fx.Node) -> Iterator[fx.Node]:
 
 
 def _is_seen_through(node: fx.Node) -> bool:
-    return node.target is CAST or node.target is torch.ops.aten.clone.default or _is_view(node)
-
-
-def _is_view(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
-
-
-def _decide(node: fx.Node, policy: CheckpointPolicy) -> None:
-    """Say what Inductor's partitioner does with a node, unless the program has: what it checkpoints."""
-    if "recompute" not in node.meta:
-        node.meta["recompute"], node.meta["ac_graph_id"] = policy, 0
+    return node.target is CAST or node.target is torch.ops.aten.clone.default or is_view(node)

@@ -21,6 +21,7 @@ from mezzo.torch.candidates import Candidate, Edited
 from mezzo.torch.epilogues import fuse
 from mezzo.torch.frozen import casts_of_constants, pack_constants
 from mezzo.torch.joint import COPY, advise_partitioner, as_joint
+from mezzo.torch.keeping import Kept
 from mezzo.torch.packing import pack
 from mezzo.torch.recipes import LowCopy, Recipe
 from mezzo.torch.residuals import add_sums
@@ -42,8 +43,11 @@ class Copy(NamedTuple):
 class PlanningPass(CustomGraphPass):
     """Plans one graph of Dynamo's. What it has done stands in its attributes after Inductor has run it."""
 
-    def __init__(self, edited: Edited, options: Options, digest: str, before: Before = ()) -> None:
-        self.edited, self.options, self.digest, self.before = edited, options, digest, before
+    def __init__(
+        self, edited: Edited, options: Options, digest: str, before: Before = (), memory: float | None = None
+    ) -> None:
+        self.edited, self.options, self.digest, self.before, self.memory = edited, options, digest, before, memory
+        self.kept: Kept | None = None
         self.plan: Plan | None = None
         self.sketch: Sketch | None = None
         self.note: str | None = None
@@ -86,7 +90,7 @@ class PlanningPass(CustomGraphPass):
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
         if is_joint:
-            advise_partitioner(graph, weights)
+            self.kept = advise_partitioner(graph, weights, FROM_DTYPE[self.options.wishes.low], self.memory)
         else:
             self.copies = self._read_copies(graph, about)
         self.casts = casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)

@@ -18,7 +18,7 @@ from mezzo.spelling import aside, did_you_mean
 
 # What loads a result where nobody names another, by the kind of device.
 _TARGETS = {"cpu": "torch-cpu", "cuda": "torch-cuda"}
-_OWN = "freeze"
+_OWN = ("freeze", "memory")
 # Options about files, or about steps that graphs do not have.
 _NOT_HERE = frozenset(
     {"io", "provenance", "trust_external_paths", "fuse", "correct", "opset", "calibrator", "quantize_mode"}
@@ -28,11 +28,14 @@ _PLANNING = tuple(option.name for option in fields(Request) if option.name not i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Options that were checked. `inductor` are those handed on, `is_frozen` says that weights are constants."""
+    """Options that were checked. `inductor` are those handed on, `is_frozen` says that weights are constants. `memory`
+    weighs what training keeps between its passes; None: Inductor decides, and low copies of weights are not kept.
+    """
 
     request: Request
     inductor: Mapping[str, object] = field(default_factory=dict)
     is_frozen: bool = False
+    memory: float | None = None
 
     def planning(self, device: str = "cpu") -> Options:
         """The request as the planner takes it, for graphs on a device."""
@@ -44,7 +47,7 @@ class Settings:
     def digest(self) -> str:
         """What tells these settings from others, in a cache that other processes share."""
         told = (VERSION, torch.__version__, repr(self.request), sorted((k, repr(v)) for k, v in self.inductor.items()))
-        return hashlib.sha256(repr((told, self.is_frozen)).encode()).hexdigest()
+        return hashlib.sha256(repr((told, self.is_frozen, self.memory)).encode()).hexdigest()
 
 
 def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic: bool | None = None) -> Settings:
@@ -57,7 +60,7 @@ def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic:
     known = config.get_config_copy()
     for name, value in given.items():
         key = name.replace("-", "_")
-        if name == _OWN:
+        if name in _OWN:
             continue
         if name in _PLANNING:
             own[name] = value
@@ -71,15 +74,28 @@ def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic:
         elif key in known:
             inductor[key] = value
         else:
-            question = aside(did_you_mean(name, [*_PLANNING, _OWN, *known], 1))
-            raise InputError(f"option {name!r} is unknown{question}; mezzo's are {', '.join((*_PLANNING, _OWN))}")
+            question = aside(did_you_mean(name, [*_PLANNING, *_OWN, *known], 1))
+            raise InputError(f"option {name!r} is unknown{question}; mezzo's are {', '.join((*_PLANNING, *_OWN))}")
     asked = {name: value for name, value in own.items() if value is not None}
     request = Request(**{"to": "bf16", **asked})  # type: ignore[arg-type]  # checked when it is read
     assert request.to is not None, "there is a usual one"
     check_formats(FRONTEND, spell_formats(request.to))
-    made = Settings(request=request, inductor=inductor, is_frozen=bool(given.get(_OWN, False)))
+    made = Settings(
+        request=request,
+        inductor=inductor,
+        is_frozen=bool(given.get("freeze", False)),
+        memory=_read_memory(given.get("memory")),
+    )
     made.planning()
     return made
+
+
+def _read_memory(given: object) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= 1:
+        return float(given)
+    raise InputError(f"option 'memory' is {given!r}; give a number from 0, least time and error, to 1, least memory")
 
 
 def _mode_options(mode: str | None, dynamic: bool | None) -> Mapping[str, object]:

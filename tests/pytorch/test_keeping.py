@@ -1,0 +1,182 @@
+"""What a training step keeps: the cheapest way exactly, and what is decided is what happens."""
+
+import itertools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+
+# This folder itself passes for an empty "torch" where PyTorch is not installed.
+pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
+
+import torch
+from driving import compiled
+from torch import fx, nn
+
+from mezzo.errors import InputError
+from mezzo.torch import joint, keeping
+from mezzo.torch.compiled import account
+
+_WEIGHTS = (0.0, 0.3, 0.6, 0.8, 0.9, 1.0)
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+class _Chain(nn.Module):
+    """Products with norms and activations between them, as in a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm, self.down = nn.Linear(32, 128), nn.LayerNorm(128), nn.Linear(128, 32)
+        self.last = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.last(x + self.down(self.norm(nn.functional.gelu(self.up(x)))).tanh())
+        return made
+
+
+def _kept_bytes(run: Callable[[torch.Tensor], torch.Tensor], model: nn.Module, x: torch.Tensor) -> int:
+    """What autograd holds between the passes, weights apart."""
+    weights = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    found: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            found[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        made = run(x)
+    made.sum().backward()
+    return sum(found.values())
+
+
+def test_the_more_memory_weighs_the_less_is_kept() -> None:
+    model, x = _Chain(), torch.randn(64, 32)
+    told, kept = [], []
+    for memory in _WEIGHTS:
+        torch._dynamo.reset()
+        run = compiled(model, memory=memory)
+        run(x).sum().backward()
+        told.append(account(run).graphs[0].kept_bytes)
+        kept.append(_kept_bytes(run, model, x))
+    assert told == sorted(told, reverse=True)
+    assert kept[-1] < 0.6 * kept[0]
+    for one, other in zip(told, kept, strict=True):
+        assert one is not None
+        assert 0.95 * other <= one <= 1.4 * other, "what Inductor folds later is not kept"
+
+
+@pytest.mark.parametrize("memory", _WEIGHTS)
+def test_gradients_stay_right(memory: float) -> None:
+    model, x = _Chain(), torch.randn(64, 32)
+    run = compiled(model, memory=memory)
+    run(x).square().sum().backward()
+    found = {name: one.grad for name, one in model.named_parameters()}
+    model.zero_grad(set_to_none=True)
+    model.double()(x.double()).square().sum().backward()
+    for name, one in model.named_parameters():
+        grad = found[name]
+        assert grad is not None and one.grad is not None
+        # Eight products in a row round twice each, and what the backward reads is rounded once.
+        assert float((grad.double() - one.grad).norm() / one.grad.norm()) < 17 * 2.0**-9, name
+
+
+@pytest.mark.parametrize("given", [-0.1, 1.5, "much", True])
+def test_a_weight_that_is_none_is_refused(given: object) -> None:
+    with pytest.raises(InputError) as caught:
+        compiled(_Chain(), memory=given)
+    assert str(caught.value) == (
+        f"option 'memory' is {given!r}; give a number from 0, least time and error, to 1, least memory"
+    )
+
+
+# -- beside every way there is ---------------------------------------------------------------------------------------
+
+
+def _product(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x.sin() @ w
+
+
+def _rounded(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    made = (x * 2).exp()
+    return made.bfloat16().float() * made.square()
+
+
+def _shared(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    made = x.sigmoid()
+    return made.sum(1, keepdim=True).sqrt() * made
+
+
+@pytest.mark.parametrize("function", [_product, _rounded, _shared])
+@pytest.mark.parametrize("weight", [0.0, 0.5, 2.0, 9.0, 100.0])
+def test_nothing_is_cheaper(function: Any, weight: float) -> None:
+    """Of all ways to have what the backward reads the cut is the cheapest: each node kept, made again, or neither."""
+    graph, weights = _joint(function)
+    late = joint._backward(graph)
+    problem = keeping._Problem(graph, late, weights)
+    prices = keeping.Prices(weight, problem.wide_bytes / 8)
+    found = problem.solve(prices, torch.bfloat16)
+    low, whole, again = set(found.low), set(found.whole), set(found.again)
+    assert _price(problem, prices, whole, again, low) == pytest.approx(_cheapest(problem, prices))
+
+
+def _cheapest(problem: Any, prices: Any) -> float:
+    best = float("inf")
+    open_nodes = [node for node in problem.nodes if _choices(problem, prices, node) != ["none"]]
+    assert 3 <= len(open_nodes) <= 9, "few enough to try all"
+    for choice in itertools.product(*(_choices(problem, prices, node) for node in open_nodes)):
+        chosen = dict(zip(open_nodes, choice, strict=True))
+        whole = {node for node, what in chosen.items() if what == "whole"}
+        again = {node for node, what in chosen.items() if what == "again"}
+        low = {node for node in problem.nodes if node not in whole | again and problem._may_be_low(node)}
+        best = min(best, _price(problem, prices, whole, again, low))
+    return best
+
+
+def _choices(problem: Any, prices: Any, node: fx.Node) -> list[str]:
+    found = ["none"]
+    if problem._keep_price(node, prices) < keeping._NEVER:
+        found.append("whole")
+    if problem._may_be_again(node):
+        found.append("again")
+    return found
+
+
+def _price(
+    problem: Any, prices: Any, whole: Collection[fx.Node], again: Collection[fx.Node], low: Collection[fx.Node]
+) -> float:
+    """What a way costs; infinite where the backward lacks something."""
+    had = {*whole, *again}
+    for node in problem.nodes:
+        if problem._is_read_late(node) and node not in had and node not in low:
+            return float("inf")
+        if node in again and any(operand not in had for operand in node.all_input_nodes):
+            return float("inf")
+    return (
+        sum(problem._keep_price(node, prices) for node in whole)
+        + sum(problem._again_bytes(node) for node in again)
+        + sum(problem._low_price(node, prices) for node in low)
+    )
+
+
+def _joint(function: Any) -> tuple[fx.Graph, frozenset[fx.Node]]:
+    """The joint graph of a function of an input and a weight."""
+    held: list[fx.Graph] = []
+    seen = joint.advise_partitioner
+
+    def advise(graph: fx.Graph, *given: Any) -> None:
+        held.append(graph)
+
+    x, w = torch.randn(4, 4, requires_grad=True), nn.Parameter(torch.randn(4, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mezzo.torch.passes.advise_partitioner", advise)
+        compiled(lambda x, w: function(x, w), policy="off")(x, w)
+    assert seen is joint.advise_partitioner
+    (graph,) = held
+    return graph, frozenset(node for node in graph.nodes if node.name == "primals_2")
