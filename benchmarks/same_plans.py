@@ -5,9 +5,10 @@
 
 Run it from one place, so that both see the same models. Each policy is taken with min-cut and each strategy with
 `balanced`; `--every-pair` takes all of them together, `--way '* mincut'` those that a glob matches. A model that is
-refused has a digest of the message. `--files` takes a digest of the converted model too. `--against` prints what
-differs and ends with 1 if anything does; `--show golden/casts/already_low fp16 balanced mincut` prints that one plan,
-to lay beside the other checkout's.
+refused has a digest of the message. `--decisions` takes one of what each node runs in alone, by names that every
+version of mezzo has: checkouts whose plan files differ in form are compared by it. `--files` takes a digest of the
+converted model too. `--against` prints what differs and ends with 1 if anything does; `--show
+golden/casts/already_low fp16 balanced mincut` prints that one plan, to lay beside the other checkout's.
 """
 
 import argparse
@@ -18,16 +19,16 @@ import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
 from suites import architectures, operators
 
 import mezzo
-from mezzo.files.planfile import to_json
-from mezzo.plugins.discovery import policies, strategies
 
 _GOLDEN = Path(__file__).resolve().parents[1] / "tests" / "golden"
 _FORMATS = ("fp16", "bf16")
@@ -46,10 +47,20 @@ class Way:
 
     def plan(self, model: onnx.ModelProto) -> str:
         """The plan file, or the message of the refusal."""
+        from mezzo.files.planfile import to_json
+
         try:
             return to_json(mezzo.plan(model, to=self.to, policy=self.policy, strategy=self.strategy))
         except mezzo.MezzoError as error:
             return f"{type(error).__name__}: {error}\n"
+
+    def decide(self, model: onnx.ModelProto) -> str:
+        """What each node runs in, or that the model is refused."""
+        try:
+            plan = mezzo.plan(model, to=self.to, policy=self.policy, strategy=self.strategy)
+        except mezzo.MezzoError:
+            return "refused\n"
+        return "".join(f"{node.name}: {node.precision.compute}\n" for node in plan.nodes)
 
     def convert(self, model: onnx.ModelProto) -> bytes:
         """The file that a conversion writes, or the message of the refusal."""
@@ -62,7 +73,8 @@ class Way:
 
 def every_way(is_every_pair: bool, pattern: str) -> tuple[Way, ...]:
     """The ways that are tried, in order: those whose "format policy strategy" the glob matches."""
-    names = sorted(policies()), sorted(strategies())
+    found = _discovery()
+    names = sorted(found.policies()), sorted(found.strategies())
     pairs = (
         list(product(*names))
         if is_every_pair
@@ -73,6 +85,14 @@ def every_way(is_every_pair: bool, pattern: str) -> tuple[Way, ...]:
     )
     ways = (Way(to, policy, strategy) for to in _FORMATS for policy, strategy in pairs)
     return tuple(way for way in ways if fnmatch.fnmatchcase(str(way), pattern))
+
+
+def _discovery() -> Any:
+    """What finds policies and strategies, here or in a checkout of before it had a folder."""
+    try:
+        return import_module("mezzo.plugins.discovery")
+    except ModuleNotFoundError:
+        return import_module("mezzo.discovery")
 
 
 def golden() -> Iterator[tuple[str, onnx.ModelProto]]:
@@ -99,14 +119,15 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def digest_model(name: str, data: bytes, ways: Sequence[Way], takes_files: bool) -> dict[str, str]:
+def digest_model(name: str, data: bytes, ways: Sequence[Way], of: str) -> dict[str, str]:
     """The digests of a model by "model, format, policy, strategy"."""
     warnings.filterwarnings("ignore")
     model = onnx.ModelProto.FromString(data)
     found = {}
     for way in ways:
-        plan = digest(way.plan(model).encode("utf-8", "surrogatepass"))
-        found[f"{name} {way}"] = f"{plan} {digest(way.convert(model))}" if takes_files else plan
+        text = way.decide(model) if of == "decisions" else way.plan(model)
+        plan = digest(text.encode("utf-8", "surrogatepass"))
+        found[f"{name} {way}"] = f"{plan} {digest(way.convert(model))}" if of == "files" else plan
     return found
 
 
@@ -115,7 +136,7 @@ def digest_all(options: argparse.Namespace) -> dict[str, str]:
     ways, found = every_way(options.every_pair, options.way), dict[str, str]()
     with ProcessPoolExecutor(options.jobs) as pool:
         jobs = [
-            (name, pool.submit(digest_model, name, model.SerializeToString(), ways, options.files))
+            (name, pool.submit(digest_model, name, model.SerializeToString(), ways, options.of))
             for name, model in models_of(options.suite, options.cache)
         ]
         for done, (name, job) in enumerate(jobs, 1):
@@ -161,7 +182,10 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path("out/architectures"), help="folder of architectures.py")
     parser.add_argument("--every-pair", action="store_true", help="every policy with every strategy")
     parser.add_argument("--way", default="*", metavar="GLOB", help="only ways that match, such as 'fp16 * mincut'")
-    parser.add_argument("--files", action="store_true", help="take a digest of converted models too")
+    parser.add_argument("--files", dest="of", action="store_const", const="files", default="plans",
+                        help="take a digest of converted models too")  # fmt: skip
+    parser.add_argument("--decisions", dest="of", action="store_const", const="decisions",
+                        help="take a digest of what each node runs in, not of the plan file")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--write", type=Path, help="write the digests here")
     parser.add_argument("--against", type=Path, help="compare with digests written before")

@@ -44,6 +44,7 @@ _STEPS = 10
 _FIRST_CHANGE = 1e-4
 _SCALE = {"bf16": 1.0, "fp16": 2.0**10}
 _LOSS_NOISE, _MOST_LOSS = 0.01, 2.0
+_MOST_NUMBERS = 60_000_000  # of the gradients of all draws
 Gradients = Mapping[str, torch.Tensor]
 Run = Callable[..., Any]
 
@@ -149,7 +150,9 @@ def judge(name: str, to: str, draws: int) -> Row:
     shake(model.module)
     prepared(model.module)
     start = {key: held.clone() for key, held in model.module.state_dict().items()}
-    feeds = [model.inputs, *(draw(model.inputs) for _ in range(draws - 1))]
+    weights = sum(one.numel() for one in model.module.parameters())
+    draws = max(1, min(draws, _MOST_NUMBERS // weights))
+    feeds = [enlarged(model.inputs) for _ in range(draws)]
     exact = reference(model.module)
     wide = {key: held.double() if held.is_floating_point() else held for key, held in start.items()}
     far = Way(exact, wide, [as_double(feed) for feed in feeds], 1.0).walk(exact, None, nullcontext)
@@ -172,12 +175,22 @@ def judge(name: str, to: str, draws: int) -> Row:
 
 
 def prepared(module: nn.Module) -> None:
-    """In training mode, without dropout."""
+    """In training mode, without dropout, of layers neither."""
     module.requires_grad_(True).train()
     for one in module.modules():
-        for name, held in list(vars(one).items()):
-            if isinstance(held, float) and (name == "p" or "drop" in name):
-                setattr(one, name, 0.0)
+        for held in (one, getattr(one, "config", None)):
+            for name, number in list(vars(held).items()) if held is not None else ():
+                if isinstance(number, float) and (name == "p" or "drop" in name):
+                    setattr(held, name, 0.0)
+
+
+def enlarged(inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Another draw of inputs, of images four times as many: a batch norm in training mode is over few numbers else."""
+    drawn = [draw(tuple(inputs)) for _ in range(4)]
+    return tuple(
+        torch.cat(several) if several[0].dim() == 4 and several[0].is_floating_point() else several[0]
+        for several in zip(*drawn, strict=True)
+    )
 
 
 def compared(found: Walked, wanted: Walked) -> Trained:
