@@ -45,7 +45,7 @@ _UNRUN = {
     "needs torch, nncf, amd-quark, openvino, each in an environment of its own, and minutes": 1,
     "an hour, and needs torch, transformers, torchvision and timm": 1,
     "needs torch and transformers": 2,
-    "needs torch, transformers and a CPU with AVX512-BF16": 1,
+    "needs torch, transformers and a CPU with AVX512-BF16": 2,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
     "needs torch": 35,
