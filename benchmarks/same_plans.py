@@ -5,7 +5,7 @@
 
 Run it from one place, so that both see the same models. Each policy is taken with min-cut and each strategy with
 `balanced`; `--every-pair` takes all of them together, `--way '* mincut'` those that a glob matches. A model that is
-refused has a digest of the message. `--decisions` takes one of what each node runs in alone, by names that every
+refused has a digest of the message. `--decisions` takes one of what each operator runs in alone, by names that every
 version of mezzo has: checkouts whose plan files differ in form are compared by it. `--files` takes a digest of the
 converted model too. `--against` prints what differs and ends with 1 if anything does; `--show
 golden/casts/already_low fp16 balanced mincut` prints that one plan, to lay beside the other checkout's.
@@ -55,12 +55,13 @@ class Way:
             return f"{type(error).__name__}: {error}\n"
 
     def decide(self, model: onnx.ModelProto) -> str:
-        """What each node runs in, or that the model is refused."""
+        """What each operator and weight runs in, or that the model is refused."""
         try:
             plan = mezzo.plan(model, to=self.to, policy=self.policy, strategy=self.strategy)
         except mezzo.MezzoError:
             return "refused\n"
-        return "".join(f"{node.name}: {node.precision.compute}\n" for node in plan.nodes)
+        inside = [node for node in plan.nodes if node.kind not in ("input", "output")]
+        return "".join(f"{node.name}: {node.precision.compute}\n" for node in inside)
 
     def convert(self, model: onnx.ModelProto) -> bytes:
         """The file that a conversion writes, or the message of the refusal."""

@@ -38,14 +38,34 @@ def test_a_sum_of_products_that_several_read_is_stored_once() -> None:
     """As in residual networks: a convolution and the next sum read it."""
     network = _product(_network().call("relu", "r", self="a"), "c", "r").call("add", "y", self="c", other="r")
     network = _product(network.call("relu", "end", self="y"), "d", "end").call("add", "last", self="d", other="end")
-    assert _outside(network, "last") == {"end"}
+    assert _outside(network, "last") == {"r", "end"}
 
 
 def test_behind_norms_of_given_statistics_too() -> None:
     network = _normed(_network("g", "b", "m", "s"), "n", "a").call("relu", "r", self="n")
     network = _normed(_product(network, "c", "r"), "o", "c").call("add", "y", self="o", other="r")
     network = _product(network, "d", "y").call("add", "last", self="d", other="y")
-    assert _outside(network, "last") == {"y"}
+    assert _outside(network, "last") == {"r", "y"}
+
+
+def test_a_relu_that_several_read_is_stored_once() -> None:
+    """A product reads it, and the backward, or another branch: one low copy serves both."""
+    network = _product(_network().call("relu", "r", self="a"), "c", "r").call("exp", "last", self="r")
+    assert _outside(network, "c", "last") == {"r"}
+    alone = _product(_network().call("relu", "r", self="a"), "c", "r")
+    assert _outside(alone, "c") == set()
+    wide = _network().call("exp", "e", self="a").call("relu", "r", self="e")
+    assert _outside(_product(wide, "c", "r").call("sin", "last", self="r"), "c", "last") == set()
+
+
+def test_norms_of_their_own_statistics_give_what_they_read() -> None:
+    """As autocast has it in training: the ReLU behind one is stored low where its backward reads it too."""
+    statistics = {"weight": "g", "bias": "b", "running_mean": "m", "running_var": "s"}
+    network = _network("g", "b", "m", "s").call(
+        "_native_batch_norm_legit_functional", "n", input="a", training=True, momentum=0.1, eps=1e-5, **statistics
+    )
+    network = _product(network.call("relu", "r", self="n"), "c", "r").call("le", "mask", self="r", other="c")
+    assert _outside(network, "c", "mask") == {"r"}
 
 
 def test_a_sum_that_one_operator_reads_is_computed_on_the_way() -> None:

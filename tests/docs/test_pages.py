@@ -48,7 +48,7 @@ _UNRUN = {
     "needs torch, transformers and a CPU with AVX512-BF16": 2,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
-    "needs torch": 35,
+    "needs torch": 39,
     "needs trtexec": 3,
 }
 # Sessions that are written from golden files; the tests of these hold every line.

@@ -78,10 +78,10 @@ def test_forward_and_backward_are_one_plan_with_names_that_tell_them_apart() -> 
     assert formats["output gradient of up.weight"] is DType.FLOAT32
 
 
-def test_low_copies_of_weights_are_not_kept_for_the_backward() -> None:
+def test_where_memory_weighs_low_copies_of_weights_are_not_kept_for_the_backward() -> None:
     """What they are cast from lives in any case: the backward casts it again."""
     model = driving.Net().train()
-    run, x = compiled(model), torch.randn(4, 32)
+    run, x = compiled(model, memory=0.9), torch.randn(4, 32)
     run(x)
     kept: list[torch.Tensor] = []
 

@@ -12,12 +12,22 @@ from mezzo.core.plans import Plan
 from mezzo.dtypes import FORMATS, DType
 from mezzo.machine import find_machine
 from mezzo.numerics.calibrations import Calibrations
+from mezzo.numerics.gradient_errors import GradientErrors
 from mezzo.numerics.layer_errors import LayerError, LayerErrors, OutputError
 from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
 from mezzo.numerics.timings import Timings
 from mezzo.report.calibrations import spell_row
 from mezzo.report.documents import Document
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_number
+from mezzo.report.gradient_errors import (
+    TITLES,
+    describe_gradient_errors,
+    report_gradient_errors,
+    spell_weight,
+    tell_all,
+    tell_fp16,
+    worst_weights,
+)
 from mezzo.report.groups import count_precisions
 from mezzo.report.headline import Aim, Headline, Move
 from mezzo.report.headlines import head_comparison, head_plan
@@ -60,13 +70,17 @@ def to_html(record: object) -> str:
 
 def to_table(record: object) -> str:
     """A record as a table, as wide as the terminal."""
-    assert isinstance(record, LayerErrors), f"{type(record).__name__} has no table of its own"
     width = terminal_width()
+    if isinstance(record, GradientErrors):
+        return as_text(report_gradient_errors(Layout.PLAIN, record, width), width)
+    assert isinstance(record, LayerErrors), f"{type(record).__name__} has no table of its own"
     return as_text(report_layer_errors(Layout.PLAIN, record, width), width)
 
 
 def to_document(record: object) -> Document:
     """A record as plain data."""
+    if isinstance(record, GradientErrors):
+        return describe_gradient_errors(record)
     assert isinstance(record, LayerErrors), f"{type(record).__name__} is no document"
     return describe_layer_errors(record)
 
@@ -212,6 +226,22 @@ def _(found: LayerErrors) -> str:
     rows = [(*map(_safe, (name, told, *spell_errors(one))), _bar_of(one.error, largest)) for name, told, one in named]
     head = "".join(f"<div>{_safe(line)}</div>" for line in (HOW, *tell_where(found), *found.notes))
     return _frame(head + _table(("", "runs in", *ERRORS, "of the largest"), rows))
+
+
+@_lines.register
+def _(found: GradientErrors) -> Sequence[str]:
+    worst = found.worst
+    first = f"GradientErrors: {tell_all(found)}, worst {clean(worst.name)} {spell_error(worst.error)}"
+    return first, tell_fp16(found), "print it for a table"
+
+
+@_page.register
+def _(found: GradientErrors) -> str:
+    weights = worst_weights(found)
+    largest = max(one.error for one in weights)
+    rows = [(*map(_safe, (one.name, *spell_weight(one))), _bar_of(one.error, largest)) for one in weights]
+    head = "".join(f"<div>{_safe(line)}</div>" for line in (tell_all(found), tell_fp16(found), *found.notes))
+    return _frame(head + _table(("weight", *TITLES, "of the largest"), rows))
 
 
 def lines_of(what: str, headline: Headline) -> Sequence[str]:

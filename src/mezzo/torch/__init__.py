@@ -12,11 +12,24 @@ from mezzo.torch.comparing import compare  # noqa: E402
 from mezzo.torch.compiled import account, compile, refresh  # noqa: E402
 from mezzo.torch.explaining import explain  # noqa: E402
 from mezzo.torch.exporting import export  # noqa: E402
+from mezzo.torch.gradients import compare_gradients  # noqa: E402
 from mezzo.torch.optimizers import watch_steps  # noqa: E402
 from mezzo.torch.regions import Region, keep, precision  # noqa: E402
 from mezzo.torch.reporting import report  # noqa: E402
 
-__all__ = ["Region", "account", "compare", "compile", "explain", "export", "keep", "precision", "refresh", "report"]
+__all__ = [
+    "Region",
+    "account",
+    "compare",
+    "compare_gradients",
+    "compile",
+    "explain",
+    "export",
+    "keep",
+    "precision",
+    "refresh",
+    "report",
+]
 
 register()
 watch_steps()

@@ -63,7 +63,7 @@ class _Outputs:
         self._sums: dict[str, Sums] = {}
 
     def add(self, batch: object) -> None:
-        right = _floats(call_with(self._exact, pytree.tree_map(_widened, batch)))
+        right = _floats(call_with(self._exact, pytree.tree_map(widened, batch)))
         got, eager = (_floats(call_with(one, batch)) for one in (self._compiled, self._model))
         _check_alike(right, got, eager)
         for name, reference in right.items():
@@ -87,7 +87,8 @@ def call_with(model: Callable[..., Any], batch: object) -> object:
     return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
-def _widened(held: object) -> object:
+def widened(held: object) -> object:
+    """A tensor of floats in FP64; all else as it is."""
     is_float = isinstance(held, torch.Tensor) and held.is_floating_point()
     return held.double() if is_float and isinstance(held, torch.Tensor) else held
 

@@ -41,7 +41,7 @@ def compile(
         options: of Inductor.
         freeze: whether weights become constants: later changes of them are not seen.
         memory: of training, what bytes that are kept between forward and backward weigh beside time and error, from 0
-            to 1; None: Inductor decides, and low copies of weights are not kept.
+            to 1; None: Inductor decides.
         planning: options of `mezzo.convert`: `to` ("bf16" unless given), `policy`, `target`, `keep_region` and others.
 
     Raises InputError: there is no such option, or it has no such value.

@@ -36,7 +36,6 @@ def advise_partitioner(
     """
     _compute_once(graph)
     if memory is None:
-        _compute_again(graph, weights)
         return None
     free = [node for node in graph.nodes if node.name in weights]
     return keep_least(graph, _backward(graph), memory, low, free)
@@ -66,17 +65,6 @@ def _returned(graph: fx.Graph, names: Mapping[str, str]) -> tuple[str, ...]:
         of = inputs.get(about.grad_of) if isinstance(about, GradAOTOutput) else None
         returned.append(str(number) if of is None else f"gradient of {names.get(of.name, of.name)}")
     return tuple(returned)
-
-
-def _compute_again(graph: fx.Graph, weights: Collection[str]) -> None:
-    """Let the backward cast weights again, in place of keeping their low copies for it: what they are cast from lives
-    in any case. Half of what a transformer keeps for its backward at small batches is such copies.
-    """
-    for node in graph.nodes:
-        if node.name in weights:
-            for user in _readers(node):
-                if _is_seen_through(user):
-                    decide(user, CheckpointPolicy.MUST_RECOMPUTE)
 
 
 def _compute_once(graph: fx.Graph) -> None:

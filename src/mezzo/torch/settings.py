@@ -29,7 +29,7 @@ _PLANNING = tuple(option.name for option in fields(Request) if option.name not i
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Options that were checked. `inductor` are those handed on, `is_frozen` says that weights are constants. `memory`
-    weighs what training keeps between its passes; None: Inductor decides, and low copies of weights are not kept.
+    weighs what training keeps between its passes; None: Inductor decides.
     """
 
     request: Request

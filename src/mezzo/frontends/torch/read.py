@@ -223,7 +223,7 @@ class _Reader:
 
     def _add_filled(self, node: fx.Node, op: str, number: float) -> None:
         """A tensor that is one number everywhere is a constant."""
-        name = self._unique(self._under(node, op))
+        name = self._unique(self._under([node], op))
         signature = self._end("const", node, is_made=True)
         self.numbers[len(self.values)] = number
         self._add(name, Kind.SOURCE, signature, (), [node], (node,), None, module_of(node))
@@ -244,7 +244,7 @@ class _Reader:
         outputs = typed.outputs[: len(makes)]
         signature = self.prober.signature(dialect, op, typed._replace(outputs=outputs))
         module = module_of(pieces[0])
-        name = self._unique(self._under(pieces[0], op))
+        name = self._unique(self._under(pieces, op))
         for operand in operands:
             if operand.number is not None:
                 self._add_number(name, operand, typed)
@@ -280,9 +280,9 @@ class _Reader:
             )
         return self.ends[key]
 
-    def _under(self, node: fx.Node, op: str) -> str:
-        module = module_of(node)
-        phase = (_BACKWARD,) if node in self.program.backward else ()
+    def _under(self, calls: Sequence[fx.Node], op: str) -> str:
+        module = module_of(calls[0])
+        phase = () if self.program.backward.isdisjoint(calls) else (_BACKWARD,)
         return "/".join((*self.program.path, *((module,) if module else ()), *phase, op))
 
     def _unique(self, name: str) -> str:

@@ -20,6 +20,11 @@ _VIEWS = frozenset(
 # These make low numbers of low ones exactly; torch.autocast computes them, and sums, in the precision of all they read.
 _EXACT = frozenset({Transfer.KEEP, Transfer.MOVE, Transfer.JOIN, Transfer.RELU})
 _FOLLOWING = _EXACT | {Transfer.ADD}
+# With statistics of their own, and backward: they give what they scale in its type.
+_BATCH_NORMS = frozenset(
+    {"_native_batch_norm_legit_functional", "_native_batch_norm_legit.no_stats", "native_batch_norm_backward"}
+)
+_GRADIENTS = frozenset({"threshold_backward"})
 _CONSTRAINT = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS)
 
 
@@ -47,9 +52,10 @@ def _generated(view: View) -> frozenset[int]:
 
 
 def _stored_low(view: View) -> frozenset[int]:
-    """What ends in memory where torch.autocast has it in low precision too: pools of largest numbers, and sums that
-    several read, as in residual networks. One low copy serves products and the next sum; in FP32 it would be written
-    and read beside that.
+    """What ends in memory where torch.autocast has it in low precision too: pools of largest numbers, and sums and
+    ReLUs that several read, as in residual networks, and wherever the backward reads them again. One low copy serves
+    products and the others; in FP32 it would be written and read beside that. A ReLU of rounded numbers is the rounded
+    ReLU.
     """
     low = view.once(_low_in_autocast)
     sums: set[int] = set()
@@ -64,6 +70,8 @@ def _stored_low(view: View) -> frozenset[int]:
             sums.add(result)
             if len(view.graph.uses[result]) > 1:
                 ends.add(node.id)
+        elif row.transfer is Transfer.RELU and len(view.graph.uses[result]) > 1:
+            ends.add(node.id)
     return frozenset(ends)
 
 
@@ -76,7 +84,8 @@ def _low_in_autocast(view: View) -> frozenset[int]:
             continue
         are_low = [value in low for value in _tensors(view, node)]
         is_following = row.transfer in _FOLLOWING and bool(are_low) and all(are_low)
-        is_scaling = row.transfer is Transfer.GIVEN_STATISTICS and any(are_low)
+        is_scaling = (row.transfer is Transfer.GIVEN_STATISTICS or node.op in _BATCH_NORMS) and any(are_low)
+        is_following = is_following or (node.op in _GRADIENTS and bool(are_low) and all(are_low))
         if row.cost in HEAVY or is_following or is_scaling:
             low.update(value for value in node.outputs if value is not None)
     return frozenset(low)

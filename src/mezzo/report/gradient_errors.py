@@ -1,0 +1,91 @@
+"""The report of the errors of gradients: all together, the worst weights, and what FP16 would lose."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.report.documents import Document, document
+from mezzo.report.figures import spell_count, spell_error
+from mezzo.report.layer_errors import ERRORS
+from mezzo.report.layout import Layout, blank, heading
+from mezzo.report.names import clean, shorten_path
+from mezzo.report.sections import number
+
+if TYPE_CHECKING:
+    from mezzo.numerics.gradient_errors import GradientError, GradientErrors
+
+MOST_WEIGHTS = 16
+TITLES = (*ERRORS, "largest", "lost in FP16")
+_SHORTEST_NAME = 24
+_FIGURES = 60
+
+
+def report_gradient_errors(layout: Layout, found: "GradientErrors", width: int) -> list[RenderableType]:
+    """Lay out the weights whose gradients err most, in the order of the model, and what there is to say of all."""
+    shown = worst_weights(found)
+    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
+    count = spell_count(len(found.weights), "weight")
+    title = count if len(shown) == len(found.weights) else f"the worst {len(shown)} of {count}"
+    table = layout.make_table("weight", *TITLES, right=TITLES)
+    for weight in shown:
+        table.add_row(shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME)), *spell_weight(weight))
+    parts: list[RenderableType] = [heading(f"gradients over {batches}, relative L2 error"), Text(tell_all(found))]
+    parts += [blank(), heading(title), table, Text(tell_fp16(found))]
+    return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
+
+
+def worst_weights(found: "GradientErrors") -> "Sequence[GradientError]":
+    """Those with the largest errors, in the order of the model."""
+    places = sorted(range(len(found.weights)), key=lambda place: -found.weights[place].error)[:MOST_WEIGHTS]
+    return [found.weights[place] for place in sorted(places)]
+
+
+def spell_weight(weight: "GradientError") -> tuple[str, ...]:
+    """What `TITLES` names."""
+    errors = spell_error(weight.error), spell_error(weight.beside_fp32), spell_error(weight.eager)
+    return *errors, f"{weight.largest:.1e}", f"{weight.lost:.1%}"
+
+
+def tell_all(found: "GradientErrors") -> str:
+    """The error of all gradients together."""
+    return f"all together {spell_error(found.error)} from FP64; {spell_error(found.eager)} is FP32's own"
+
+
+def tell_fp16(found: "GradientErrors") -> str:
+    """What FP16 would lose without a scale, and with which it would not."""
+    if not found.lost:
+        return "none is too small for FP16"
+    loses = sum(weight.lost > 0 for weight in found.weights)
+    most = max(found.weights, key=lambda weight: weight.lost)
+    return (
+        f"FP16 loses numbers of {spell_count(loses, 'weight')}, {most.lost:.1%} of {clean(most.name)}; scale the loss, "
+        f"by {found.scale:g} at most (torch.amp.GradScaler)"
+    )
+
+
+def describe_gradient_errors(found: "GradientErrors") -> Document:
+    """Tell errors as data."""
+    return document(
+        "gradient-errors",
+        {
+            "batches": found.batches,
+            "error": number(found.error),
+            "fp32_error": number(found.eager),
+            "scale": number(found.scale),
+            "weights": [
+                {
+                    "name": weight.name,
+                    "error": number(weight.error),
+                    "fp32_error": number(weight.eager),
+                    "error_beside_fp32": number(weight.beside_fp32),
+                    "largest": number(weight.largest),
+                    "lost_in_fp16": number(weight.lost),
+                    "faint_in_fp16": number(weight.faint),
+                }
+                for weight in found.weights
+            ],
+            "notes": list(found.notes),
+        },
+    )

@@ -1,0 +1,141 @@
+"""Holds the gradients of a compiled model against those of its model in FP32 and in FP64."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from mezzo.errors import InputError
+from mezzo.numerics.gradient_errors import FP16_LEAST, FP16_NORMAL, GradientError, GradientErrors
+from mezzo.torch.comparing import call_with, widened
+
+Loss = Callable[[Any], torch.Tensor]
+_DROPS = "dropout draws other masks in each of the three; set its p to 0 for this"
+
+
+def compare_gradients(
+    model: torch.nn.Module, compiled: Callable[..., Any], data: Iterable[object], *, loss: Loss | None = None
+) -> GradientErrors:
+    """Say how far the gradients of a compiled model are from its model's in FP64 and in FP32, weight by weight.
+
+    Each batch is one forward and backward of all three. The model's gradients and buffers stay as they are.
+
+    Args:
+        data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
+        loss: of what the model gives, a number; without it a fixed linear function of all results of floats.
+
+    Raises InputError: there is no batch, or no weight has a gradient.
+    """
+    toward = linear if loss is None else loss
+    exact = copy.deepcopy(model).double()
+    sums: dict[str, _Sums] = {}
+    batches = 0
+    with _as_it_was(model):
+        for batch in data:
+            batches += 1
+            right = _gradients(exact, exact, pytree.tree_map(widened, batch), toward)
+            eager = _gradients(model, model, batch, toward)
+            got = _gradients(model, compiled, batch, toward)
+            for name, one in right.items():
+                sums.setdefault(name, _Sums()).add(one, eager.get(name), got.get(name))
+    if not batches:
+        raise InputError("data holds no batch; give one at least")
+    if not sums:
+        raise InputError("no weight of the model has a gradient; there is nothing to compare")
+    return GradientErrors(
+        weights=tuple(one.result(name) for name, one in sums.items()),
+        error=_relative(math.hypot(*(one.far for one in sums.values())), sums),
+        eager=_relative(math.hypot(*(one.eager for one in sums.values())), sums),
+        batches=batches,
+        notes=(_DROPS,) if _drops(model) else (),
+    )
+
+
+def linear(answer: object) -> torch.Tensor:
+    """A fixed linear function of all results of floats: each times its own noise, in the mean."""
+    plain: Any = answer.to_tuple() if hasattr(answer, "to_tuple") else answer
+    total = torch.zeros((), dtype=torch.float64)
+    for number, one in enumerate(pytree.tree_leaves(plain)):
+        if isinstance(one, torch.Tensor) and one.is_floating_point() and one.requires_grad:
+            noise = torch.randn(one.shape, generator=torch.Generator().manual_seed(number))
+            total = total + (one * noise.to(one)).mean().to(total)
+    return total
+
+
+@dataclass(kw_only=True)
+class _Sums:
+    """Of one weight over batches: distances in FP64, and how many numbers are small."""
+
+    far: float = 0.0
+    eager: float = 0.0
+    beside: float = 0.0
+    size: float = 0.0
+    eager_size: float = 0.0
+    largest: float = 0.0
+    lost: int = 0
+    faint: int = 0
+    count: int = 0
+
+    def add(self, right: torch.Tensor, eager: torch.Tensor | None, got: torch.Tensor | None) -> None:
+        nothing = torch.zeros_like(right)
+        fp32, found = (nothing if one is None else one.double() for one in (eager, got))
+        self.far = math.hypot(self.far, float((found - right).norm()))
+        self.eager = math.hypot(self.eager, float((fp32 - right).norm()))
+        self.beside = math.hypot(self.beside, float((found - fp32).norm()))
+        self.size = math.hypot(self.size, float(right.norm()))
+        self.eager_size = math.hypot(self.eager_size, float(fp32.norm()))
+        sizes = right.abs()
+        self.largest = max(self.largest, float(sizes.max()))
+        self.count += int((sizes > 0).sum())
+        self.lost += int(((sizes > 0) & (sizes <= FP16_LEAST)).sum())
+        self.faint += int(((sizes > FP16_LEAST) & (sizes < FP16_NORMAL)).sum())
+
+    def result(self, name: str) -> GradientError:
+        count = max(self.count, 1)
+        return GradientError(
+            name=name,
+            error=self.far / self.size if self.size else self.far and math.inf,
+            eager=self.eager / self.size if self.size else self.eager and math.inf,
+            beside_fp32=self.beside / self.eager_size if self.eager_size else self.beside and math.inf,
+            largest=self.largest,
+            lost=self.lost / count,
+            faint=self.faint / count,
+        )
+
+
+def _relative(far: float, sums: Mapping[str, _Sums]) -> float:
+    size = math.hypot(*(one.size for one in sums.values()))
+    return far / size if size else far and math.inf
+
+
+def _gradients(model: torch.nn.Module, run: Callable[..., Any], batch: object, loss: Loss) -> dict[str, torch.Tensor]:
+    model.zero_grad(set_to_none=True)
+    with torch.enable_grad():
+        loss(call_with(run, batch)).backward()
+    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+
+@contextmanager
+def _as_it_was(model: torch.nn.Module) -> Iterator[None]:
+    """Leave a model with the gradients and buffers that it has."""
+    gradients = {one: one.grad for one in model.parameters()}
+    buffers = {one: one.clone() for one in model.buffers()}
+    try:
+        yield
+    finally:
+        for weight, gradient in gradients.items():
+            weight.grad = gradient
+        with torch.no_grad():
+            for buffer, held in buffers.items():
+                buffer.copy_(held)
+
+
+def _drops(model: torch.nn.Module) -> bool:
+    """Whether a module of PyTorch's draws masks as the model is."""
+    kinds = torch.nn.modules.dropout._DropoutNd
+    return any(isinstance(one, kinds) and one.training and one.p > 0 for one in model.modules())
