@@ -31,7 +31,7 @@ _UNRUN = {
     "it is the command of another tool": 4,
     "it times models": 1,
     "half an hour, and needs torch": 1,
-    "minutes to hours, on the machine that is named": 30,
+    "minutes to hours, on the machine that is named": 31,
     "they make environments of their own": 1,
     "needs CUDA": 1,
     "needs TensorRT": 1,
