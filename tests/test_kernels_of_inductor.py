@@ -68,6 +68,15 @@ def test_norms_of_their_own_statistics_give_what_they_read() -> None:
     assert _outside(network, "c", "mask") == {"r"}
 
 
+def test_the_gradient_of_an_activation_is_stored_once() -> None:
+    """Products read it, and the sum that is the gradient of a bias; one reader alone takes it on the way."""
+    network = _product(_network(), "g", "a").call("gelu_backward", "d", grad="g", self="a", approximate="none")
+    seen = network.call("view", "v2", self="d", size=[2, 8, 36])
+    several = _product(seen, "c", "d").call("sum", "last", self="v2", dim=[2])
+    assert _outside(several, "c", "last") == {"d", "v2"}
+    assert _outside(_product(network, "c", "d"), "c") == set()
+
+
 def test_a_sum_that_one_operator_reads_is_computed_on_the_way() -> None:
     network = _product(_network(), "c", "a").call("add", "y", self="c", other="a").call("relu", "r", self="y")
     assert _outside(_product(network, "last", "r"), "last") == set()

@@ -43,7 +43,7 @@ _UNRUN = {
     "needs what int8_training.py makes, and minutes": 1,
     "needs what int8_training.py makes, nncf and openvino, and minutes": 1,
     "needs torch, nncf, amd-quark, openvino, each in an environment of its own, and minutes": 1,
-    "an hour, and needs torch, transformers, torchvision and timm": 1,
+    "an hour, and needs torch, transformers, torchvision and timm": 2,
     "needs torch and transformers": 2,
     "needs torch, transformers and a CPU with AVX512-BF16": 2,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,

@@ -66,6 +66,7 @@ def test_the_more_memory_weighs_the_less_is_kept() -> None:
         told.append(account(run).graphs[0].kept_bytes)
         kept.append(_kept_bytes(run, model, x))
     assert told == sorted(told, reverse=True)
+    assert repr(account(run)).endswith("; forward and backward, 28.7 KB kept between them")
     assert kept[-1] < 0.6 * kept[0]
     for one, other in zip(told, kept, strict=True):
         assert one is not None

@@ -19,8 +19,9 @@ class GraphAccount:
     `casts` counts conversions that run at every call, `shadows` names the weights that are cast once, `packed` those of
     them that products read as oneDNN packs them. `unmatched` says of patterns that match nothing in this graph, by
     option and pattern, what to do if they match in no other. `bodies` are the plans of bodies that it calls, by their
-    paths, and `notes` says why others of them are as they were written. `kept_bytes` is what a joint graph keeps for
-    its backward beside weights, where the option `memory` decided it. A report draws `sketch`.
+    paths, and `notes` says why others of them are as they were written. `has_backward` says that forward and backward
+    are one plan; `kept_bytes` is what it keeps for the backward beside weights, where the option `memory` decided it. A
+    report draws `sketch`.
     """
 
     plan: Plan | None = None
@@ -32,6 +33,7 @@ class GraphAccount:
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     bodies: Mapping[str, Plan] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
+    has_backward: bool = False
     kept_bytes: int | None = None
     sketch: Sketch | None = field(default=None, repr=False)
 
@@ -52,7 +54,7 @@ class Account:
     def _lines(self) -> Iterator[str]:
         for number, graph in enumerate(self.graphs, 1):
             said = ", ".join(f"{cell} {title}" for title, cell in zip(_TITLES[1:-1], _cells(graph), strict=False))
-            yield f"graph {number}: {graph.note if graph.plan is None else said}"
+            yield f"graph {number}: {graph.note if graph.plan is None else said + _aside(graph)}"
 
     def __reduce__(self) -> "tuple[type[Account], tuple[()]]":
         """Copies and pickles of a compiled model compile anew, and have nothing to tell yet."""
@@ -82,4 +84,11 @@ def _cells(graph: GraphAccount) -> tuple[str, ...]:
     low, high = ("", "") if sketch is None else (str(sketch.low_nodes), str(sketch.high_nodes))
     packed = f", {len(graph.packed)} packed" if graph.packed else ""
     once = f"{len(graph.shadows)} ({format_size(graph.shadow_bytes)}{packed})" if graph.shadows else "0"
-    return low, high, str(graph.casts), once, "" if graph.note is None else graph.note
+    note = _aside(graph).removeprefix("; ") if graph.note is None else graph.note
+    return low, high, str(graph.casts), once, note
+
+
+def _aside(graph: GraphAccount) -> str:
+    """What there is to say of a graph that is trained."""
+    kept = "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
+    return f"; forward and backward{kept}" if graph.has_backward else ""

@@ -80,6 +80,7 @@ class Backend:
                 unmatched=planning.unmatched,
                 bodies={"/".join(one.path): one.planned.plan for one in planning.bodies if one.planned is not None},
                 notes={"/".join(one.path): one.note for one in planning.bodies if one.note is not None},
+                has_backward=planning.is_joint,
                 kept_bytes=None if planning.kept is None else planning.kept.kept_bytes,
                 sketch=planning.sketch,
             )

@@ -48,6 +48,7 @@ class PlanningPass(CustomGraphPass):
     ) -> None:
         self.edited, self.options, self.digest, self.before, self.memory = edited, options, digest, before, memory
         self.kept: Kept | None = None
+        self.is_joint = False
         self.plan: Plan | None = None
         self.sketch: Sketch | None = None
         self.note: str | None = None
@@ -77,8 +78,8 @@ class PlanningPass(CustomGraphPass):
         owner = graph.owning_module
         assert owner is not None, "a compiler's graph is of a module"
         program = Program(graph=graph, owner=owner, weights=weights, names=names, name="the graph of torch.compile")
-        is_joint = any(isinstance(one, TangentAOTInput) for one in about.values())
-        if is_joint:
+        self.is_joint = any(isinstance(one, TangentAOTInput) for one in about.values())
+        if self.is_joint:
             program = as_joint(program)
         try:
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
@@ -89,7 +90,7 @@ class PlanningPass(CustomGraphPass):
             self.note = str(error)
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
-        if is_joint:
+        if self.is_joint:
             self.kept = advise_partitioner(graph, weights, FROM_DTYPE[self.options.wishes.low], self.memory)
         else:
             self.copies = self._read_copies(graph, about)

@@ -24,7 +24,10 @@ _FOLLOWING = _EXACT | {Transfer.ADD}
 _BATCH_NORMS = frozenset(
     {"_native_batch_norm_legit_functional", "_native_batch_norm_legit.no_stats", "native_batch_norm_backward"}
 )
-_GRADIENTS = frozenset({"threshold_backward"})
+_GRADIENTS = frozenset(
+    {"elu_backward", "gelu_backward", "hardswish_backward", "leaky_relu_backward", "mish_backward"}
+    | {"sigmoid_backward", "silu_backward", "tanh_backward", "threshold_backward"}
+)  # fmt: skip
 _CONSTRAINT = Constraint(inside=Inside.FLOAT32, formats=HALF_FORMATS, reads_free=HALF_FORMATS, writes_free=HALF_FORMATS)
 
 
@@ -53,9 +56,9 @@ def _generated(view: View) -> frozenset[int]:
 
 def _stored_low(view: View) -> frozenset[int]:
     """What ends in memory where torch.autocast has it in low precision too: pools of largest numbers, and sums and
-    ReLUs that several read, as in residual networks, and wherever the backward reads them again. One low copy serves
-    products and the others; in FP32 it would be written and read beside that. A ReLU of rounded numbers is the rounded
-    ReLU.
+    ReLUs that several read, as in residual networks, and wherever the backward reads them again; gradients of
+    activations, which products read and the gradient of a bias. One low copy serves products and the others; in FP32 it
+    would be written and read beside that. A ReLU of rounded numbers is the rounded ReLU.
     """
     low = view.once(_low_in_autocast)
     sums: set[int] = set()
@@ -70,9 +73,19 @@ def _stored_low(view: View) -> frozenset[int]:
             sums.add(result)
             if len(view.graph.uses[result]) > 1:
                 ends.add(node.id)
-        elif row.transfer is Transfer.RELU and len(view.graph.uses[result]) > 1:
+        elif (row.transfer is Transfer.RELU or node.op in _GRADIENTS) and _count_readers(view, result) > 1:
             ends.add(node.id)
     return frozenset(ends)
+
+
+def _count_readers(view: View, value: int) -> int:
+    """How many operators read a value, those that only see it through left out."""
+    count = 0
+    for use in view.graph.uses[value]:
+        reader = view.graph.nodes[use.node]
+        seen = reader.outputs[0] if reader.op in _VIEWS and reader.outputs else None
+        count += 1 if seen is None else _count_readers(view, seen)
+    return count
 
 
 def _low_in_autocast(view: View) -> frozenset[int]:
