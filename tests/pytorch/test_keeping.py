@@ -122,7 +122,7 @@ def test_nothing_is_cheaper(function: Any, weight: float) -> None:
     late = joint._backward(graph)
     problem = keeping._Problem(graph, late, weights)
     prices = keeping.Prices(weight, problem.wide_bytes / 8)
-    found = problem.solve(prices, torch.bfloat16)
+    found = problem.solve(prices)
     low, whole, again = set(found.low), set(found.whole), set(found.again)
     assert _price(problem, prices, whole, again, low) == pytest.approx(_cheapest(problem, prices))
 

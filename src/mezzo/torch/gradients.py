@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -47,10 +47,11 @@ def compare_gradients(
         raise InputError("data holds no batch; give one at least")
     if not sums:
         raise InputError("no weight of the model has a gradient; there is nothing to compare")
+    size = math.hypot(*(one.size for one in sums.values()))
     return GradientErrors(
         weights=tuple(one.result(name) for name, one in sums.items()),
-        error=_relative(math.hypot(*(one.far for one in sums.values())), sums),
-        eager=_relative(math.hypot(*(one.eager for one in sums.values())), sums),
+        error=_relative(math.hypot(*(one.far for one in sums.values())), size),
+        eager=_relative(math.hypot(*(one.eager for one in sums.values())), size),
         batches=batches,
         notes=(_DROPS,) if _drops(model) else (),
     )
@@ -99,17 +100,16 @@ class _Sums:
         count = max(self.count, 1)
         return GradientError(
             name=name,
-            error=self.far / self.size if self.size else self.far and math.inf,
-            eager=self.eager / self.size if self.size else self.eager and math.inf,
-            beside_fp32=self.beside / self.eager_size if self.eager_size else self.beside and math.inf,
+            error=_relative(self.far, self.size),
+            eager=_relative(self.eager, self.size),
+            beside_fp32=_relative(self.beside, self.eager_size),
             largest=self.largest,
             lost=self.lost / count,
             faint=self.faint / count,
         )
 
 
-def _relative(far: float, sums: Mapping[str, _Sums]) -> float:
-    size = math.hypot(*(one.size for one in sums.values()))
+def _relative(far: float, size: float) -> float:
     return far / size if size else far and math.inf
 
 

@@ -1,8 +1,7 @@
 """Joint graphs: forward and backward as one, which Inductor cuts in two after the plan is carried out."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import fx
@@ -10,11 +9,8 @@ from torch._functorch._aot_autograd.descriptors import GradAOTOutput, InputMutat
 from torch.utils.checkpoint import CheckpointPolicy
 
 from mezzo.frontends.torch.program import Program
-from mezzo.frontends.torch.retype import CAST
-from mezzo.torch.keeping import Kept, decide, is_view, keep_least
-
-# Writes a result into an input, behind all else.
-COPY: Any = torch.ops.aten.copy_.default
+from mezzo.frontends.torch.retype import CAST, COPY
+from mezzo.torch.keeping import Kept, decide, is_view, keep_least, readers
 
 
 def as_joint(program: Program) -> Program:
@@ -75,7 +71,7 @@ def _compute_once(graph: fx.Graph) -> None:
     told = (inputs.get(one.mutated_input) for one in _about_results(graph) if isinstance(one, InputMutationAOTOutput))
     copied = (node.args[0] for node in graph.nodes if node.target is COPY)
     for written in {*told, *copied}:
-        for user in _readers(written) if isinstance(written, fx.Node) else ():
+        for user in readers(written, _is_seen_through) if isinstance(written, fx.Node) else ():
             if not is_view(user):
                 decide(user, CheckpointPolicy.MUST_SAVE)
 
@@ -91,13 +87,6 @@ def _about_results(graph: fx.Graph) -> Sequence[object]:
     return told
 
 
-def _readers(source: fx.Node) -> Iterator[fx.Node]:
-    """What reads a node, views and conversions of it seen through, and copies, which Inductor drops before it cuts."""
-    for user in source.users:
-        yield user
-        if _is_seen_through(user):
-            yield from _readers(user)
-
-
 def _is_seen_through(node: fx.Node) -> bool:
+    """Views and conversions, and copies, which Inductor drops before it cuts."""
     return node.target is CAST or node.target is torch.ops.aten.clone.default or is_view(node)

@@ -25,16 +25,15 @@ from torch.utils.checkpoint import CheckpointPolicy
 from mezzo.core.cuts import SINK, SOURCE, farthest_cut
 from mezzo.core.facts import HEAVY, Risk
 from mezzo.frontends.torch.groups import dialect_and_op
+from mezzo.frontends.torch.origins import inherited
 from mezzo.frontends.torch.program import tensor_of
-from mezzo.frontends.torch.read import facts_of
-from mezzo.frontends.torch.retype import CAST, as_dtype, fake_mode_of
+from mezzo.frontends.torch.read import count_elements, facts_of
+from mezzo.frontends.torch.retype import CAST, COPY, as_dtype, fake_mode_of
 
 _NEVER = 1 << 40  # in bytes: more than any step moves
 _FUSED = 8  # what a kernel computes on its way costs this part of moving it
 _ROUNDINGS = 32  # a rounding costs as much as so small a part of all that could be kept in FP32
 _MOST = 10_000.0
-_INHERITED = ("nn_module_stack", "stack_trace", "seq_nr", "custom")
-_UNKNOWN_SIZE = 64
 
 
 class Prices(NamedTuple):
@@ -46,13 +45,12 @@ class Prices(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What a cut has come to, in nodes of the graph, and in bytes: kept, and moved to compute again."""
+    """What a cut has come to, in nodes of the graph and in bytes that are kept."""
 
     whole: Sequence[fx.Node]
     low: Sequence[fx.Node]
     again: Sequence[fx.Node]
     kept_bytes: int
-    moved_bytes: int
 
 
 def keep_least(
@@ -65,7 +63,7 @@ def keep_least(
     """
     problem = _Problem(graph, backward, frozenset(free))
     weight = min(memory / (1 - memory) if memory < 1 else _MOST, _MOST)
-    kept = problem.solve(Prices(weight, problem.wide_bytes / _ROUNDINGS), low)
+    kept = problem.solve(Prices(weight, problem.wide_bytes / _ROUNDINGS))
     for node in (*kept.whole, *kept.low):
         decide(node, CheckpointPolicy.MUST_SAVE)
     for node in kept.again:
@@ -92,7 +90,7 @@ class _Problem:
         """Of all in FP32 that the backward reads, weights apart."""
         return sum(bytes_of(node) for node in self.nodes if self._may_be_low(node))
 
-    def solve(self, prices: Prices, low: torch.dtype) -> Kept:
+    def solve(self, prices: Prices) -> Kept:
         """The cheapest way, exactly."""
         number = {node: 2 + 2 * at for at, node in enumerate(self.nodes)}
         edges = [edge for node in self.nodes for edge in self._edges(node, number, prices)]
@@ -107,8 +105,7 @@ class _Problem:
             low=low_ones,
             again=again,
             kept_bytes=sum(self._held_bytes(node) for node in whole)
-            + sum(0 if self._has_low(node, low) else bytes_of(node) // 2 for node in low_ones),
-            moved_bytes=round(sum(self._again_bytes(node) for node in again)),
+            + sum(0 if self._has_low(node) else bytes_of(node) // 2 for node in low_ones),
         )
 
     def _edges(self, node: fx.Node, number: Mapping[fx.Node, int], prices: Prices) -> Iterator[tuple[int, int, int]]:
@@ -141,8 +138,8 @@ class _Problem:
     def _is_in_memory(self, node: fx.Node) -> bool:
         """Whether the forward writes a number whatever is kept: products make it or read it, or it is a result."""
         maker: Any = node.args[0] if node.target is getitem else node
-        readers = [user for user in _readers(node) if user not in self.late]
-        return _is_heavy(maker) or any(_is_heavy(user) or user.op == "output" for user in readers)
+        early = [user for user in readers(node, is_view) if user not in self.late]
+        return _is_heavy(maker) or any(_is_heavy(user) or user.op == "output" for user in early)
 
     def _held_bytes(self, node: fx.Node) -> int:
         return 0 if node in self.free else bytes_of(node)
@@ -156,12 +153,12 @@ class _Problem:
         is_wide = held is not None and held.dtype is torch.float32 and node.op == "call_function"
         return is_wide and held is not None and held.numel() > 1 and self._is_read_late(node)
 
-    def _has_low(self, node: fx.Node, low: torch.dtype | None = None) -> bool:
+    def _has_low(self, node: fx.Node) -> bool:
         """Whether the backward reads the number's low form in any case."""
         return any(user.target is CAST and self._is_read_late(user) and user not in self.late for user in node.users)
 
     def _is_written(self, node: fx.Node) -> bool:
-        return any(user.target is torch.ops.aten.copy_.default and user.args[0] is node for user in node.users)
+        return any(user.target is COPY and user.args[0] is node for user in node.users)
 
     def _may_be_again(self, node: fx.Node) -> bool:
         """Whether the backward may compute what a node makes."""
@@ -183,7 +180,7 @@ class _Problem:
         """What computing a node in the backward costs: a view nothing, an operand of a product writing and reading."""
         if node.target is getitem or is_view(node) or tensor_of(node) is None:
             return 0.0
-        if any(_is_heavy(user) for user in _readers(node) if user in self.late):
+        if any(_is_heavy(user) for user in readers(node, is_view) if user in self.late):
             return 2.0 * bytes_of(node)
         return max(bytes_of(node), *map(bytes_of, node.all_input_nodes), 0) / _FUSED
 
@@ -204,20 +201,15 @@ def _capacity(price: float) -> int:
 def bytes_of(node: fx.Node) -> int:
     """What a node's tensor takes; symbolic sizes as they were when the graph was traced."""
     held = tensor_of(node)
-    if held is None:
-        return 0
-    count = 1
-    for size in held.shape:
-        hint = size if isinstance(size, int) else size.node.hint if size.node.has_hint() else _UNKNOWN_SIZE
-        count *= int(hint)
-    return count * held.element_size()
+    return 0 if held is None else count_elements(held) * held.element_size()
 
 
-def _readers(node: fx.Node) -> Iterator[fx.Node]:
+def readers(node: fx.Node, is_seen_through: Callable[[fx.Node], bool]) -> Iterator[fx.Node]:
+    """What reads a node, and what reads those that only hand it on; these are among them."""
     for user in node.users:
         yield user
-        if is_view(user):
-            yield from _readers(user)
+        if is_seen_through(user):
+            yield from readers(user, is_seen_through)
 
 
 def _is_heavy(node: fx.Node) -> bool:
@@ -244,14 +236,10 @@ def _read_low(graph: fx.Graph, node: fx.Node, low: torch.dtype, late: Collection
     if rounded is None:
         with graph.inserting_after(node):
             rounded = graph.call_function(CAST, (node, low))
-        rounded.meta = {**_meta(node), "val": as_dtype(mode, held, low), "partitioner_tag": "is_forward"}
+        rounded.meta = {**inherited(node), "val": as_dtype(mode, held, low), "partitioner_tag": "is_forward"}
     decide(rounded, CheckpointPolicy.MUST_SAVE)
     with graph.inserting_after(rounded):
         wide = graph.call_function(CAST, (rounded, torch.float32))
-    wide.meta = {**_meta(node), "val": as_dtype(mode, held, torch.float32), "partitioner_tag": "is_forward"}
+    wide.meta = {**inherited(node), "val": as_dtype(mode, held, torch.float32), "partitioner_tag": "is_forward"}
     decide(wide, CheckpointPolicy.MUST_RECOMPUTE)
     node.replace_all_uses_with(wide, delete_user_cb=lambda user: user in late)
-
-
-def _meta(node: fx.Node) -> dict[str, Any]:
-    return {key: node.meta[key] for key in _INHERITED if key in node.meta}

@@ -19,13 +19,12 @@ from mezzo.deciding.options import Options
 from mezzo.frontends.torch.lab.arithmetic import AsTyped
 from mezzo.frontends.torch.lab.runner import Runner, in_float64, wide
 from mezzo.frontends.torch.program import Program, tensor_of
+from mezzo.frontends.torch.retype import COPY
 from mezzo.torch.backend import Backend
 from mezzo.torch.candidates import Edited
 from mezzo.torch.passes import Before, PlanningPass
 from mezzo.torch.rewriting import Planned
 from mezzo.torch.settings import Settings
-
-_COPY: Any = torch.ops.aten.copy_.default
 
 
 class Lane(enum.Enum):
@@ -180,7 +179,7 @@ def _compute(
     def watch(node: fx.Node, numbers: torch.Tensor) -> None:
         if node.name in spots:
             see(node.name, numbers)
-        if node.target is _COPY and isinstance(into := given_to.get(node.args[0]), torch.Tensor):
+        if node.target is COPY and isinstance(into := given_to.get(node.args[0]), torch.Tensor):
             written.append((into, numbers))
 
     returned = runner.walk(fed, watch)

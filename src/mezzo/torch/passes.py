@@ -14,13 +14,13 @@ from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.frontends.torch.program import FROM_DTYPE, Held, Program
-from mezzo.frontends.torch.retype import is_cast
+from mezzo.frontends.torch.retype import COPY, is_cast
 from mezzo.torch import lowerings  # noqa: F401  its import tells Inductor of operators that are written here
 from mezzo.torch.bodies import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited
 from mezzo.torch.epilogues import fuse
 from mezzo.torch.frozen import casts_of_constants, pack_constants
-from mezzo.torch.joint import COPY, advise_partitioner, as_joint
+from mezzo.torch.joint import advise_partitioner, as_joint
 from mezzo.torch.keeping import Kept
 from mezzo.torch.packing import pack
 from mezzo.torch.recipes import LowCopy, Recipe

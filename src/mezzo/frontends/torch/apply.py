@@ -13,13 +13,11 @@ from mezzo.core.nodes import Kind, Role, Use
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype, Rewire
 from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.torch.journal import Journal
+from mezzo.frontends.torch.origins import inherited
 from mezzo.frontends.torch.program import FROM_DTYPE, TORCH_DTYPES, Program
 from mezzo.frontends.torch.read import TorchReading
 from mezzo.frontends.torch.refreshing import Refresher
 from mezzo.frontends.torch.retype import CAST, as_dtype, fake_mode_of
-
-# What a conversion has of the node that it converts: where it stands in the program, and who asked for what there.
-_INHERITED = ("nn_module_stack", "fwd_nn_module_stack", "stack_trace", "seq_nr", "custom", "partitioner_tag")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -180,8 +178,7 @@ class _Applier:
     def _put_behind(self, source: fx.Node, target: Any, arguments: tuple[Any, ...], made: torch.Tensor) -> fx.Node:
         behind = self.last_input if source.op == "placeholder" else source
         assert behind is not None, "an input is behind no other"
-        meta = {key: source.meta[key] for key in _INHERITED if key in source.meta}
-        return self.journal.add(behind, target, arguments, {**meta, "val": made})
+        return self.journal.add(behind, target, arguments, {**inherited(source), "val": made})
 
     def _refused(self) -> Fault | None:
         """What PyTorch has against a call, if anything."""

@@ -315,7 +315,7 @@ class _Reader:
             self.value_of[result] = value
             outputs.append(value)
             self.shapes[value] = tuple(map(_known_size, sizes))
-            elements = math.prod(map(_nominal_size, sizes))
+            elements = count_elements(held)
             self.values.append(Value(own, TORCH_DTYPES.get(held.dtype), number, 0, elements, True))
             self.holders.append(result)
         inputs = tuple(
@@ -340,6 +340,11 @@ class _Reader:
 
 def _known_size(size: object) -> int | None:
     return size if isinstance(size, int) else None
+
+
+def count_elements(held: torch.Tensor) -> int:
+    """How many numbers a tensor holds; symbolic sizes are taken as they were when the graph was traced."""
+    return math.prod(map(_nominal_size, held.shape))
 
 
 def _nominal_size(size: object) -> int:

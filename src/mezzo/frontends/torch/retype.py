@@ -14,6 +14,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from mezzo.frontends.torch.program import attribute_of
 
 CAST: Any = torch.ops.prims.convert_element_type.default
+# Writes a result into an input, behind all else.
+COPY: Any = torch.ops.aten.copy_.default
 
 
 def is_cast(node: fx.Node, dtype: torch.dtype) -> bool:

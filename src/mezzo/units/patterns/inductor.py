@@ -96,9 +96,8 @@ def _low_in_autocast(view: View) -> frozenset[int]:
         if node.kind is not Kind.OP or row is None or not view.is_float(node):
             continue
         are_low = [value in low for value in _tensors(view, node)]
-        is_following = row.transfer in _FOLLOWING and bool(are_low) and all(are_low)
+        is_following = (row.transfer in _FOLLOWING or node.op in _GRADIENTS) and bool(are_low) and all(are_low)
         is_scaling = (row.transfer is Transfer.GIVEN_STATISTICS or node.op in _BATCH_NORMS) and any(are_low)
-        is_following = is_following or (node.op in _GRADIENTS and bool(are_low) and all(are_low))
         if row.cost in HEAVY or is_following or is_scaling:
             low.update(value for value in node.outputs if value is not None)
     return frozenset(low)
