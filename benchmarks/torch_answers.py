@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.utils._pytree as pytree
@@ -44,6 +44,7 @@ from mezzo.torch.settings import read_settings
 
 MOST = 1.05
 LOW = {"bf16": (torch.bfloat16, DType.BFLOAT16), "fp16": (torch.float16, DType.FLOAT16)}
+T = TypeVar("T")
 VERSIONS = ("torch", "transformers", "torchvision", "timm")
 
 
@@ -99,8 +100,7 @@ def judge(name: str, to: str, is_dynamic: bool, is_generated: bool, draws: int =
         try:
             error = farthest(wrap(model.module, backend, dynamic=is_dynamic or None), feeds, wants)
         except Exception as problem:  # noqa: BLE001  # whatever it is, it is a row
-            said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
-            is_plain = fails(model, sizes, inner, is_dynamic)
+            said, is_plain = spell_problem(problem), fails(model, sizes, inner, is_dynamic)
             return Row(name=name, to=to, shapes=shapes, draws=draws, failure=said, plain_fails=is_plain)
         torch._dynamo.reset()
         plain = torch.compile(model.module, backend=inductor(inner), dynamic=is_dynamic or None)
@@ -195,32 +195,45 @@ def count(account: Account, low: DType) -> tuple[int, int]:
 def judge_apart(name: str, to: str, given: argparse.Namespace) -> Row:
     """Judge in a process of its own."""
     shapes = "dynamic" if given.dynamic else "static"
+    return apart(
+        lambda: judge(name, to, given.dynamic, given.inductor, given.draws),
+        lambda said: Row(name=name, to=to, shapes=shapes, failure=said),
+        given.timeout,
+    )
+
+
+def apart(work: Callable[[], T], failed: Callable[[str], T], timeout: float) -> T:
+    """What a piece of work gives in a process of its own, or what `failed` makes of why it gives nothing."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
-    def work() -> None:
+    def send() -> None:
         try:
-            row = judge(name, to, given.dynamic, given.inductor, given.draws)
+            made = work()
         except Exception as problem:  # noqa: BLE001  # of the model itself, in eager mode
-            said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
-            row = Row(name=name, to=to, shapes=shapes, failure=said)
-        sender.send(row)
+            made = failed(spell_problem(problem))
+        sender.send(made)
 
-    process = context.Process(target=work)
+    process = context.Process(target=send)
     process.start()
     sender.close()
     try:
-        if not receiver.poll(given.timeout):
+        if not receiver.poll(timeout):
             process.kill()
-            return Row(name=name, to=to, shapes=shapes, failure=f"not done in {given.timeout:g} s")
-        row: Row = receiver.recv()
+            return failed(f"not done in {timeout:g} s")
+        made: T = receiver.recv()
     except EOFError:
         process.join()
-        return Row(name=name, to=to, shapes=shapes, failure=f"the process ended with {process.exitcode}")
+        return failed(f"the process ended with {process.exitcode}")
     finally:
         process.join()
         receiver.close()
-    return row
+    return made
+
+
+def spell_problem(problem: Exception) -> str:
+    """What was raised, on one line that is not too long."""
+    return " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
 
 
 def show(rows: Sequence[Row], console: Console) -> None:

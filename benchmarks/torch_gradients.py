@@ -17,27 +17,27 @@ import argparse
 import json
 import logging
 import math
-import multiprocessing
 import platform
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from conformance import describe_environment
 from rich.console import Console
 from rich.table import Table
 from torch import nn
-from torch_answers import LOW, MOST, as_double, inductor, interpret, norm, versions
+from torch_answers import LOW, MOST, apart, as_double, inductor, interpret, norm, spell_problem, versions
 from torch_models import draw, list_models, load_libraries, reference, shake
+from torch_networks import without_dropout
 
 from mezzo.torch.backend import Backend
 from mezzo.torch.compiled import wrap
+from mezzo.torch.gradients import linear
 from mezzo.torch.settings import read_settings
 
 _STEPS = 10
@@ -95,10 +95,7 @@ class Way:
         self.model.zero_grad(set_to_none=True)
         with cast:
             made = run(*(one.clone() for one in feed))
-        loss = torch.zeros((), dtype=torch.float64)
-        for number, one in enumerate(_floats(made)):
-            toward = torch.randn(one.shape, generator=torch.Generator().manual_seed(number))
-            loss = loss + (one * toward.to(one.dtype)).mean()
+        loss = linear(made)
         (loss * self.scale).backward()
         found = {name: one.grad / self.scale for name, one in self.model.named_parameters() if one.grad is not None}
         return found, float(loss.detach())
@@ -148,7 +145,7 @@ def judge(name: str, to: str, draws: int) -> Row:
     torch.manual_seed(0)
     model = list_models()[name]()
     shake(model.module)
-    prepared(model.module)
+    without_dropout(model.module.requires_grad_(True).train())
     start = {key: held.clone() for key, held in model.module.state_dict().items()}
     weights = sum(one.numel() for one in model.module.parameters())
     draws = max(1, min(draws, _MOST_NUMBERS // weights))
@@ -161,7 +158,7 @@ def judge(name: str, to: str, draws: int) -> Row:
     try:
         found = compared(way.walk(wrap(model.module, backend), far.rate, nullcontext), far)
     except Exception as problem:  # noqa: BLE001  # whatever it is, it is a row
-        said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
+        said = spell_problem(problem)
         return Row(name=name, to=to, draws=draws, failure=said, plain_fails=fails(way, far.rate))
     notes = {graph.note for graph in backend.account.graphs if graph.note}
     torch._dynamo.reset()
@@ -172,16 +169,6 @@ def judge(name: str, to: str, draws: int) -> Row:
         beside = Trained(first=math.inf, tenth=math.inf, loss=math.inf)
         notes.add(f"autocast fails: {problem}")
     return Row(name=name, to=to, draws=draws, mezzo=found, autocast=beside, notes=tuple(sorted(notes)))
-
-
-def prepared(module: nn.Module) -> None:
-    """In training mode, without dropout, of layers neither."""
-    module.requires_grad_(True).train()
-    for one in module.modules():
-        for held in (one, getattr(one, "config", None)):
-            for name, number in list(vars(held).items()) if held is not None else ():
-                if isinstance(number, float) and (name == "p" or "drop" in name):
-                    setattr(held, name, 0.0)
 
 
 def enlarged(inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
@@ -220,40 +207,13 @@ def fails(way: Way, rate: float) -> bool:
     return False
 
 
-def _floats(made: object) -> Iterator[torch.Tensor]:
-    for leaf in pytree.tree_leaves(made):
-        if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.requires_grad:
-            yield leaf
-
-
 def judge_apart(name: str, to: str, given: argparse.Namespace) -> Row:
     """Judge in a process of its own."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def work() -> None:
-        try:
-            row = judge(name, to, given.draws)
-        except Exception as problem:  # noqa: BLE001  # of the model itself, in eager mode
-            said = " ".join(f"{type(problem).__name__}: {problem}".split())[:400]
-            row = Row(name=name, to=to, draws=given.draws, failure=said)
-        sender.send(row)
-
-    process = context.Process(target=work)
-    process.start()
-    sender.close()
-    try:
-        if not receiver.poll(given.timeout):
-            process.kill()
-            return Row(name=name, to=to, draws=given.draws, failure=f"not done in {given.timeout:g} s")
-        row: Row = receiver.recv()
-    except EOFError:
-        process.join()
-        return Row(name=name, to=to, draws=given.draws, failure=f"the process ended with {process.exitcode}")
-    finally:
-        process.join()
-        receiver.close()
-    return row
+    return apart(
+        lambda: judge(name, to, given.draws),
+        lambda said: Row(name=name, to=to, draws=given.draws, failure=said),
+        given.timeout,
+    )
 
 
 def show(rows: Sequence[Row], console: Console) -> None:

@@ -124,6 +124,15 @@ def build(name: str, layers: int, batch: int) -> tuple[torch.nn.Module, Feeds]:
     return network, feed(batch, torch.Generator().manual_seed(_SEED))
 
 
+def without_dropout(network: torch.nn.Module) -> None:
+    """Let a network drop nothing in training mode, neither numbers nor layers."""
+    for module in network.modules():
+        for held in (module, getattr(module, "config", None)):
+            for name, number in list(vars(held).items()) if held is not None else ():
+                if isinstance(number, float) and (name == "p" or "drop" in name):
+                    setattr(held, name, 0.0)
+
+
 def converted(feeds: Feeds, **to: Any) -> Feeds:
     """Inputs as `Tensor.to` makes them: a type is for floats alone, a memory format for images."""
     made = {}

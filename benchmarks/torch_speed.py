@@ -29,7 +29,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from conformance import describe_environment
@@ -78,6 +78,9 @@ _CHANNELS_LAST = (
 )
 
 
+R = TypeVar("R", bound="Timed")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What a process is to run."""
@@ -91,7 +94,19 @@ class Task:
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class Timed:
+    """What took turns. Times are in milliseconds."""
+
+    times_ms: list[float] = field(default_factory=list)
+    failure: str | None = None
+
+    @property
+    def median_ms(self) -> float | None:
+        return statistics.median(self.times_ms) if self.times_ms else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Row(Timed):
     """One candidate on one network. Times are in milliseconds, but for that of compiling."""
 
     model: str
@@ -101,12 +116,6 @@ class Row:
     compile_s: float | None = None
     planning_ms: float | None = None
     nodes: int | None = None
-    times_ms: list[float] = field(default_factory=list)
-    failure: str | None = None
-
-    @property
-    def median_ms(self) -> float | None:
-        return statistics.median(self.times_ms) if self.times_ms else None
 
 
 def serve(task: Task, candidate: Candidate, cache: str, pipe: Connection) -> None:
@@ -124,9 +133,19 @@ def serve(task: Task, candidate: Candidate, cache: str, pipe: Connection) -> Non
         answer = call()
         compile_s = time.perf_counter() - begin
     except Exception as error:  # noqa: BLE001  # whatever a compiler raises stands in the table
-        pipe.send(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+        pipe.send(spell_raised(error))
         return
     pipe.send((answer.double().cpu().numpy(), compile_s, planned))
+    time_when_asked(pipe, call)
+
+
+def spell_raised(error: Exception) -> str:
+    """What stands in the table for a candidate that cannot run."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:160]}"
+
+
+def time_when_asked(pipe: Connection, call: Callable[[], object]) -> None:
+    """Time a call whenever that is asked for: after a rest, and one that is not timed."""
     while pipe.recv():
         time.sleep(_REST_S)
         call()
@@ -208,22 +227,41 @@ def exact(task: Task) -> np.ndarray:
 
 def measure(task: Task, batch: str, candidates: Sequence[Candidate], rounds: int) -> list[Row]:
     """Start a process for each candidate, one after another, then let them take turns."""
-    context = multiprocessing.get_context("spawn")
     reference = exact(task)
-    rows, pipes = [], []
+    rows = [Row(model=task.model, batch=batch, candidate=candidate.name) for candidate in candidates]
+    calls = [(task, candidate) for candidate in candidates]
+    take_turns(serve, calls, rows, lambda row, said: _greet(row, said, reference), rounds)
+    return rows
+
+
+def take_turns(
+    serve: Callable[..., None],
+    calls: Sequence[tuple[Any, ...]],
+    rows: Sequence[R],
+    greet: Callable[[R, Any], None],
+    rounds: int,
+) -> None:
+    """Start `serve` with each call's arguments, a cache and a pipe, in a process of its own, one after another; then
+    let those that run be timed in turn. `greet` takes down what a process tells of itself first; text is why it fails.
+    """
+    context = multiprocessing.get_context("spawn")
+    pipes: list[tuple[R, Connection]] = []
     with tempfile.TemporaryDirectory() as folder:
         processes = []
-        for number, candidate in enumerate(candidates):
-            row = Row(model=task.model, batch=batch, candidate=candidate.name)
+        for number, (call, row) in enumerate(zip(calls, rows, strict=True)):
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=serve, args=(task, candidate, str(Path(folder) / str(number)), theirs), daemon=True
-            )
+            process = context.Process(target=serve, args=(*call, str(Path(folder) / str(number)), theirs), daemon=True)
             process.start()
             theirs.close()
             processes.append(process)
-            rows.append(row)
-            if _greet(row, ours, reference):
+            try:
+                said = ours.recv()
+            except EOFError:
+                said = "its process ended"
+            if isinstance(said, str):
+                row.failure = said
+            else:
+                greet(row, said)
                 pipes.append((row, ours))
         for _ in range(rounds):
             for row, pipe in pipes:
@@ -233,24 +271,15 @@ def measure(task: Task, batch: str, candidates: Sequence[Candidate], rounds: int
             pipe.send(False)
         for process in processes:
             process.join()
-    return rows
 
 
-def _greet(row: Row, pipe: Connection, reference: np.ndarray) -> bool:
-    """Take down what a candidate tells of itself. False where it cannot run."""
-    try:
-        said = pipe.recv()
-    except EOFError:
-        said = "its process ended"
-    if isinstance(said, str):
-        row.failure = said
-        return False
+def _greet(row: Row, said: Any, reference: np.ndarray) -> None:
+    """Take down what a candidate tells of itself."""
     answer, row.compile_s, planned = said
     row.error = float(np.linalg.norm(answer - reference) / np.linalg.norm(reference))
     if planned:
         row.nodes = sum(nodes for _, nodes in planned)
         row.planning_ms = sum(taken for taken, _ in planned)
-    return True
 
 
 def _over(row: Row, base: Row | None) -> str:

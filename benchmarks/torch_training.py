@@ -14,16 +14,14 @@ rest, one step that is not timed and one that is.
 import argparse
 import json
 import logging
-import multiprocessing
 import os
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,9 +29,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from torch_speed import describe_torch_environment
+from torch_speed import Timed, describe_torch_environment, spell_raised, take_turns, time_when_asked
 
-_REST_S = 0.02
 _BASE = "compile + autocast"
 _MIB = 2.0**20
 CANDIDATES: Mapping[str, Mapping[str, object]] = {
@@ -56,7 +53,7 @@ class Task:
 
 
 @dataclass(slots=True, kw_only=True)
-class Row:
+class Row(Timed):
     """One candidate on one network. Errors are relative; `kept_mib` is what lives between forward and backward."""
 
     model: str
@@ -67,12 +64,6 @@ class Row:
     loss_error: float | None = None
     kept_mib: float | None = None
     compile_s: float | None = None
-    times_ms: list[float] = field(default_factory=list)
-    failure: str | None = None
-
-    @property
-    def median_ms(self) -> float | None:
-        return statistics.median(self.times_ms) if self.times_ms else None
 
 
 def serve(task: Task, candidate: str, cache: str, pipe: Connection) -> None:
@@ -94,15 +85,10 @@ def serve(task: Task, candidate: str, cache: str, pipe: Connection) -> None:
         }
         kept = _kept(network, forward)
     except Exception as error:  # noqa: BLE001  # whatever a compiler raises stands in the table
-        pipe.send(f"{type(error).__name__}: {' '.join(str(error).split())[:160]}")
+        pipe.send(spell_raised(error))
         return
     pipe.send((gradients, float(loss.detach()), kept, compile_s))
-    while pipe.recv():
-        time.sleep(_REST_S)
-        forward().backward()
-        begin = time.perf_counter()
-        forward().backward()
-        pipe.send((time.perf_counter() - begin) * 1e3)
+    time_when_asked(pipe, lambda: forward().backward())
 
 
 def _prepared(task: Task, candidate: str) -> tuple[Any, Callable[[], Any]]:
@@ -131,14 +117,11 @@ def _prepared(task: Task, candidate: str) -> tuple[Any, Callable[[], Any]]:
 
 def trained(task: Task) -> tuple[Any, Any]:
     """A network in training mode without dropout, and its inputs."""
-    from torch_networks import build
+    from torch_networks import build, without_dropout
 
     network, feeds = build(task.model, task.layers, task.batch)
     network.requires_grad_(True).train()
-    for module in network.modules():
-        for name, held in list(vars(module).items()):
-            if isinstance(held, float) and (name == "p" or "drop" in name):
-                setattr(module, name, 0.0)
+    without_dropout(network)
     return network, feeds
 
 
@@ -190,41 +173,16 @@ def exact(task: Task) -> tuple[dict[str, np.ndarray], float]:
 
 def measure(task: Task, candidates: Sequence[str], rounds: int) -> list[Row]:
     """Start a process for each candidate, one after another, then let them take turns."""
-    context = multiprocessing.get_context("spawn")
     wanted = exact(task)
-    rows, pipes, processes = [], [], []
-    with tempfile.TemporaryDirectory() as folder:
-        for number, candidate in enumerate(candidates):
-            row = Row(model=task.model, batch=task.batch, candidate=candidate)
-            ours, theirs = context.Pipe()
-            cache = str(Path(folder) / str(number))
-            process = context.Process(target=serve, args=(task, candidate, cache, theirs), daemon=True)
-            process.start()
-            theirs.close()
-            processes.append(process)
-            rows.append(row)
-            if _greet(row, ours, *wanted):
-                pipes.append((row, ours))
-        for _ in range(rounds):
-            for row, pipe in pipes:
-                pipe.send(True)
-                row.times_ms.append(pipe.recv())
-        for _, pipe in pipes:
-            pipe.send(False)
-        for process in processes:
-            process.join()
+    rows = [Row(model=task.model, batch=task.batch, candidate=candidate) for candidate in candidates]
+    take_turns(
+        serve, [(task, candidate) for candidate in candidates], rows, lambda *said: _greet(*said, *wanted), rounds
+    )
     return rows
 
 
-def _greet(row: Row, pipe: Connection, wanted: Mapping[str, np.ndarray], wanted_loss: float) -> bool:
-    """Take down what a candidate tells of itself. False where it cannot run."""
-    try:
-        said = pipe.recv()
-    except EOFError:
-        said = "its process ended"
-    if isinstance(said, str):
-        row.failure = said
-        return False
+def _greet(row: Row, said: Any, wanted: Mapping[str, np.ndarray], wanted_loss: float) -> None:
+    """Take down what a candidate tells of itself."""
     gradients, loss, row.kept_mib, row.compile_s = said
     assert gradients.keys() == wanted.keys(), "the same weights have gradients"
     far = {name: float(np.linalg.norm(gradients[name] - one)) for name, one in wanted.items()}
@@ -232,7 +190,6 @@ def _greet(row: Row, pipe: Connection, wanted: Mapping[str, np.ndarray], wanted_
     row.error_all = float(np.hypot.reduce([*far.values()]) / np.hypot.reduce([*size.values()]))
     row.error_each = statistics.median(far[name] / size[name] for name in wanted if size[name])
     row.loss_error = abs(loss - wanted_loss) / abs(wanted_loss)
-    return True
 
 
 def show(console: Console, rows: Sequence[Row]) -> None:
