@@ -3,15 +3,18 @@
     pip install "mezzo[torch]" transformers
     python benchmarks/torch_training.py --json out/torch-training.json
     python benchmarks/torch_training.py --models bert gpt2 --rounds 0             # gradients and bytes, no times
+    python benchmarks/torch_training.py --whole --candidates "compile + autocast" mezzo "mezzo, masters"
 
 A step is forward and backward of a network in training mode without dropout, whose loss is a fixed linear function of
 its first output. Gradient errors are against eager FP64: the L2 norm over all weights, relative ("all"), and the median
 over weights of each weight's own ("each"). "Kept" is what autograd holds between forward and backward beside weights
-and inputs, counted by storage. Each candidate is a process of its own with an empty cache; they take turns at 20 ms of
-rest, one step that is not timed and one that is.
+and inputs, counted by storage; "peak" is the most that a step allocates at once. With --whole a step also updates the
+weights, by PyTorch's fused AdamW, or by one update that mezzo compiles. Each candidate is a process of its own with an
+empty cache; they take turns at 20 ms of rest, one step that is not timed and one that is.
 """
 
 import argparse
+import itertools
 import json
 import logging
 import os
@@ -33,11 +36,16 @@ from torch_speed import Timed, describe_torch_environment, spell_raised, take_tu
 
 _BASE = "compile + autocast"
 _MIB = 2.0**20
+_RATE = 1e-5
+_UNTIMED = 3  # the first step makes what the optimizer holds, the second compiles
+_MASTERS = {"weight_update": "fp32", "weight_grad_reduce": "bf16"}
 CANDIDATES: Mapping[str, Mapping[str, object]] = {
     "compile": {},
     _BASE: {},
     "mezzo": {},
     **{f"mezzo, memory {memory}": {"memory": memory} for memory in (0.5, 0.75, 0.8, 0.85, 0.9, 1.0)},
+    "mezzo, masters": _MASTERS,
+    "mezzo, masters, memory 0.9": {**_MASTERS, "memory": 0.9},
 }
 
 
@@ -50,11 +58,14 @@ class Task:
     batch: int
     low: str
     threads: int
+    is_whole: bool
 
 
 @dataclass(slots=True, kw_only=True)
 class Row(Timed):
-    """One candidate on one network. Errors are relative; `kept_mib` is what lives between forward and backward."""
+    """One candidate on one network. Errors are relative; `kept_mib` is what lives between forward and backward,
+    `peak_mib` the most that a step allocates, low copies of weights that are kept from step to step included.
+    """
 
     model: str
     batch: int
@@ -63,6 +74,7 @@ class Row(Timed):
     error_each: float | None = None
     loss_error: float | None = None
     kept_mib: float | None = None
+    peak_mib: float | None = None
     compile_s: float | None = None
 
 
@@ -75,7 +87,7 @@ def serve(task: Task, candidate: str, cache: str, pipe: Connection) -> None:
 
     torch.set_num_threads(task.threads)
     try:
-        network, forward = _prepared(task, candidate)
+        network, forward, update = _prepared(task, candidate)
         begin = time.perf_counter()
         loss = forward()
         loss.backward()
@@ -84,15 +96,24 @@ def serve(task: Task, candidate: str, cache: str, pipe: Connection) -> None:
             name: one.grad.double().numpy() for name, one in network.named_parameters() if one.grad is not None
         }
         kept = _kept(network, forward)
+
+        def step() -> None:
+            forward().backward()
+            update()
+
+        for _ in range(_UNTIMED):
+            step()
+        network.zero_grad(set_to_none=True)
+        peak = _peak(step) + sum(_copies().values()) / _MIB
     except Exception as error:  # noqa: BLE001  # whatever a compiler raises stands in the table
         pipe.send(spell_raised(error))
         return
-    pipe.send((gradients, float(loss.detach()), kept, compile_s))
-    time_when_asked(pipe, lambda: forward().backward())
+    pipe.send((gradients, float(loss.detach()), kept, peak, compile_s))
+    time_when_asked(pipe, step)
 
 
-def _prepared(task: Task, candidate: str) -> tuple[Any, Callable[[], Any]]:
-    """A network, and what computes its loss."""
+def _prepared(task: Task, candidate: str) -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
+    """A network, what computes its loss, and what updates its weights: nothing where steps are not whole."""
     import torch
 
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}[task.low]
@@ -105,6 +126,9 @@ def _prepared(task: Task, candidate: str) -> tuple[Any, Callable[[], Any]]:
     elif candidate != "eager":
         run = torch.compile(network)
     toward = direction(task)
+    optimizer: Any = torch.optim.AdamW(network.parameters(), lr=_RATE, fused=True)
+    if "masters" in candidate:
+        optimizer = mezzo.torch.compile_update(optimizer)
 
     def forward() -> Any:
         network.zero_grad(set_to_none=True)
@@ -112,7 +136,7 @@ def _prepared(task: Task, candidate: str) -> tuple[Any, Callable[[], Any]]:
             made = run(feeds)
         return (made * toward(made)).mean()
 
-    return network, forward
+    return network, forward, optimizer.step if task.is_whole else lambda: None
 
 
 def trained(task: Task) -> tuple[Any, Any]:
@@ -140,10 +164,11 @@ def direction(task: Task) -> Callable[[Any], Any]:
 
 
 def _kept(network: Any, forward: Callable[[], Any]) -> float:
-    """MiB that autograd keeps for the backward, weights and what was fed apart."""
+    """MiB that autograd keeps for the backward, weights with their low copies apart."""
     import torch
 
     weights = {one.untyped_storage().data_ptr() for one in (*network.parameters(), *network.buffers())}
+    weights |= _copies().keys()
     found: dict[int, int] = {}
 
     def pack(tensor: Any) -> Any:
@@ -155,6 +180,26 @@ def _kept(network: Any, forward: Callable[[], Any]) -> float:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         forward().backward()
     return sum(found.values()) / _MIB
+
+
+def _peak(step: Callable[[], None]) -> float:
+    """The most MiB that live at once of what a step allocates by PyTorch."""
+    import torch
+
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as found:
+        step()
+    about = found.profiler.kineto_results.events()  # type: ignore[union-attr]  # it has run
+    sizes = [one.nbytes() for one in sorted(about, key=lambda one: one.start_ns()) if one.name() == "[memory]"]
+    return max(itertools.accumulate(sizes), default=0) / _MIB
+
+
+def _copies() -> Mapping[int, int]:
+    """Low copies of weights that are kept from step to step: their bytes by where they lie."""
+    from mezzo.torch.weights import SHADOWS
+
+    states = [shadow.state for shadow in SHADOWS._held.values()]
+    lows = [state.low.untyped_storage() for state in states if state is not None]
+    return {low.data_ptr(): low.nbytes() for low in lows}
 
 
 def exact(task: Task) -> tuple[dict[str, np.ndarray], float]:
@@ -183,7 +228,7 @@ def measure(task: Task, candidates: Sequence[str], rounds: int) -> list[Row]:
 
 def _greet(row: Row, said: Any, wanted: Mapping[str, np.ndarray], wanted_loss: float) -> None:
     """Take down what a candidate tells of itself."""
-    gradients, loss, row.kept_mib, row.compile_s = said
+    gradients, loss, row.kept_mib, row.peak_mib, row.compile_s = said
     assert gradients.keys() == wanted.keys(), "the same weights have gradients"
     far = {name: float(np.linalg.norm(gradients[name] - one)) for name, one in wanted.items()}
     size = {name: float(np.linalg.norm(one)) for name, one in wanted.items()}
@@ -203,6 +248,8 @@ def show(console: Console, rows: Sequence[Row]) -> None:
         "each",
         "kept, MiB",
         "over",
+        "peak",
+        "over",
         "ms",
         "speed",
         "compile s",
@@ -218,7 +265,8 @@ def show(console: Console, rows: Sequence[Row]) -> None:
         time_ms = "-" if row.median_ms is None else f"{row.median_ms:.1f}"
         table.add_row(
             row.model, str(row.batch), row.candidate, f"{row.error_all:.2e}", f"{row.error_each:.2e}",
-            f"{row.kept_mib:.1f}", _ratio(row.kept_mib, base and base.kept_mib), time_ms,
+            f"{row.kept_mib:.1f}", _ratio(row.kept_mib, base and base.kept_mib),
+            f"{row.peak_mib:.1f}", _ratio(row.peak_mib, base and base.peak_mib), time_ms,
             _ratio(base and base.median_ms, row.median_ms), f"{row.compile_s:.1f}",
         )  # fmt: skip
     console.print(table)
@@ -238,6 +286,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--to", choices=("bf16", "fp16"), default="bf16")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15, help="timed steps of each candidate")
+    parser.add_argument("--whole", action="store_true", help="a step updates the weights too")
     parser.add_argument("--candidates", nargs="+", choices=tuple(CANDIDATES), default=[_BASE, "mezzo"])
     parser.add_argument("--json", type=Path, help="write every figure here")
     given = parser.parse_args(arguments)
@@ -247,7 +296,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     for model in given.models:
         for batch in given.batch:
-            task = Task(model=model, layers=given.layers, batch=batch, low=given.to, threads=given.threads)
+            task = Task(
+                model=model,
+                layers=given.layers,
+                batch=batch,
+                low=given.to,
+                threads=given.threads,
+                is_whole=given.whole,
+            )
             rows += measure(task, given.candidates, given.rounds)
             print(f"{model}, batch {batch}: done", file=sys.stderr)
     show(console, rows)

@@ -16,6 +16,7 @@ from mezzo.torch.gradients import compare_gradients  # noqa: E402
 from mezzo.torch.optimizers import watch_steps  # noqa: E402
 from mezzo.torch.regions import Region, keep, precision  # noqa: E402
 from mezzo.torch.reporting import report  # noqa: E402
+from mezzo.torch.updating import compile_update  # noqa: E402
 
 __all__ = [
     "Region",
@@ -23,6 +24,7 @@ __all__ = [
     "compare",
     "compare_gradients",
     "compile",
+    "compile_update",
     "explain",
     "export",
     "keep",

@@ -20,8 +20,8 @@ class GraphAccount:
     them that products read as oneDNN packs them. `unmatched` says of patterns that match nothing in this graph, by
     option and pattern, what to do if they match in no other. `bodies` are the plans of bodies that it calls, by their
     paths, and `notes` says why others of them are as they were written. `has_backward` says that forward and backward
-    are one plan; `kept_bytes` is what it keeps for the backward beside weights, where the option `memory` decided it. A
-    report draws `sketch`.
+    are one plan; `kept_bytes` is what it keeps for the backward beside weights, where the option `memory` decided it.
+    `native_sums` are operators whose sums the option `accumulate` does not reach. A report draws `sketch`.
     """
 
     plan: Plan | None = None
@@ -35,6 +35,7 @@ class GraphAccount:
     notes: Mapping[str, str] = field(default_factory=dict)
     has_backward: bool = False
     kept_bytes: int | None = None
+    native_sums: tuple[str, ...] = ()
     sketch: Sketch | None = field(default=None, repr=False)
 
 
@@ -89,6 +90,7 @@ def _cells(graph: GraphAccount) -> tuple[str, ...]:
 
 
 def _aside(graph: GraphAccount) -> str:
-    """What there is to say of a graph that is trained."""
+    """What there is to say of a graph that is trained, or of its sums."""
     kept = "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
-    return f"; forward and backward{kept}" if graph.has_backward else ""
+    sums = f"; sums of {', '.join(graph.native_sums)} are not emulated" if graph.native_sums else ""
+    return (f"; forward and backward{kept}" if graph.has_backward else "") + sums

@@ -20,8 +20,9 @@ from mezzo.deciding.options import Options
 from mezzo.errors import InputError
 from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
-from mezzo.torch.candidates import Edited, with_candidates, without_candidates
+from mezzo.torch.candidates import Edited, device_of, with_candidates, without_candidates
 from mezzo.torch.fitting import names_nodes
+from mezzo.torch.hidden_gradients import hiding_gradients
 from mezzo.torch.kernels import packs
 from mezzo.torch.passes import Before, Copy, PlanningPass
 from mezzo.torch.settings import Settings, read_settings
@@ -41,7 +42,8 @@ class Backend:
     def __init__(self, settings: Settings, inner_compile: Callable[..., Any] = compile_fx_inner) -> None:
         self.settings, self.inner_compile = settings, inner_compile
         self.account = Account()
-        if settings.is_frozen or names_nodes(settings.planning().wishes):
+        reduce = settings.controls.weight_grad_reduce
+        if settings.is_frozen or reduce is not None or names_nodes(settings.planning().wishes):
             self.backend_ctx_ctor = self._around_a_call
 
     def __reduce__(self) -> tuple[type["Backend"], tuple[Settings, Callable[..., Any]]]:
@@ -49,19 +51,22 @@ class Backend:
 
     @contextmanager
     def _around_a_call(self) -> Iterator[None]:
-        with freezing() if self.settings.is_frozen else nullcontext():
+        with freezing() if self.settings.is_frozen else nullcontext(), hiding_gradients():
             yield
         if sys.exc_info()[0] is None:  # a pattern may match in any graph of the call: now all of them are there
             self.account.check()
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[object], **ignored: object) -> Compiled:
         inductor = dict(self.settings.inductor)
-        options = self.settings.planning(_device_of(inputs))
+        options = self.settings.planning(device_of(inputs))
         low = FROM_DTYPE[options.wishes.low]
-        if torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs):
+        is_trained = torch.is_grad_enabled() and any(
+            isinstance(one, torch.Tensor) and one.requires_grad for one in inputs
+        )
+        if is_trained and self.settings.controls.weight_update is None:
             edited = without_candidates(module, inputs)
         else:
-            edited = with_candidates(module, inputs, low, packs=self._packs(low))
+            edited = with_candidates(module, inputs, low, packs=not is_trained and self._packs(low))
         theirs = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
         planning = self.make_pass(edited, options, theirs)
         inductor[_PASS] = planning
@@ -82,6 +87,7 @@ class Backend:
                 notes={"/".join(one.path): one.note for one in planning.bodies if one.note is not None},
                 has_backward=planning.is_joint,
                 kept_bytes=None if planning.kept is None else planning.kept.kept_bytes,
+                native_sums=planning.native_sums,
                 sketch=planning.sketch,
             )
         )
@@ -97,7 +103,7 @@ class Backend:
 
     def make_pass(self, edited: Edited, options: Options, theirs: Before) -> PlanningPass:
         """What Inductor runs on the functional graph."""
-        return PlanningPass(edited, options, self.settings.digest, theirs, self.settings.memory)
+        return PlanningPass(edited, options, self.settings.digest, theirs, self.settings.controls)
 
 
 def freezing() -> AbstractContextManager[Any]:
@@ -124,12 +130,6 @@ def _compiled(
 ) -> Compiled:
     made: Any = compile_fx(module, cast("Any", inputs), inner_compile=inner, config_patches=dict(patches))
     return cast("Compiled", made)
-
-
-def _device_of(inputs: Sequence[object]) -> str:
-    """The kind of device that a graph computes on: the first that is no CPU's."""
-    kinds = dict.fromkeys(one.device.type for one in inputs if isinstance(one, torch.Tensor))
-    return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
 
 def _size(held: object) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 from torch._dynamo.source import ConstantSource
+from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTInput, PlainAOTInput
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -38,6 +39,14 @@ class Edited:
     names: Mapping[int, str]  # of what comes in, by place
     packs: bool
 
+    def behind(self, about: object) -> object:
+        """What stands behind an input of a graph that was made of this one, as AOTAutograd tells of it."""
+        if isinstance(about, PlainAOTInput):
+            return self.inputs[about.idx]
+        if isinstance(about, ParamAOTInput | BufferAOTInput):
+            return _attribute(self.module, about.target)
+        return None
+
 
 def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: torch.dtype, *, packs: bool) -> Edited:
     """Copy Dynamo's graph, with more inputs for each FP32 Parameter; the original is Dynamo's and stays.
@@ -63,10 +72,16 @@ def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: tor
 
 
 def without_candidates(module: fx.GraphModule, inputs: Sequence[object]) -> Edited:
-    """Dynamo's graph as it is. What trains casts its weights at every call, as each call may find them changed."""
+    """Dynamo's graph as it is, which casts its weights at every call."""
     places = enumerate(node for node in module.graph.nodes if node.op == "placeholder")
     names = {place: name_of(module, node) for place, node in places}
     return Edited(module=module, inputs=inputs, candidates=(), names=names, packs=False)
+
+
+def device_of(inputs: Sequence[object]) -> str:
+    """The kind of device that a graph computes on: the first that is no CPU's."""
+    kinds = dict.fromkeys(one.device.type for one in inputs if isinstance(one, torch.Tensor))
+    return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
 
 def _add_inputs(
@@ -149,3 +164,10 @@ def name_of(module: fx.GraphModule, node: fx.Node) -> str:
     if "_parameters" not in parts and "_buffers" not in parts:
         return node.name
     return ".".join(part for part in parts[1:] if part not in ("_modules", "_parameters", "_buffers")) or node.name
+
+
+def _attribute(module: torch.nn.Module, path: str) -> object:
+    held: object = module
+    for part in path.split("."):
+        held = getattr(held, part, None)
+    return held

@@ -10,6 +10,7 @@ from mezzo.core.plans import Plan
 from mezzo.errors import InputError
 from mezzo.torch.accounts import Account
 from mezzo.torch.backend import ACCOUNT, Backend
+from mezzo.torch.reducing import reduce_in
 from mezzo.torch.settings import read_settings
 from mezzo.torch.weights import SHADOWS
 
@@ -32,6 +33,10 @@ def compile(
     options: Mapping[str, object] | None = None,
     freeze: bool = False,
     memory: float | None = None,
+    accumulate: object = None,
+    tile: int | None = None,
+    weight_grad_reduce: object = None,
+    weight_update: object = None,
     **planning: object,
 ) -> Any:
     """Compile a module or function with Inductor, its linear operators in low precision, its weights cast once.
@@ -42,11 +47,26 @@ def compile(
         freeze: whether weights become constants: later changes of them are not seen.
         memory: of training, what bytes that are kept between forward and backward weigh beside time and error, from 0
             to 1; None: Inductor decides.
+        accumulate, tile: the precision of products' sums, "fp32" or that of `to`, over tiles of so many terms, 1 unless
+            given, each of which is summed in FP32. What the machine does not do is emulated, slowly.
+        weight_grad_reduce: the precision in which gradients of weights are summed, "fp32", "bf16" or "fp16": over the
+            workers of DistributedDataParallel, else over steps of accumulation, in `weight.grad`.
+        weight_update: "fp32": low copies of weights are made once a step, and written by what `compile_update` makes of
+            the optimizer; None: weights are cast wherever a call reads them.
         planning: options of `mezzo.convert`: `to` ("bf16" unless given), `policy`, `target`, `keep_region` and others.
 
     Raises InputError: there is no such option, or it has no such value.
     """
-    settings = read_settings({**(options or {}), **planning, "freeze": freeze, "memory": memory}, mode, dynamic)
+    controls = {
+        "memory": memory,
+        "accumulate": accumulate,
+        "tile": tile,
+        "weight_grad_reduce": weight_grad_reduce,
+        "weight_update": weight_update,
+    }
+    settings = read_settings({**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic)
+    if settings.controls.weight_grad_reduce is not None:
+        reduce_in(model, settings.controls.weight_grad_reduce)
     return wrap(model, Backend(settings), dynamic=dynamic, fullgraph=fullgraph)
 
 

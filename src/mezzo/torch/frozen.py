@@ -12,7 +12,8 @@ from torch import fx
 from torch._functorch._aot_autograd.schemas import MutationType
 from torch._guards import TracingContext
 
-from mezzo.frontends.torch.retype import CAST, fake_mode_of, is_cast
+from mezzo.frontends.torch.retype import CAST, is_cast
+from mezzo.torch.building import Builder
 from mezzo.torch.epilogues import retraced, widened
 from mezzo.torch.kernels import CONVOLUTION, LINEAR, PACK_MATRIX
 from mezzo.torch.packing import pack
@@ -30,20 +31,6 @@ class _Scaling(NamedTuple):
     shift: fx.Node | None
 
 
-class _Builder:
-    """Writes calls into a graph, each with what it makes."""
-
-    def __init__(self, graph: fx.Graph) -> None:
-        self.graph, self.mode = graph, fake_mode_of(graph)
-
-    def call(self, target: Any, *args: Any) -> fx.Node:
-        made = self.graph.call_function(target, args)
-        given = fx.map_arg(args, lambda node: node.meta["val"])
-        with self.mode:
-            made.meta = {"val": target(*given)}
-        return made
-
-
 def casts_of_constants(graph: fx.Graph) -> int:
     """Conversions that the compiler carries out, as they are of weights alone."""
     return sum(node.target is CAST for node in _made_of(graph, set(_constants(graph))))
@@ -51,7 +38,7 @@ def casts_of_constants(graph: fx.Graph) -> int:
 
 def pack_constants(graph: fx.Graph, dtype: torch.dtype) -> None:
     """Let products of a graph that is about to be frozen read packed weights, and fold what scales their channels."""
-    build, constants = _Builder(graph), set(_constants(graph))
+    build, constants = Builder(graph), set(_constants(graph))
     wide = {cast: held for held in constants for cast in held.users if is_cast(cast, dtype)}
     slots = {low: _slot(graph, low, held) for low, held in wide.items() if held.meta["val"].dim() > 1}
     sources = {slot: wide[low] for low, slot in slots.items()}
@@ -106,7 +93,7 @@ def _made_of(graph: fx.Graph, constants: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
-def _fold(build: _Builder, product: fx.Node, weight: fx.Node, recipe: Packed, alone: set[fx.Node]) -> bool:
+def _fold(build: Builder, product: fx.Node, weight: fx.Node, recipe: Packed, alone: set[fx.Node]) -> bool:
     """Make scalings behind a product part of it. False where there are none."""
     bias: Any = product.args[2]
     start = widened(product)
@@ -136,9 +123,7 @@ def _fold(build: _Builder, product: fx.Node, weight: fx.Node, recipe: Packed, al
     return True
 
 
-def _scaling(
-    build: _Builder, product: fx.Node, start: fx.Node, weight: fx.Node, alone: set[fx.Node]
-) -> _Scaling | None:
+def _scaling(build: Builder, product: fx.Node, start: fx.Node, weight: fx.Node, alone: set[fx.Node]) -> _Scaling | None:
     """The scalings that follow a product's answer one upon another, each the only reader of the last."""
     end, scale, shift = start, None, None
     steps: list[tuple[fx.Node, Any]] = []
@@ -194,7 +179,7 @@ def _channels(product: fx.Node) -> int:
     return size
 
 
-def _flat(build: _Builder, other: Any, like: fx.Node) -> fx.Node:
+def _flat(build: Builder, other: Any, like: fx.Node) -> fx.Node:
     """An operand as a vector."""
     if isinstance(other, fx.Node):
         return build.call(_ATEN.reshape.default, other, [-1])

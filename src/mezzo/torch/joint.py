@@ -2,14 +2,16 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import fx
 from torch._functorch._aot_autograd.descriptors import GradAOTOutput, InputMutationAOTOutput, TangentAOTInput
 from torch.utils.checkpoint import CheckpointPolicy
 
+from mezzo.frontends.torch.origins import inherited
 from mezzo.frontends.torch.program import Program
-from mezzo.frontends.torch.retype import CAST, COPY
+from mezzo.frontends.torch.retype import CAST, COPY, as_dtype, fake_mode_of
 from mezzo.torch.keeping import Kept, decide, is_view, keep_least, readers
 
 
@@ -35,6 +37,34 @@ def advise_partitioner(
         return None
     free = [node for node in graph.nodes if node.name in weights]
     return keep_least(graph, _backward(graph), memory, low, free)
+
+
+def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
+    """Let a joint graph return the gradients of inputs in a format, by the names of placeholders, which autograd would
+    convert behind the graph. What is converted at last from that format is returned as it was.
+    """
+    end = next(reversed(graph.nodes))
+    inputs = _inputs(graph)
+    returned: Any = list(end.args[0])
+    mode = fake_mode_of(graph)
+    for number, about in enumerate(_about_results(graph)):
+        of = inputs.get(about.grad_of) if isinstance(about, GradAOTOutput) else None
+        gradient = returned[number]
+        if of is None or not isinstance(gradient, fx.Node) or of.name not in formats:
+            continue
+        dtype, made = formats[of.name], gradient.meta["val"]
+        if gradient.target is CAST and gradient.all_input_nodes[0].meta["val"].dtype is dtype:
+            returned[number] = gradient.all_input_nodes[0]
+        elif isinstance(made, torch.Tensor) and made.dtype is torch.float32 and dtype is not torch.float32:
+            with graph.inserting_before(end):
+                returned[number] = graph.call_function(CAST, (gradient, dtype))
+            returned[number].meta = {
+                **inherited(gradient),
+                "val": as_dtype(mode, made, dtype),
+                "partitioner_tag": "is_backward",
+            }
+    end.args = (tuple(returned),)
+    graph.eliminate_dead_code()
 
 
 def _backward(graph: fx.Graph) -> frozenset[fx.Node]:

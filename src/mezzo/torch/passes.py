@@ -16,11 +16,14 @@ from mezzo.errors import InputError, MezzoError, ModelError
 from mezzo.frontends.torch.program import FROM_DTYPE, Held, Program
 from mezzo.frontends.torch.retype import COPY, is_cast
 from mezzo.torch import lowerings  # noqa: F401  its import tells Inductor of operators that are written here
+from mezzo.torch.accumulating import sum_in_tiles, tile_for
 from mezzo.torch.bodies import BodyPlan, casts_in, plan_bodies
-from mezzo.torch.candidates import Candidate, Edited
+from mezzo.torch.candidates import Candidate, Edited, device_of
+from mezzo.torch.controls import Controls
 from mezzo.torch.epilogues import fuse
 from mezzo.torch.frozen import casts_of_constants, pack_constants
-from mezzo.torch.joint import advise_partitioner, as_joint
+from mezzo.torch.hidden_gradients import gradient_format
+from mezzo.torch.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.keeping import Kept
 from mezzo.torch.packing import pack
 from mezzo.torch.recipes import LowCopy, Recipe
@@ -44,9 +47,10 @@ class PlanningPass(CustomGraphPass):
     """Plans one graph of Dynamo's. What it has done stands in its attributes after Inductor has run it."""
 
     def __init__(
-        self, edited: Edited, options: Options, digest: str, before: Before = (), memory: float | None = None
+        self, edited: Edited, options: Options, digest: str, before: Before = (), controls: Controls | None = None
     ) -> None:
-        self.edited, self.options, self.digest, self.before, self.memory = edited, options, digest, before, memory
+        self.edited, self.options, self.digest, self.before = edited, options, digest, before
+        self.controls = Controls() if controls is None else controls
         self.kept: Kept | None = None
         self.is_joint = False
         self.plan: Plan | None = None
@@ -56,6 +60,7 @@ class PlanningPass(CustomGraphPass):
         self.unmatched: Mapping[tuple[str, str], str] = {}
         self.bodies: Sequence[BodyPlan] = ()
         self.casts = 0
+        self.native_sums: tuple[str, ...] = ()
         self.copies: tuple[Copy, ...] = ()
 
     def uuid(self) -> object:
@@ -90,10 +95,15 @@ class PlanningPass(CustomGraphPass):
             self.note = str(error)
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
             self.fault = error if isinstance(error, InputError) and not isinstance(error, ModelError) else None
+        low = FROM_DTYPE[self.options.wishes.low]
+        tile = tile_for(self.controls, low, device_of(self.edited.inputs)) if self.plan is not None else None
+        if tile is not None:
+            self.native_sums = sum_in_tiles(owner, low, tile)
+        self.copies = self._read_copies(graph, about)
         if self.is_joint:
-            self.kept = advise_partitioner(graph, weights, FROM_DTYPE[self.options.wishes.low], self.memory)
-        else:
-            self.copies = self._read_copies(graph, about)
+            give_gradients(graph, self._gradient_formats(about))
+            copies = {node.name for node, one in about.items() if self._is_copy(one)}
+            self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
         self.casts = casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
         also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
         self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}
@@ -102,22 +112,29 @@ class PlanningPass(CustomGraphPass):
         """Plan a graph, and edit it. Raises MezzoError: it stays as it is."""
         return rewrite(program, self.options)
 
+    def _gradient_formats(self, about: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
+        """The formats of weights' gradients, where they are others than the weights'."""
+        found = {node.name: gradient_format(self.edited.behind(one)) for node, one in about.items()}
+        return {name: dtype for name, dtype in found.items() if dtype is not None}
+
     def _told(self, about: Mapping[fx.Node, object], written: set[Any]) -> tuple[dict[str, Held], dict[str, str]]:
         """The weights behind the inputs of a graph, and what all inputs are called."""
         weights: dict[str, Held] = {}
         names: dict[str, str] = {}
         for node, one in about.items():
-            held: object = None
+            held = self.edited.behind(one)
             if isinstance(one, PlainAOTInput):
                 names[node.name] = self.edited.names.get(one.idx, node.name)
-                given = self.edited.inputs[one.idx]
-                held = given if isinstance(given, torch.nn.Parameter) else None
+                held = held if isinstance(held, torch.nn.Parameter) else None
             elif isinstance(one, ParamAOTInput | BufferAOTInput):
                 names[node.name] = one.target
-                held = _attribute(self.edited.module, one.target)
             if isinstance(held, torch.Tensor) and node not in written:
                 weights[node.name] = Held(names[node.name], lambda held=held: held.detach())  # type: ignore[misc]  # bound now
         return weights, names
+
+    def _is_copy(self, about: object) -> bool:
+        """Whether an input is the copy of a weight."""
+        return isinstance(about, PlainAOTInput) and any(about.idx == one.low for one in self.edited.candidates)
 
     def _read_copies(self, graph: fx.Graph, about: Mapping[fx.Node, object]) -> tuple[Copy, ...]:
         """Let whoever reads a weight in low precision read its low copy, and products the packed one."""
@@ -134,11 +151,7 @@ class PlanningPass(CustomGraphPass):
             for cast in [user for user in weight.users if is_cast(user, low.meta["val"].dtype)]:
                 cast.replace_all_uses_with(low)
                 graph.erase_node(cast)
-        packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
-        if self.edited.packs and torch._inductor.config.freezing:
-            pack_constants(graph, FROM_DTYPE[self.options.wishes.low])
-        add_sums(graph)
-        fuse(graph)
+        packed = {} if self.is_joint else self._pack(graph, slots, wide)
         copies = []
         for candidate in self.edited.candidates:
             low = by_place.get(candidate.low)
@@ -149,9 +162,13 @@ class PlanningPass(CustomGraphPass):
                 copies.append(Copy(candidate, candidate.low, LowCopy(low.meta["val"].dtype)))
         return tuple(copies)
 
-
-def _attribute(module: torch.nn.Module, path: str) -> object:
-    held: object = module
-    for part in path.split("."):
-        held = getattr(held, part, None)
-    return held
+    def _pack(
+        self, graph: fx.Graph, slots: Mapping[fx.Node, fx.Node], wide: Mapping[fx.Node, fx.Node]
+    ) -> Mapping[fx.Node, Recipe]:
+        """Let products read packed weights, and do besides what oneDNN does behind them."""
+        packed = pack(graph, {low: slot for low, slot in slots.items() if low.users}, wide)
+        if self.edited.packs and torch._inductor.config.freezing:
+            pack_constants(graph, FROM_DTYPE[self.options.wishes.low])
+        add_sums(graph)
+        fuse(graph)
+        return packed

@@ -11,14 +11,16 @@ from mezzo.converting.results import check_formats
 from mezzo.core.format_words import spell_formats
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, check_parameters, read_options
+from mezzo.dtypes import FORMATS
 from mezzo.errors import InputError
 from mezzo.frontends.torch import FRONTEND
 from mezzo.packages import VERSION
 from mezzo.spelling import aside, did_you_mean
+from mezzo.torch.controls import CONTROLS, Controls, read_controls
 
 # What loads a result where nobody names another, by the kind of device.
 _TARGETS = {"cpu": "torch-cpu", "cuda": "torch-cuda"}
-_OWN = ("freeze", "memory")
+_OWN = ("freeze", *CONTROLS)
 # Options about files, or about steps that graphs do not have.
 _NOT_HERE = frozenset(
     {"io", "provenance", "trust_external_paths", "fuse", "correct", "opset", "calibrator", "quantize_mode"}
@@ -28,14 +30,12 @@ _PLANNING = tuple(option.name for option in fields(Request) if option.name not i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Options that were checked. `inductor` are those handed on, `is_frozen` says that weights are constants. `memory`
-    weighs what training keeps between its passes; None: Inductor decides.
-    """
+    """Options that were checked. `inductor` are those handed on, `is_frozen` says that weights are constants."""
 
     request: Request
     inductor: Mapping[str, object] = field(default_factory=dict)
     is_frozen: bool = False
-    memory: float | None = None
+    controls: Controls = field(default_factory=Controls)
 
     def planning(self, device: str = "cpu") -> Options:
         """The request as the planner takes it, for graphs on a device."""
@@ -47,7 +47,7 @@ class Settings:
     def digest(self) -> str:
         """What tells these settings from others, in a cache that other processes share."""
         told = (VERSION, torch.__version__, repr(self.request), sorted((k, repr(v)) for k, v in self.inductor.items()))
-        return hashlib.sha256(repr((told, self.is_frozen, self.memory)).encode()).hexdigest()
+        return hashlib.sha256(repr((told, self.is_frozen, self.controls)).encode()).hexdigest()
 
 
 def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic: bool | None = None) -> Settings:
@@ -84,18 +84,14 @@ def read_settings(given: Mapping[str, object], mode: str | None = None, dynamic:
         request=request,
         inductor=inductor,
         is_frozen=bool(given.get("freeze", False)),
-        memory=_read_memory(given.get("memory")),
+        controls=read_controls({name: given[name] for name in CONTROLS if given.get(name) is not None}),
     )
-    made.planning()
+    low = FORMATS[made.planning().wishes.low].words[0]
+    if made.controls.accumulate not in (None, "fp32", low):
+        raise InputError(
+            f"option 'accumulate' is {made.controls.accumulate!r} and 'to' {low!r}; sums are fp32 or as products"
+        )
     return made
-
-
-def _read_memory(given: object) -> float | None:
-    if given is None:
-        return None
-    if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given <= 1:
-        return float(given)
-    raise InputError(f"option 'memory' is {given!r}; give a number from 0, least time and error, to 1, least memory")
 
 
 def _mode_options(mode: str | None, dynamic: bool | None) -> Mapping[str, object]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from mezzo.torch.recipes import Recipe
+from mezzo.torch.recipes import LowCopy, Recipe
 
 _expired: Any = torch.UntypedStorage._expired
 
@@ -53,6 +53,10 @@ class Shadow:
         self.state = _State(version, address, storage, low)
         return low
 
+    def keep(self, weight: torch.Tensor, low: torch.Tensor) -> None:
+        """Take a copy that was written from the weight as it is now."""
+        self.state = _State(weight._version, weight.data_ptr(), StorageWeakRef(weight.untyped_storage()), low)
+
     @property
     def size_bytes(self) -> int:
         """What the copy takes; 0 where there is none."""
@@ -90,6 +94,17 @@ class Shadows:
         for (number, _), shadow in list(self._held.items()):
             if numbers is None or number in numbers:
                 shadow.forget()
+
+    def low_copies(self, weights: Sequence[torch.Tensor]) -> list[list[tuple[Shadow, torch.Tensor]]]:
+        """The copies of weights in the layout that they have, whatever the weights were then; others are let go."""
+        found: dict[int, list[tuple[Shadow, torch.Tensor]]] = {id(weight): [] for weight in weights}
+        for (number, recipe), shadow in list(self._held.items()):
+            state = shadow.state
+            if number in found and state is not None and isinstance(recipe, LowCopy):
+                found[number].append((shadow, state.low))
+            elif number in found:
+                shadow.forget()
+        return [found[id(weight)] for weight in weights]
 
     def __len__(self) -> int:
         return len(self._held)

@@ -1,0 +1,69 @@
+"""The precision in which gradients of weights are summed, over workers and over steps of accumulation."""
+
+import sys
+from typing import Any
+
+import torch
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+from mezzo.errors import InputError
+from mezzo.torch.hidden_gradients import give_format
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def reduce_in(model: object, word: str) -> None:
+    """Let the gradients of a module's FP32 weights be summed in a format, "fp32", "bf16" or "fp16".
+
+    DistributedDataParallel gets PyTorch's hook, which rounds what is sent and leaves gradients FP32. FSDP2 has it from
+    the policy that `fully_shard` was given. Elsewhere `weight.grad` itself has the format.
+
+    Raises InputError: the model is no module; its policy says otherwise, or it has a hook already.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise InputError(
+            f"option 'weight_grad_reduce' is {word!r} for {type(model).__name__}, which has no weights of its own; "
+            "compile the module"
+        )
+    if isinstance(model, DistributedDataParallel):
+        _hook(model, word)
+    elif sharded := _sharded(model):
+        for one in sharded:
+            _check_policy(one, word)
+    else:
+        for weight in model.parameters():
+            if weight.requires_grad and weight.dtype is torch.float32:
+                give_format(weight, _DTYPES[word])
+
+
+def _sharded(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules that `fully_shard` was called on: if it was, its package is loaded."""
+    package = sys.modules.get("torch.distributed.fsdp")
+    return [] if package is None else [one for one in model.modules() if isinstance(one, package.FSDPModule)]
+
+
+def _hook(model: DistributedDataParallel, word: str) -> None:
+    if word == "fp32":
+        return  # the format of the weights
+    if model._comm_hooks:
+        raise InputError(
+            f"option 'weight_grad_reduce' is {word!r}, and the model has a communication hook; leave one of both out"
+        )
+    model.register_comm_hook(state=None, hook=_round_bf16 if word == "bf16" else default_hooks.fp16_compress_hook)
+
+
+def _round_bf16(group: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """PyTorch's hook, which DistributedDataParallel refuses by its name where NCCL does not send, as with gloo."""
+    return default_hooks.bf16_compress_hook(group, bucket)
+
+
+def _check_policy(module: Any, word: str) -> None:
+    policy = getattr(module._get_fsdp_state(), "_mp_policy", None)
+    wanted = _DTYPES[word]
+    found = None if policy is None else policy.reduce_dtype or policy.param_dtype
+    if (found or torch.float32) is not wanted:
+        raise InputError(
+            f"option 'weight_grad_reduce' is {word!r}, and fully_shard was told {found}; give it "
+            f"mp_policy=MixedPrecisionPolicy(reduce_dtype={wanted})"
+        )

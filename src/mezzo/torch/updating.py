@@ -1,0 +1,131 @@
+"""Steps of optimizers, compiled: one update reads gradients as they are, and writes weights and their low copies."""
+
+import inspect
+import types
+import warnings
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+from weakref import WeakSet
+
+import torch
+from torch.optim.optimizer import Optimizer
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from mezzo.errors import spell_raised
+from mezzo.torch.hidden_gradients import in_weights_format
+from mezzo.torch.update_graphs import Held, Steps, compile_step
+from mezzo.torch.update_options import Options
+from mezzo.torch.weights import SHADOWS
+
+COMPILED: "WeakSet[Optimizer]" = WeakSet()
+_MOST = 8  # updates that are compiled of one optimizer
+_LONGEST_FAULT = 200
+
+
+def compile_update(optimizer: Optimizer) -> Optimizer:
+    """Compile the steps of an optimizer of PyTorch's, in place, and return it.
+
+    One update then reads gradients, of other formats than the weights' too, and writes weights and the low copies that
+    compiled graphs read of them. The first step of a weight is PyTorch's own, as it makes what the optimizer holds; so
+    are all where one cannot be compiled, which is told once. A learning rate may change at each step, and so may what
+    was seen to change; each other change compiles anew, up to eight times.
+    """
+    update = _Update(optimizer)
+
+    def step(self: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            update.run()
+        return loss
+
+    optimizer.step = types.MethodType(Optimizer.profile_hook_step(step), optimizer)
+    optimizer._step_supports_amp_scaling = False  # a GradScaler divides before the step
+    COMPILED.add(optimizer)
+    return optimizer
+
+
+class _Update:
+    """The updates of one optimizer, by what they were compiled for."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self._plain = inspect.unwrap(type(optimizer).step)
+        self._made: dict[Hashable, Callable[[Held], None]] = {}
+        self._started = WeakTensorKeyDictionary()  # weights that were stepped, and have what steps need
+        self._options = Options(optimizer)
+        self._is_plain = False
+
+    def run(self) -> None:
+        groups = [[one for one in group["params"] if one.grad is not None] for group in self.optimizer.param_groups]
+        weights = [one for group in groups for one in group]
+        is_started = all(one in self._started for one in weights)
+        if self._is_plain or not weights or not is_started or not self._run(groups, weights):
+            with in_weights_format(weights):
+                self._plain(self.optimizer)
+            self._started.update(dict.fromkeys(weights))
+            SHADOWS.refresh(weights)
+
+    def _run(self, groups: Sequence[Sequence[torch.Tensor]], weights: Sequence[torch.Tensor]) -> bool:
+        """Step these weights. Whether that can be compiled."""
+        shadows = SHADOWS.low_copies(weights)
+        states = [self.optimizer.state.get(one, {}) for one in weights]
+        self._options.read()
+        held = Held(
+            weights=[one.detach() for one in weights],
+            gradients=[_gradient(one) for one in weights],
+            states=[{name: one for name, one in state.items() if isinstance(one, torch.Tensor)} for state in states],
+            lows=[[low for _, low in several] for several in shadows],
+            rates=self._options.rates(),
+        )
+        made = self._made.get(self._key(held))
+        if made is None:
+            made = self._compile(groups, states, held)
+            if made is None:
+                return False
+            self._made[self._key(held)] = made
+        made(held)
+        for weight, several in zip(weights, shadows, strict=True):
+            for shadow, low in several:
+                shadow.keep(weight, low)
+        return True
+
+    def _key(self, held: Held) -> Hashable:
+        """What an update is compiled for."""
+        formats = [(one.dtype, one.size(), one.stride()) for one in (*held.weights, *held.gradients)]
+        return self._options.key(), tuple(formats), tuple(map(tuple, held.states)), tuple(map(len, held.lows))
+
+    def _compile(
+        self, groups: Sequence[Sequence[torch.Tensor]], states: Sequence[Mapping[str, Any]], held: Held
+    ) -> Callable[[Held], None] | None:
+        """Compile one more update; None, and none ever after, if that cannot be done."""
+        fault = f"its options, other than the learning rate, changed {_MOST} times"
+        at = iter(range(len(held.weights)))
+        numbers = [[next(at) for _ in group] for group in groups]
+        constants = [
+            {name: one for name, one in state.items() if name not in held.states[n]} for n, state in enumerate(states)
+        ]
+        for _ in self._options.widened() if len(self._made) < _MOST else ():
+            held.rates = self._options.rates()
+            steps = Steps(
+                optimizer=self.optimizer,
+                plain=self._plain,
+                groups=numbers,
+                constants=constants,
+                options=self._options.filled,
+            )
+            try:
+                return compile_step(steps, held)
+            except Exception as error:  # noqa: BLE001  # an optimizer is anybody's code
+                fault = spell_raised(error, _LONGEST_FAULT)
+        self._is_plain = True
+        name = type(self.optimizer).__name__
+        warnings.warn(f"steps of {name} are PyTorch's own from here on, not compiled: {fault}", stacklevel=7)
+        return None
+
+
+def _gradient(weight: torch.Tensor) -> torch.Tensor:
+    assert weight.grad is not None, "weights without gradients are left out"
+    return weight.grad

@@ -1,0 +1,164 @@
+"""Sums of weights' gradients in low precision: over steps of accumulation, and over workers."""
+
+import copy
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# This folder itself passes for an empty "torch" where PyTorch is not installed.
+pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
+
+import driving  # needs torch
+import torch
+from driving import BF16_EPS, compiled, error_of
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+import mezzo.torch
+from mezzo.errors import InputError
+from mezzo.torch.compiled import account
+
+_WORKERS = 2
+# What a worker sends is rounded once, and so is the sum.
+_TOLERANCE = 4 * BF16_EPS
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def _gradients(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
+
+
+def test_gradients_are_given_and_added_up_in_bf16() -> None:
+    model = driving.Net().train()
+    beside = copy.deepcopy(model)
+    run, plain = mezzo.torch.compile(model, weight_grad_reduce="bf16"), compiled(beside)
+    feeds = [torch.randn(4, 32) for _ in range(3)]
+    expected: dict[str, torch.Tensor] = {}
+    for x in feeds:
+        run(x).sum().backward()
+        plain(x).sum().backward()
+        for name, one in _gradients(beside).items():
+            low = one.bfloat16()
+            expected[name] = expected[name] + low if name in expected else low
+        beside.zero_grad()
+    found = _gradients(model)
+    assert {one.dtype for one in found.values()} == {torch.bfloat16}
+    for name, one in expected.items():
+        assert error_of(found[name], one) < _TOLERANCE, name
+
+
+def test_gradients_of_products_are_what_the_products_give() -> None:
+    model, x = driving.Net().train(), torch.randn(4, 32)
+    beside = copy.deepcopy(model)
+    mezzo.torch.compile(model, weight_grad_reduce="bf16")(x).sum().backward()
+    torch._dynamo.reset()
+    mezzo.torch.compile(beside, weight_grad_reduce="fp32")(x).sum().backward()
+    low, wide = _gradients(model), _gradients(beside)
+    assert {one.dtype for one in wide.values()} == {torch.float32}
+    for name in ("up.weight", "down.weight"):
+        assert torch.equal(low[name].float(), wide[name])
+
+
+def test_what_is_compiled_while_gradients_wait_is_compiled() -> None:
+    model = driving.Net().train()
+    run = mezzo.torch.compile(model, weight_grad_reduce="bf16")
+    run(torch.randn(4, 32)).sum().backward()
+    before = _gradients(model)
+    with torch.no_grad():
+        run(torch.randn(4, 32))
+    run(torch.randn(3, 32)).sum().backward()
+    assert len(account(run).graphs) == 3
+    assert all(graph.plan is not None for graph in account(run).graphs)
+    assert all(model.get_parameter(name).grad is one for name, one in before.items())
+
+
+def test_gradients_that_are_there_are_rounded() -> None:
+    model = driving.Net().train()
+    model(torch.randn(4, 32)).sum().backward()
+    before = {name: one.clone() for name, one in _gradients(model).items()}
+    mezzo.torch.compile(model, weight_grad_reduce="bf16")
+    assert {name: one.bfloat16() for name, one in before.items()}.keys() == _gradients(model).keys()
+    assert all(torch.equal(one.bfloat16(), model.get_parameter(name).grad) for name, one in before.items())  # type: ignore[arg-type]
+
+
+def test_a_function_has_no_weights_of_its_own() -> None:
+    with pytest.raises(InputError, match="option 'weight_grad_reduce' is 'bf16' for function, which has no weights"):
+        mezzo.torch.compile(lambda x: x, weight_grad_reduce="bf16")
+
+
+def test_workers_agree_and_send_what_is_asked_for(tmp_path: Path) -> None:
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        port = asked.getsockname()[1]
+    torch.multiprocessing.spawn(_work, (port, str(tmp_path)), nprocs=_WORKERS)
+    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(_WORKERS)]
+    exact = found[0].pop("exact")
+    assert found[1].pop("exact").keys() == exact.keys()
+    assert found[0].keys() == {"fp32", "bf16", "fp16", "fsdp fp32", "fsdp bf16"}
+    for way, of in found[0].items():
+        for name, gradient in of.items():
+            assert torch.equal(gradient, found[1][way][name]), (way, name)  # workers have the same sums
+            assert error_of(gradient, exact[name]) < 2 * _TOLERANCE, (way, name)  # products of two layers round as well
+    for way in ("bf16", "fp16"):
+        assert any(not torch.equal(one, found[0]["fp32"][name]) for name, one in found[0][way].items())
+    rounded = {name: one.bfloat16().float() for name, one in found[0]["bf16"].items()}
+    assert all(torch.equal(one, found[0]["bf16"][name]) for name, one in rounded.items())  # what was sent is BF16
+
+
+def _work(rank: int, port: int, folder: str) -> None:
+    """One of two workers with half of the data, in all ways."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=_WORKERS)
+    torch.manual_seed(0)
+    start, feed = _Plain(), torch.randn(_WORKERS, 8, 32)
+    exact = copy.deepcopy(start).double()
+    exact(feed.double().flatten(0, 1)).square().mean().backward()
+    found: dict[str, Any] = {"exact": _gradients(exact)}
+    for word in ("fp32", "bf16", "fp16"):
+        torch._dynamo.reset()
+        model = DistributedDataParallel(copy.deepcopy(start))
+        run = mezzo.torch.compile(model, weight_grad_reduce=word)
+        run(feed[rank]).square().mean().backward()
+        found[word] = _gradients(model.module)
+        assert account(run).plans, "it is planned"
+        assert all(plan is not None for plan in account(run).plans)
+        if word != "fp32":
+            with pytest.raises(InputError, match="the model has a communication hook"):
+                mezzo.torch.compile(model, weight_grad_reduce=word)
+    for word, dtype in (("fp32", None), ("bf16", torch.bfloat16)):
+        torch._dynamo.reset()
+        sharded: Any = copy.deepcopy(start)
+        for part in (sharded.up, sharded.down, sharded):
+            fully_shard(part, mesh=_mesh(), mp_policy=MixedPrecisionPolicy(reduce_dtype=dtype))
+        other = {"fp32": "bf16", "bf16": "fp32"}[word]
+        with pytest.raises(InputError, match="mp_policy=MixedPrecisionPolicy"):
+            mezzo.torch.compile(sharded, weight_grad_reduce=other)
+        run = mezzo.torch.compile(sharded, weight_grad_reduce=word)
+        run(feed[rank]).square().mean().backward()
+        whole = {name: one.full_tensor() for name, one in _gradients(sharded).items()}  # type: ignore[attr-defined]
+        found[f"fsdp {word}"] = whole
+        assert any(plan is not None for plan in account(run).plans)
+    torch.save(found, Path(folder) / f"{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def _mesh() -> Any:
+    return torch.distributed.init_device_mesh("cpu", (_WORKERS,))
+
+
+class _Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.down(self.up(x).tanh())
+        return made

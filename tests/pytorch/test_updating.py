@@ -1,0 +1,305 @@
+"""Compiled updates: what PyTorch's optimizers do, on gradients in any format, with the low copies of weights."""
+
+import copy
+import warnings
+from typing import Any
+
+import pytest
+
+# This folder itself passes for an empty "torch" where PyTorch is not installed.
+pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
+
+import driving  # needs torch
+import torch
+from driving import compiled
+from torch import nn
+
+import mezzo.torch
+from mezzo.torch.weights import SHADOWS
+
+_EPS = torch.finfo(torch.float32).eps
+# Of ten steps, each of a dozen roundings of numbers that are at most some times as large as the step.
+_TOLERANCE = 200 * _EPS
+_MAKERS: dict[str, Any] = {
+    "SGD": lambda of: torch.optim.SGD(of, lr=0.01),
+    "momentum": lambda of: torch.optim.SGD(of, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "Adam": lambda of: torch.optim.Adam(of, lr=0.01, amsgrad=True),
+    "AdamW": lambda of: torch.optim.AdamW(of, lr=0.01, weight_decay=0.1),
+    "fused": lambda of: torch.optim.AdamW(of, lr=0.01, fused=True),
+    "foreach": lambda of: torch.optim.AdamW(of, lr=0.01, foreach=True, maximize=True),
+    "NAdam": lambda of: torch.optim.NAdam(of, lr=0.01),
+    "RAdam": lambda of: torch.optim.RAdam(of, lr=0.01),
+    "RMSprop": lambda of: torch.optim.RMSprop(of, lr=0.01, momentum=0.5, centered=True),
+    "Adagrad": lambda of: torch.optim.Adagrad(of, lr=0.01, lr_decay=0.1),
+    "Adadelta": lambda of: torch.optim.Adadelta(of, lr=0.1),
+    "Adamax": lambda of: torch.optim.Adamax(of, lr=0.01),
+    "ASGD": lambda of: torch.optim.ASGD(of, lr=0.01),
+    "Rprop": lambda of: torch.optim.Rprop(of, lr=0.01),
+}
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def _weights() -> list[nn.Parameter]:
+    return [
+        nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(n))) for n, shape in enumerate(_SHAPES)
+    ]
+
+
+_SHAPES = ((17, 5), (33,), (2, 3, 3, 3), ())
+
+
+def _give_gradients(weights: list[nn.Parameter], number: int, dtype: torch.dtype = torch.float32) -> None:
+    made = torch.Generator().manual_seed(number)
+    for weight in weights:
+        weight.grad_dtype = dtype
+        weight.grad = torch.randn(weight.shape, generator=made).to(dtype)
+
+
+def _far(found: Any, wanted: Any) -> float:
+    pairs = zip(found, wanted, strict=True)
+    return max(float((one - other).abs().max()) / max(1.0, float(other.abs().max())) for one, other in pairs)
+
+
+def _steps(weights: list[nn.Parameter], optimizer: Any, schedule: Any = None, count: int = 10) -> None:
+    for number in range(count):
+        _give_gradients(weights, number)
+        optimizer.step()
+        if schedule is not None:
+            schedule.step()
+
+
+@pytest.mark.parametrize("name", _MAKERS)
+def test_an_update_is_that_of_the_optimizer(name: str) -> None:
+    found, wanted = _weights(), _weights()
+    optimizer, plain = mezzo.torch.compile_update(_MAKERS[name](found)), _MAKERS[name](wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it is compiled
+        _steps(found, optimizer)
+    _steps(wanted, plain)
+    assert _far(found, wanted) <= _TOLERANCE
+    assert not torch.equal(found[0], _weights()[0])
+    for one, other in zip(found, wanted, strict=True):
+        held, right = optimizer.state[one], plain.state[other]
+        assert held.keys() == right.keys()
+        tensors = [key for key, value in right.items() if isinstance(value, torch.Tensor)]
+        assert (
+            _far([held[key] for key in tensors], [right[key] for key in tensors] or ()) <= _TOLERANCE
+            if tensors
+            else True
+        )
+
+
+def test_schedules_move_rates_and_momenta_without_compiling_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mezzo.torch import updating
+
+    calls: list[int] = []
+    plain_compile = updating.compile_step
+    monkeypatch.setattr(updating, "compile_step", lambda *given: calls.append(1) or plain_compile(*given))
+    found, wanted = _weights(), _weights()
+    optimizer, plain = (torch.optim.AdamW(of, lr=0.01) for of in (found, wanted))
+    optimizer = mezzo.torch.compile_update(optimizer)
+    schedules = [torch.optim.lr_scheduler.OneCycleLR(one, 0.01, total_steps=20) for one in (optimizer, plain)]
+    _steps(found, optimizer, schedules[0])
+    _steps(wanted, plain, schedules[1])
+    assert _far(found, wanted) <= _TOLERANCE
+    assert len(calls) == 2  # a rate that moves is expected, a momentum that moves was seen once
+
+
+def test_gradients_in_bf16_are_read_as_they_are() -> None:
+    found, wanted = _weights(), _weights()
+    optimizer, plain = mezzo.torch.compile_update(_MAKERS["AdamW"](found)), _MAKERS["AdamW"](wanted)
+    for number in range(5):
+        _give_gradients(found, number, torch.bfloat16)
+        for weight, other in zip(wanted, found, strict=True):
+            assert other.grad is not None
+            weight.grad = other.grad.float()
+        optimizer.step()
+        plain.step()
+        assert {one.grad.dtype for one in found if one.grad is not None} == {torch.bfloat16}
+    assert _far(found, wanted) <= _TOLERANCE
+
+
+def test_optimizers_that_are_not_compiled_take_gradients_in_bf16_too() -> None:
+    model = driving.Net().train()
+    start = copy.deepcopy(model)
+    run = mezzo.torch.compile(model, weight_grad_reduce="bf16")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    run(torch.randn(4, 32)).sum().backward()
+    optimizer.step()
+    assert {one.grad.dtype for one in model.parameters() if one.grad is not None} == {torch.bfloat16}
+    for one, other in zip(model.parameters(), start.parameters(), strict=True):
+        other.grad = one.grad if one.grad is None else one.grad.float()
+    torch.optim.AdamW(start.parameters(), lr=0.01).step()
+    assert _far(model.parameters(), start.parameters()) == 0
+
+
+def test_low_copies_are_written_beside_the_weights() -> None:
+    model = driving.Net()
+    run = compiled(model, weight_update="fp32")
+    optimizer = mezzo.torch.compile_update(torch.optim.AdamW(model.parameters(), lr=0.05))
+    x = torch.randn(4, 32)
+    places: dict[str, int] = {}
+    for number in range(4):
+        optimizer.zero_grad()
+        run(x).square().mean().backward()
+        copies = dict(zip(dict(model.named_parameters()), SHADOWS.low_copies(list(model.parameters())), strict=True))
+        lows = {name: low for name, several in copies.items() for _, low in several}
+        for name, low in lows.items():
+            assert torch.equal(low, model.get_parameter(name).detach().bfloat16()), (name, number)
+        assert set(lows) >= {"up.weight", "down.weight"}
+        if number > 1:  # from the second step on they are written where they stand
+            assert {name: low.data_ptr() for name, low in lows.items()} == places
+        optimizer.step()
+        places = {name: low.data_ptr() for name, low in lows.items()}
+
+
+def test_training_with_masters_is_training_without() -> None:
+    model = driving.Net().train()
+    beside = copy.deepcopy(model)
+    x = torch.randn(8, 32)
+    losses: list[list[float]] = []
+    for one, options in ((model, {"weight_update": "fp32"}), (beside, {})):
+        run = compiled(one, **options)
+        optimizer: Any = torch.optim.SGD(one.parameters(), lr=0.05)
+        optimizer = mezzo.torch.compile_update(optimizer) if options else optimizer
+        found = []
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = run(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(float(loss.detach()))
+        losses.append(found)
+        torch._dynamo.reset()
+    assert losses[0] == pytest.approx(losses[1], rel=driving.BF16_EPS)
+    assert losses[0][-1] < losses[0][0]
+
+
+def test_a_gradient_that_waits_for_a_step_between_is_refused() -> None:
+    model = driving.Net().train()
+    run = compiled(model, weight_update="fp32")
+    optimizer = mezzo.torch.compile_update(torch.optim.SGD(model.parameters(), lr=0.05))
+    for _ in range(3):
+        optimizer.zero_grad()
+        run(torch.randn(4, 32)).sum().backward()
+        optimizer.step()
+    waiting = run(torch.randn(4, 32)).sum()
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        waiting.backward()
+
+
+def test_weights_that_join_later_are_stepped() -> None:
+    found, wanted = _weights(), _weights()
+    optimizer, plain = mezzo.torch.compile_update(_MAKERS["AdamW"](found)), _MAKERS["AdamW"](wanted)
+    for number in range(8):
+        for weights in (found, wanted):
+            _give_gradients(weights, number)
+            if number in (0, 1, 5):
+                weights[1].grad = None
+        optimizer.step()
+        plain.step()
+    assert _far(found, wanted) <= _TOLERANCE
+
+
+def test_a_state_that_is_loaded_is_gone_on_with() -> None:
+    found, wanted = _weights(), _weights()
+    first = _MAKERS["AdamW"](found)
+    _steps(found, first, count=3)
+    with torch.no_grad():
+        for one, other in zip(wanted, found, strict=True):
+            one.copy_(other)
+    optimizer, plain = mezzo.torch.compile_update(_MAKERS["AdamW"](found)), _MAKERS["AdamW"](wanted)
+    for one in (optimizer, plain):
+        one.load_state_dict(copy.deepcopy(first.state_dict()))
+    _steps(found, optimizer, count=4)
+    _steps(wanted, plain, count=4)
+    assert _far(found, wanted) <= _TOLERANCE
+
+
+def test_closures_hooks_and_groups_are_heeded() -> None:
+    found, wanted = _weights(), _weights()
+    said: list[str] = []
+    results: list[list[float]] = []
+    for weights in (found, wanted):
+        groups = [{"params": weights[:2]}, {"params": weights[2:], "lr": 0.5, "weight_decay": 0.0}]
+        optimizer: Any = torch.optim.AdamW(groups, lr=0.01)
+        optimizer = mezzo.torch.compile_update(optimizer) if weights is found else optimizer
+        optimizer.register_step_pre_hook(lambda *given: said.append("before"))
+        optimizer.register_step_post_hook(lambda *given: said.append("after"))
+
+        def closure(optimizer: Any = optimizer, weights: Any = weights) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = sum((one.square().sum() for one in weights), torch.zeros(()))
+            loss.backward()
+            return loss
+
+        results.append([float(optimizer.step(closure).detach()) for _ in range(4)])
+    assert results[0] == pytest.approx(results[1], rel=_TOLERANCE)
+    assert said == ["before", "after"] * 8
+    assert _far(found, wanted) <= _TOLERANCE
+
+
+def test_an_optimizer_that_cannot_be_traced_steps_as_it_is_and_says_so() -> None:
+    class Reads(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for one in group["params"]:
+                    if one.grad.norm().item() > 0:
+                        one.data.add_(one.grad, alpha=-0.1)
+
+    found = _weights()
+    optimizer = mezzo.torch.compile_update(Reads(found, lr=1.0))
+    wanted = [one.detach().clone() for one in found]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for number in range(3):
+            _give_gradients(found, number)
+            for one, weight in zip(wanted, found, strict=True):
+                assert weight.grad is not None
+                one -= 0.1 * weight.grad
+            optimizer.step()
+    (told,) = [str(one.message) for one in said if "mezzo" in one.filename or "not compiled" in str(one.message)]
+    assert told.startswith("steps of Reads are PyTorch's own from here on, not compiled: ")
+    assert _far(found, wanted) <= _TOLERANCE
+
+
+def test_options_that_change_too_often_are_left_to_the_optimizer() -> None:
+    found, wanted = _weights(), _weights()
+    optimizer, plain = (torch.optim.SGD(of, lr=0.01, momentum=0.9) for of in (found, wanted))
+    optimizer = mezzo.torch.compile_update(optimizer)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for number in range(12):
+            for weights, one in ((found, optimizer), (wanted, plain)):
+                _give_gradients(weights, number)
+                one.param_groups[0]["maximize"] = bool(number % 2)
+                one.param_groups[0]["momentum"] = 0.5 + 0.01 * number
+                one.param_groups[0]["dampening"] = number  # a whole number is none that moves
+                one.step()
+    told = [str(one.message) for one in said if "not compiled" in str(one.message)]
+    assert told == [
+        "steps of SGD are PyTorch's own from here on, not compiled: its options, other than the learning rate, changed "
+        "8 times"
+    ]
+    assert _far(found, wanted) <= _TOLERANCE
+
+
+def test_a_scaler_divides_before_the_step() -> None:
+    found, wanted = _weights(), _weights()
+    for weights in (found, wanted):
+        optimizer: Any = torch.optim.AdamW(weights, lr=0.01, fused=True)
+        optimizer = mezzo.torch.compile_update(optimizer) if weights is found else optimizer
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+        for number in range(6):
+            optimizer.zero_grad()
+            loss = sum((one.square().sum() for one in weights), torch.zeros(()))
+            scaler.scale(loss * (torch.inf if number == 3 else 1.0)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    assert _far(found, wanted) <= _TOLERANCE
