@@ -43,6 +43,10 @@ WAYS: Mapping[str, Mapping[str, object] | None] = {
     "mezzo": {},
     "mezzo, memory 0.9": {"memory": 0.9},
     "mezzo, memory 1.0": {"memory": 1.0},
+    "mezzo, masters": {"weight_update": "fp32", "weight_grad_reduce": "bf16"},
+    "mezzo, gradients in BF16": {"weight_grad_reduce": "bf16"},
+    "mezzo, tiles of 32": {"accumulate": "bf16", "tile": 32},
+    "mezzo, sums in BF16": {"accumulate": "bf16"},
 }
 _RATES = {"vit": 1e-3, "residual": 2e-3, "language": 2e-3}
 _CONTEXT, _ROWS = 128, 8
@@ -119,6 +123,8 @@ def train(task: Task, way: str, seed: int, steps: int) -> Row:
     else:
         run = mezzo.torch.compile(network, to="bf16", **options)
     optimizer = torch.optim.AdamW(network.parameters(), lr=_RATES[task.name], weight_decay=0.02)
+    if "masters" in way:
+        mezzo.torch.compile_update(optimizer)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _RATES[task.name], total_steps=steps)
     losses, begin = [], time.perf_counter()
     for given, wanted in task.batches(seed, steps):
