@@ -269,6 +269,16 @@ def test_an_optimizer_that_cannot_be_traced_steps_as_it_is_and_says_so() -> None
     assert _far(found, wanted) <= _TOLERANCE
 
 
+def test_steps_that_call_their_closure_and_differentiable_ones_are_refused() -> None:
+    for optimizer, said in (
+        (torch.optim.LBFGS(_weights()), "steps of LBFGS call their closure themselves"),
+        (torch.optim.SGD(_weights(), differentiable=True), "gradients pass through steps of SGD"),
+    ):
+        with pytest.raises(mezzo.InputError, match=said):
+            mezzo.torch.compile_update(optimizer)
+        assert "step" not in vars(optimizer)
+
+
 def test_options_that_change_too_often_are_left_to_the_optimizer() -> None:
     found, wanted = _weights(), _weights()
     optimizer, plain = (torch.optim.SGD(of, lr=0.01, momentum=0.9) for of in (found, wanted))

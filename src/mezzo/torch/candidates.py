@@ -59,7 +59,8 @@ def with_candidates(module: fx.GraphModule, inputs: Sequence[object], dtype: tor
     for node in stays:
         copies[node]._dynamo_source = node._dynamo_source
     names = {place: name_of(module, node) for place, node in enumerate(stays)}
-    candidates, fakes = _add_inputs(graph, stays[-1:] and copies[stays[-1]], inputs, names, dtype, packs)
+    given = [None if _is_sharded(node) else one for node, one in zip(stays, inputs, strict=True)]
+    candidates, fakes = _add_inputs(graph, stays[-1:] and copies[stays[-1]], given, names, dtype, packs)
     graph.output(output)
     last = next(node for node in reversed(graph.nodes) if node.op == "output")
     last.meta = dict(next(node for node in reversed(module.graph.nodes) if node.op == "output").meta)
@@ -138,6 +139,13 @@ def is_plain_weight(held: object) -> bool:
         and held.numel() > 0
         and torch.empty_like(held, device="meta").stride() == held.stride()
     )
+
+
+def _is_sharded(node: fx.Node) -> bool:
+    """Whether FSDP gathers a weight: at each call, into the same tensor, and nobody can tell that it has changed."""
+    found = getattr(getattr(node, "_dynamo_source", None), "guard_source", None)
+    kind = found() if callable(found) else found
+    return kind is not None and kind.is_fsdp_module()
 
 
 def _low_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch.optim.optimizer import Optimizer
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from mezzo.errors import spell_raised
+from mezzo.errors import InputError, spell_raised
 from mezzo.torch.hidden_gradients import in_weights_format
 from mezzo.torch.update_graphs import Held, Steps, compile_step
 from mezzo.torch.update_options import Options
@@ -29,7 +29,10 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
     compiled graphs read of them. The first step of a weight is PyTorch's own, as it makes what the optimizer holds; so
     are all where one cannot be compiled, which is told once. A learning rate may change at each step, and so may what
     was seen to change; each other change compiles anew, up to eight times.
+
+    Raises InputError: a step calls its closure itself, or gradients are to pass through it.
     """
+    _check_kind(optimizer)
     update = _Update(optimizer)
 
     def step(self: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
@@ -45,6 +48,15 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
     optimizer._step_supports_amp_scaling = False  # a GradScaler divides before the step
     COMPILED.add(optimizer)
     return optimizer
+
+
+def _check_kind(optimizer: Optimizer) -> None:
+    name = type(optimizer).__name__
+    closure = inspect.signature(inspect.unwrap(type(optimizer).step)).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise InputError(f"steps of {name} call their closure themselves, which cannot be compiled; use it as it is")
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise InputError(f"gradients pass through steps of {name} (differentiable=True), compiled ones have none")
 
 
 class _Update:
