@@ -25,6 +25,7 @@ _NAMED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "ARCHITECTU
 # What runs nowhere, or only where something is installed, by the reason that stands above it.
 # So nobody leaves one out unseen.
 _UNRUN = {
+    "the files of the commands above, and eight minutes of a quiet machine": 1,
     "a search over a model of yours": 1,
     "it installs packages": 6,
     "it is the call of another tool": 7,
