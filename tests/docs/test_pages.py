@@ -45,11 +45,11 @@ _UNRUN = {
     "needs what int8_training.py makes, nncf and openvino, and minutes": 1,
     "needs torch, nncf, amd-quark, openvino, each in an environment of its own, and minutes": 1,
     "an hour, and needs torch, transformers, torchvision and timm": 2,
-    "needs torch and transformers": 3,
+    "needs torch and transformers": 4,
     "needs torch, transformers and a CPU with AVX512-BF16": 3,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
-    "needs torch": 39,
+    "needs torch": 43,
     "needs trtexec": 3,
 }
 # Sessions that are written from golden files; the tests of these hold every line.
