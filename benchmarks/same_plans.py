@@ -6,9 +6,10 @@
 Run it from one place, so that both see the same models. Each policy is taken with min-cut and each strategy with
 `balanced`; `--every-pair` takes all of them together, `--way '* mincut'` those that a glob matches. A model that is
 refused has a digest of the message. `--decisions` takes one of what each operator runs in alone, by names that every
-version of mezzo has: checkouts whose plan files differ in form are compared by it. `--files` takes a digest of the
-converted model too. `--against` prints what differs and ends with 1 if anything does; `--show
-golden/casts/already_low fp16 balanced mincut` prints that one plan, to lay beside the other checkout's.
+version of mezzo has: checkouts whose plan files differ in form are compared by it, and by `--converted`, the converted
+model alone. `--files` takes a digest of the plan and one of the converted model. `--against` prints what differs and
+ends with 1 if anything does; `--show golden/casts/already_low fp16 balanced mincut` prints that one plan, to lay beside
+the other checkout's.
 """
 
 import argparse
@@ -126,10 +127,21 @@ def digest_model(name: str, data: bytes, ways: Sequence[Way], of: str) -> dict[s
     model = onnx.ModelProto.FromString(data)
     found = {}
     for way in ways:
-        text = way.decide(model) if of == "decisions" else way.plan(model)
-        plan = digest(text.encode("utf-8", "surrogatepass"))
-        found[f"{name} {way}"] = f"{plan} {digest(way.convert(model))}" if of == "files" else plan
+        found[f"{name} {way}"] = " ".join(digest(data) for data in made_of(way, model, of))
     return found
+
+
+def made_of(way: Way, model: onnx.ModelProto, of: str) -> list[bytes]:
+    """What is compared of a model that is planned in one way."""
+    match of:
+        case "decisions":
+            return [way.decide(model).encode("utf-8", "surrogatepass")]
+        case "converted":
+            return [way.convert(model)]
+        case "files":
+            return [way.plan(model).encode("utf-8", "surrogatepass"), way.convert(model)]
+        case _:
+            return [way.plan(model).encode("utf-8", "surrogatepass")]
 
 
 def digest_all(options: argparse.Namespace) -> dict[str, str]:
@@ -187,6 +199,8 @@ def main() -> int:
                         help="take a digest of converted models too")  # fmt: skip
     parser.add_argument("--decisions", dest="of", action="store_const", const="decisions",
                         help="take a digest of what each node runs in, not of the plan file")  # fmt: skip
+    parser.add_argument("--converted", dest="of", action="store_const", const="converted",
+                        help="take a digest of the converted model, not of the plan file")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--write", type=Path, help="write the digests here")
     parser.add_argument("--against", type=Path, help="compare with digests written before")
