@@ -77,6 +77,41 @@ def test_a_product_that_is_not_small_is_quantized_though_it_errs_much() -> None:
     assert told(result) == "" and level_of(result, "first") == "int8"
 
 
+def wide_and_deep(rng: np.random.Generator, wide: int) -> onnx.ModelProto:
+    """A product that errs much, with many weights for what it multiplies, before a convolution of far more work."""
+    first = rng.standard_normal((wide, 1024)) / wide**0.5
+    first[0] = 0.001
+    held = {
+        "w1": first, "w2": rng.standard_normal((64, 1, 3, 3)) / 3, "w3": rng.standard_normal((64, 64, 3, 3)) / 24,
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"], "first"),
+        helper.make_node("Tanh", ["a"], ["at"], "turn"),
+        helper.make_node("Reshape", ["at", "shape"], ["image"], "reshape"),
+        helper.make_node("Conv", ["image", "w2"], ["b"], "second", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["b"], ["r"], "relu"),
+        helper.make_node("Conv", ["r", "w3"], ["y"], "third", pads=[1, 1, 1, 1]),
+    ]
+    stored = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in held.items()]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, [1, wide])],
+        [helper.make_tensor_value_info("y", 1, [1, 64, 32, 32])],
+        [*stored, numpy_helper.from_array(np.array([1, 1, 32, 32]), "shape")],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(("wide", "level"), [(300, "int8"), (100, "f32")])
+def test_weights_that_no_cache_holds_cost_the_time_to_read_them(wide: int, level: str) -> None:
+    """Both products are under a hundredth of what is multiplied: 0.3 and 0.1 of 38 million."""
+    rng = np.random.default_rng(0)
+    data = [{"x": rng.standard_normal((1, wide)).astype(np.float32)} for _ in range(8)]
+    for batch in data:
+        batch["x"][:, 0] *= 8.0
+    result = mezzo.convert(wide_and_deep(rng, wide), data=data, to="int8", target="onnxruntime-cpu", correct="leave")
+    assert level_of(result, "first") == level
+
+
 def test_what_is_left_by_int8_may_run_in_another_low_format() -> None:
     result = convert(1, to="int8,bf16", correct="leave")
     assert level_of(result, "first") != "int8"
