@@ -5,6 +5,7 @@ Squares of errors of products add up, so what all of them bring together is trie
 back while that costs next to nothing.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -46,14 +47,13 @@ class Left(NamedTuple):
 
 
 class _Product(NamedTuple):
-    """How many numbers a product multiplies, and how many weights it reads."""
+    """How many numbers a product multiplies, a free axis counting as it does everywhere, how many where it is 1 long,
+    and how many weights are read for them.
+    """
 
     multiplied: int
+    multiplied_for_one: int
     weights: int
-
-    def work(self, is_cold: bool) -> int:
-        """How long it takes, in products of numbers; `is_cold`: weights come from memory."""
-        return max(self.multiplied, _READ * self.weights) if is_cold else self.multiplied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,30 +130,37 @@ def _light_products(model: Model, options: Options, decided: Decided) -> list[_L
     quantizing = judge_model(model, options)[1].quantizing
     assert quantizing is not None, "asked where something is quantized"
     products = {unit.nodes: _product(graph, graph.nodes[unit.nodes[0]]) for unit in quantizing.units}
-    cold = sum(one.weights for one in products.values()) > _CACHED
-    known = [(one.work(cold), nodes) for nodes, one in products.items() if one.multiplied]
-    whole = sum(work for work, _ in known)
     found: list[_Light] = []
-    for work, nodes in sorted(known):
-        if decided.levels[nodes[0]] != line.quantized:
+    whole = 0.0
+    for share, nodes in sorted(zip(_shares([*products.values()]), products, strict=True)):
+        if share == 0 or decided.levels[nodes[0]] != line.quantized:
             continue
-        if sum(one.share for one in found) + work / whole > _WORK or len(found) == _MOST:
+        whole += share
+        if whole > _WORK or len(found) == _MOST:
             break
-        found.append(_Light(name=graph.nodes[nodes[0]].name, nodes=nodes, share=work / whole))
+        found.append(_Light(name=graph.nodes[nodes[0]].name, nodes=nodes, share=share))
     return found
 
 
+def _shares(products: Sequence[_Product]) -> list[float]:
+    """Of the time of all products what each takes: with many samples or with one, whichever is more."""
+    many = [one.multiplied for one in products]
+    is_cold = sum(one.weights for one in products) > _CACHED
+    single = [max(one.multiplied_for_one, _READ * one.weights * is_cold) for one in products]
+    return [max(a / max(sum(many), 1), b / max(sum(single), 1)) for a, b in zip(many, single, strict=True)]
+
+
 def _product(graph: Graph, node: Node) -> _Product:
-    """What a product with weights multiplies, a free axis counting as it does everywhere; nothing where that is
-    unknown.
-    """
+    """What a product with weights multiplies and reads; nothing where that is unknown."""
     product, made = layout_of(graph, node), node.outputs[0]
     if product is None or made is None or node.scope:
-        return _Product(0, 0)
+        return _Product(0, 0, 0)
     shape = graph.shapes[node.inputs[1]] if node.inputs[1] is not None else ()
     weights = np.broadcast_to(np.float32(0), [size or 1 for size in shape])
     _, summed, _ = product.columns(weights).shape
-    return _Product(int(graph.columns.value_elements[made]) * int(summed), weights.size)
+    elements = int(graph.columns.value_elements[made])
+    for_one = math.prod(size or 1 for size in graph.shapes[made]) if made in graph.shapes else elements
+    return _Product(elements * int(summed), for_one * int(summed), weights.size)
 
 
 def _leaving(options: Options, decided: Decided, left: Sequence[_Light]) -> Options:
