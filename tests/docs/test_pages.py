@@ -32,7 +32,7 @@ _UNRUN = {
     "it is the command of another tool": 4,
     "it times models": 1,
     "half an hour, and needs torch": 1,
-    "minutes to hours, on the machine that is named": 31,
+    "minutes to hours, on the machine that is named": 32,
     "they make environments of their own": 1,
     "needs CUDA": 1,
     "needs TensorRT": 1,
