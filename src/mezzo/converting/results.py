@@ -62,12 +62,12 @@ class Converted:
     def __repr__(self) -> str:
         from mezzo.converting.showing import spell_result
 
-        return spell_result(self)
+        return spell_result(self, self.path)
 
     def _repr_html_(self) -> str:
         from mezzo.converting.showing import draw_result
 
-        return draw_result(self)
+        return draw_result(self, self.path, self.picture)
 
     @cached_property
     def picture(self) -> "Picture":

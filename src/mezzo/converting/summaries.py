@@ -1,6 +1,6 @@
 """What a reader has to know first of results, on the machine at hand and with the runtimes that are installed."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mezzo.core.plans import Plan
 from mezzo.deciding.gaining import find_better
@@ -9,20 +9,7 @@ from mezzo.report.headline import Headline
 from mezzo.report.headlines import head_conversion, head_folder, head_plan, head_tuning
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import Measured
-    from mezzo.report.account import Summary
-    from mezzo.report.folder import Folder
-
-
-class Result(Protocol):
-    """What a conversion or a search gives back, as far as a headline tells it."""
-
-    @property
-    def plan(self) -> Plan: ...
-    @property
-    def summary(self) -> "Summary": ...
-    @property
-    def measured(self) -> "Measured | None": ...
+    from mezzo.report.folder import Converted, Folder
 
 
 def summarise_plan(source: str, plan: Plan) -> Headline:
@@ -31,7 +18,7 @@ def summarise_plan(source: str, plan: Plan) -> Headline:
     return head_plan(source, plan, machine, find_better(plan.gain, machine))
 
 
-def summarise_result(source: str, result: str, converted: Result) -> Headline:
+def summarise_result(source: str, result: str, converted: "Converted") -> Headline:
     """The headline of a conversion, or of a search where one made it."""
     machine, plan, measured = find_machine(), converted.plan, converted.measured
     better = find_better(plan.gain, machine)
