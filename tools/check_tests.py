@@ -7,7 +7,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 # Tests of tools import them from where they stand.
-_TOOLS = {"docs": (TESTS.parent / "tools" / "pages",)}
+_TOOLS = {"tests": (TESTS.parent / "tools",), "docs": (TESTS.parent / "tools" / "pages",)}
 # Folders whose modules name each other as parts of a package.
 _PACKAGES = frozenset({"plugins", "spellings"})
 

@@ -3,7 +3,7 @@
     python tools/rooms.py [CHECKOUT...]
 
 A room is a folder or a file of src/mezzo; a room stands one floor above the highest of those that it imports, late
-imports and those for types counted. A circle is a set of files, packages' faces left out, that import each other.
+imports and those for types counted. Circles of files are counted without packages' faces.
 """
 
 import ast
@@ -47,10 +47,16 @@ def rooms(modules: Mapping[str, set[str]]) -> Graph:
     return found
 
 
+def among_files(modules: Mapping[str, set[str]]) -> Graph:
+    """Which files import which. Packages' faces, which hand names on, are left out."""
+    faces = {name.rpartition(".")[0] for name in modules}
+    return {name: read - faces for name, read in modules.items() if name not in faces}
+
+
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """Sets of nodes that reach each other, each told as one way round; nodes of one are left out of the next."""
-    left = {name: set(read) for name, read in graph.items()}
-    found = []
+    """Ways round through nodes that import each other: one is told, its nodes are left out, and so on until none is."""
+    left = dict(graph)
+    found: list[list[str]] = []
     while True:
         try:
             TopologicalSorter({name: read & left.keys() for name, read in left.items()}).prepare()
@@ -63,9 +69,7 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def floors(graph: Mapping[str, set[str]]) -> int:
-    """How many floors there are, rooms that import each other standing on one; 0 where circles leave it open."""
-    if circles(graph):
-        return 0
+    """How many floors there are. Raises CycleError: circles leave it open."""
     floor: dict[str, int] = {}
     for name in TopologicalSorter(graph).static_order():
         floor[name] = 1 + max((floor[read] for read in graph[name]), default=0)
@@ -76,10 +80,9 @@ def main() -> int:
     """Print a line for each checkout."""
     for checkout in sys.argv[1:] or ["."]:
         modules = imports(Path(checkout, "src", "mezzo"))
-        faces = {name.rpartition(".")[0] for name in modules}
         top = rooms(modules)
-        rings = circles({name: read - faces for name, read in modules.items() if name not in faces})
-        told = f"{floors(top)} floors" if floors(top) else f"{len(circles(top))} circles among them"
+        among_rooms, rings = circles(top), circles(among_files(modules))
+        told = f"{len(among_rooms)} circles among them" if among_rooms else f"{floors(top)} floors"
         print(
             f"{checkout}: {len(modules)} files in {len(top)} rooms, {told}, {sum(map(len, top.values()))} arrows; "
             f"{len(rings)} circles of files"
