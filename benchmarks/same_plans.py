@@ -17,7 +17,7 @@ import fnmatch
 import hashlib
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
@@ -116,9 +116,19 @@ def models_of(suites: Sequence[str], cache: Path) -> Iterator[tuple[str, onnx.Mo
                 yield from ((f"architectures/{case.name}", case.model) for case in architectures(cache))
 
 
-def digest(data: bytes) -> str:
-    """A name for bytes."""
-    return hashlib.sha256(data).hexdigest()[:16]
+# What is compared of a model, by the option's word.
+_COMPARED: Mapping[str, tuple[Callable[[Way, onnx.ModelProto], str | bytes], ...]] = {
+    "plans": (Way.plan,),
+    "decisions": (Way.decide,),
+    "converted": (Way.convert,),
+    "files": (Way.plan, Way.convert),
+}
+
+
+def digest(data: str | bytes) -> str:
+    """A name for a text or for bytes."""
+    held = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    return hashlib.sha256(held).hexdigest()[:16]
 
 
 def digest_model(name: str, data: bytes, ways: Sequence[Way], of: str) -> dict[str, str]:
@@ -127,21 +137,8 @@ def digest_model(name: str, data: bytes, ways: Sequence[Way], of: str) -> dict[s
     model = onnx.ModelProto.FromString(data)
     found = {}
     for way in ways:
-        found[f"{name} {way}"] = " ".join(digest(data) for data in made_of(way, model, of))
+        found[f"{name} {way}"] = " ".join(digest(make(way, model)) for make in _COMPARED[of])
     return found
-
-
-def made_of(way: Way, model: onnx.ModelProto, of: str) -> list[bytes]:
-    """What is compared of a model that is planned in one way."""
-    match of:
-        case "decisions":
-            return [way.decide(model).encode("utf-8", "surrogatepass")]
-        case "converted":
-            return [way.convert(model)]
-        case "files":
-            return [way.plan(model).encode("utf-8", "surrogatepass"), way.convert(model)]
-        case _:
-            return [way.plan(model).encode("utf-8", "surrogatepass")]
 
 
 def digest_all(options: argparse.Namespace) -> dict[str, str]:
