@@ -25,8 +25,9 @@ from mezzo.numerics.datasets import Batch, Dataset
 
 # What may be left: so much of the work of all products at most, each of which brings so much of the squared error.
 _WORK, _LEAST = 0.01, 0.05
-# Where there are more weights than a core's cache holds in FP32, each is read from memory for every call: so many
-# products of numbers take as long. VGG-16 in INT8 on two cores: 15e9 products in some 12 ms, 123e6 weights in 10.
+# Where there are more weights than a core's cache holds in FP32, each is read from memory for every call, which counts
+# as so many products of numbers. Chosen, not measured: on VGG-16 with one image the last two products' 21e6 weights
+# took 24 ms longer in FP32 than in INT8, and all 15e9 products in INT8 take 21.
 _CACHED, _READ = 1 << 18, 64
 # Products that are tried at most, the smallest first, and samples that they are tried on: of the first batches.
 _MOST, _SAMPLES = 32, 32
@@ -39,7 +40,7 @@ T = TypeVar("T")
 
 
 class Left(NamedTuple):
-    """Options that leave products in floats, their names, and their share of the work of all products."""
+    """Options that leave products in floats, their names, and what they are at most of the work of all products."""
 
     options: Options
     names: tuple[str, ...]
@@ -131,12 +132,12 @@ def _light_products(model: Model, options: Options, decided: Decided) -> list[_L
     assert quantizing is not None, "asked where something is quantized"
     products = {unit.nodes: _product(graph, graph.nodes[unit.nodes[0]]) for unit in quantizing.units}
     found: list[_Light] = []
-    whole = 0.0
+    left = 0.0
     for share, nodes in sorted(zip(_shares([*products.values()]), products, strict=True)):
         if share == 0 or decided.levels[nodes[0]] != line.quantized:
             continue
-        whole += share
-        if whole > _WORK or len(found) == _MOST:
+        left += share
+        if left > _WORK or len(found) == _MOST:
             break
         found.append(_Light(name=graph.nodes[nodes[0]].name, nodes=nodes, share=share))
     return found
@@ -144,10 +145,11 @@ def _light_products(model: Model, options: Options, decided: Decided) -> list[_L
 
 def _shares(products: Sequence[_Product]) -> list[float]:
     """Of the time of all products what each takes: with many samples or with one, whichever is more."""
+    reads = _READ if sum(one.weights for one in products) > _CACHED else 0
     many = [one.multiplied for one in products]
-    is_cold = sum(one.weights for one in products) > _CACHED
-    single = [max(one.multiplied_for_one, _READ * one.weights * is_cold) for one in products]
-    return [max(a / max(sum(many), 1), b / max(sum(single), 1)) for a, b in zip(many, single, strict=True)]
+    single = [max(one.multiplied_for_one, reads * one.weights) for one in products]
+    whole_many, whole_single = (max(sum(works), 1) for works in (many, single))
+    return [max(a / whole_many, b / whole_single) for a, b in zip(many, single, strict=True)]
 
 
 def _product(graph: Graph, node: Node) -> _Product:
