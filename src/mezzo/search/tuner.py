@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from mezzo.deciding.options import Options
 from mezzo.deciding.wishes import ErrorPrice
 from mezzo.dtypes import DType
@@ -17,6 +19,7 @@ from mezzo.numerics.search import Outcome, search
 from mezzo.numerics.sensitivity import Probing
 from mezzo.numerics.telling import NO_SAMPLE
 from mezzo.search.goals import Goal, Memory, Score, score
+from mezzo.search.lonely import lonely_movers
 from mezzo.search.rig import Rig, Unit, describe_probing, few_samples, places_of, probe, sort_units, units_of
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 _POINTS = 48
 _MOST_EVALUATIONS = 12
 _MOST_PROBES = 40
+_ALONE = "it only moves numbers, and nothing beside it runs in {}: they would be rounded for its sake alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class Tuner:
         # What their sum is taken times: neighbours share roundings, so all of them together cost less than their sum.
         self.scales = dict.fromkeys(self.rig.lows, 1.0)
         self.together: Mapping[int, int] = {}
+        # By a price of error the movers, and their levels, that would have been rounded for their own sake at it.
+        self.lonely: dict[float, frozenset[tuple[int, int]]] = {}
         self.telling = self._look()
         self.sensitivity: Sensitivity | None = None
         self.points: tuple[Candidate, ...] = ()
@@ -238,8 +244,21 @@ class Tuner:
     # -- plans ----------------------------------------------------------------------------------------------------
 
     def solve(self, weight: float) -> Candidate:
-        """The exact optimum of cost + weight * squared error."""
-        found = solve(self.rig.judged.problem, self._squares_by_unit(), weight, self.options.wishes.strategy)
+        """The exact optimum of cost + weight * squared error. Where errors have a price, movers that a cut would round
+        for their own sake are barred from that level and the cut is made again, until none is: exact for what is left.
+        """
+        problem, units = self.rig.judged.problem, self._squares_by_unit()
+        judged = {(node, level) for unit in units for node in unit.nodes for level in unit.by_level}
+        lonely = set[tuple[int, int]]()
+        while True:
+            barred = [UnitSquares((node,), {level: math.inf}) for node, level in lonely]
+            found = solve(problem, [*units, *barred], weight, self.options.wishes.strategy)
+            ran_at = np.where(problem.is_absent, problem.line.base, found.levels).tolist()
+            alone = lonely_movers(problem.graph, problem.line.base, ran_at, judged) if weight else ()
+            if lonely.issuperset(alone):
+                break
+            lonely.update(alone)
+        self.lonely[weight] = frozenset(lonely)
         return replace(found, cost=self.floor + found.cost)
 
     def _squares_by_unit(self) -> list[UnitSquares]:
@@ -267,6 +286,10 @@ class Tuner:
                 if price:
                     text = self._explain(at, self.squares[at], wholes[line.dtypes[level]])
                     by_dtype[line.dtypes[level]] |= {nodes[node].name: ErrorPrice(price, text) for node in unit.nodes}
+        for node, level in self.lonely[weight]:
+            by_dtype[line.dtypes[level]][nodes[node].name] = ErrorPrice(
+                UnitSquares((node,), {level: math.inf}).price(weight, level), _ALONE.format(line.dtypes[level])
+            )
         return by_dtype
 
     def _explain(self, at: int, square: float, whole: float) -> str:
