@@ -200,7 +200,7 @@ class Request:
             Scope.EVERY_NODE,
             Panel.WHAT,
             choices=("smart", "full"),
-            also=("quant-mode",),
+            also=("mode", "quant-mode"),
         ).as_metadata(),
     )
     fuse: str = field(
