@@ -28,7 +28,7 @@ from conformance import describe_environment
 from rich.console import Console
 from rich.table import Table
 
-MODELS = ("cnn", "residual", "depthwise", "vit", "language")
+MODELS = ("cnn", "residual", "preact", "depthwise", "vit", "language")
 _SAMPLES_PER_RUN = 32
 _BOUND = 2 / 3  # of a peer's error
 _PEERS = ("nncf", "nncf-mixed", "ort-default", "ort-best", "ort-linear", "ort-dynamic")
