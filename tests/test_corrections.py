@@ -8,16 +8,19 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import helper, numpy_helper
 
 import mezzo
+from mezzo.converting.results import open_source
 from mezzo.core.corrections import Correction
 from mezzo.core.quantization import Quantization
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.files.corrections import read_corrections, spell_corrections
-from mezzo.judging.gains import Errors
+from mezzo.judging.data import open_model_data
+from mezzo.judging.gains import Errors, errors_of
 from mezzo.quant.parameters import is_guarded
 
 WIDTH = 32
@@ -286,3 +289,16 @@ def test_words_that_are_no_corrections_are_refused(given: str, found: str) -> No
 
 def test_words_are_read_in_any_case_and_order() -> None:
     assert dict(convert(model(1), 1, correct=" Weights, SMOOTH").plan.settings)["correct"] == "weights,smooth"
+
+
+def test_an_output_that_breaks_where_the_reference_is_zero_never_passes_for_an_improvement() -> None:
+    def parse(body: str) -> onnx.ModelProto:
+        return onnx.parser.parse_model(
+            f'<ir_version: 10, opset_import: ["" : 17]> g (float[N] x) => (float[N] y) {{ {body} }}'
+        )
+
+    zero = open_source(parse("y = Sub(x, x)"), False, None)
+    dataset = open_model_data(zero, [{"x": np.ones(4, np.float32)}], labels=(), batch_size=None)
+    errors = errors_of(zero, parse("z = Sub(x, x)  y = Log(z)"), dataset)
+    assert np.isinf(errors.squares).all()
+    assert not Errors(np.zeros(4)).falls_to(errors)

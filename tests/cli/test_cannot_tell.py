@@ -112,3 +112,18 @@ def test_help_tells_the_code(run, command):
 def test_a_conversion_within_its_budget_on_few_samples_is_done(run):
     ran = run("convert", "model.onnx", "out.onnx", "--data", "one.npz", "-v")
     assert ran.code == 0 and ("undecided: " in ran.out or "the same: " in ran.out)
+
+
+def test_scales_from_data_with_nan_are_the_risk_of_answers_that_are_right_elsewhere(run):
+    ran = run("convert", "model.onnx", "out.onnx", "--to", "int8", "--data", "nan.npz")
+    assert (ran.code, ran.err) == (0, "")
+    first = " ".join(ran.out.split())
+    assert "verdict right" in first
+    assert f"risk the data that decided does not show all: {NAN} (1 of 64 numbers)" in first
+
+
+def test_data_of_nan_alone_is_told_without_a_warning_of_the_interpreter(run):
+    np.savez("hollow.npz", x=np.full((16, 4), np.nan, np.float32))
+    ran = run("convert", "model.onnx", "out.onnx", "--to", "int8", "--data", "hollow.npz")
+    assert (ran.code, ran.err) == (3, "")
+    assert "input 'x' holds NaN" in ran.out

@@ -53,7 +53,9 @@ def errors_of(model: Model, result: Artifact, dataset: Dataset) -> Errors:
             rows = batch.samples if want.ndim and want.shape[0] % batch.samples == 0 else 1
             want, have = (each.astype(np.float64).reshape(rows, -1) for each in (want, have))
             with np.errstate(invalid="ignore", over="ignore"):
-                squares.setdefault(name, []).append(np.nan_to_num(((have - want) ** 2).sum(1), nan=np.inf))
+                squares.setdefault(name, []).append(
+                    np.nan_to_num(((have - want) ** 2).sum(1), nan=np.inf, posinf=np.inf)
+                )
                 wholes[name] = wholes.get(name, 0.0) + float(np.nan_to_num(want**2, posinf=0.0).sum())
     parts = [np.concatenate(held) for held in squares.values()]
     counts = {len(part) for part in parts}
@@ -61,5 +63,7 @@ def errors_of(model: Model, result: Artifact, dataset: Dataset) -> Errors:
         parts, counts = [np.array([part.sum()]) for part in parts], {1}
     total = np.zeros(counts.pop())
     for name, part in zip(squares, parts, strict=True):
-        total += part * (len(part) / wholes[name] if wholes[name] > 0 else 0.0)
+        with np.errstate(invalid="ignore"):  # infinity times zero: what is broken stays so where the reference is zero
+            scaled = part * (len(part) / wholes[name] if wholes[name] > 0 else 0.0)
+        total += np.where(np.isinf(part), np.inf, scaled)
     return Errors(total)

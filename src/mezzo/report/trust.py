@@ -83,10 +83,15 @@ def risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> 
         return "the result was written all the same; random inputs prove little"
     if ruling == "different":
         return "the result was written all the same: it is not fit for use"
-    close = _close_to_overflow(plan, measured)
-    if ruling == "same" and not is_random and close is not None:
-        return close
-    return risk_of(comparison)
+    worry = _blind(measured) or _close_to_overflow(plan, measured)
+    return worry if worry is not None and ruling == "same" and not is_random else risk_of(comparison)
+
+
+def _blind(measured: "Measured") -> str | None:
+    """What the data that decided could not show, if anything: the answers are judged on other samples."""
+    if measured.ranges is None or not measured.ranges.unknown:
+        return None
+    return f"the data that decided does not show all: {clean(measured.ranges.unknown[0])}"
 
 
 def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
