@@ -22,7 +22,7 @@ from mezzo.frontends.onnx.whole import Whole
 _TRUSTED = Settings(threads=0, optimizing=Optimizing.BASICS)
 _HIGH = frozenset({DType.FLOAT32, DType.FLOAT64})
 # Layers that are held at once for one batch, in both models together.
-_CHUNK_BYTES = 256 << 20
+_CHUNK_BYTES = 512 << 20
 # Both models return FP32 where they are emulated, and nothing wider than FP64.
 _PAIR_BYTES = 2 * 4
 
