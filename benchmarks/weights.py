@@ -161,12 +161,12 @@ def write_external(model: Any, shapes: dict[str, tuple[int, ...]], path: Path) -
     data_path = path.with_name(path.name + ".weights")
     offset = 0
     with data_path.open("wb") as data:
-        for name, shape in shapes.items():
+        for number, (name, shape) in enumerate(shapes.items()):
             tensor = model.graph.initializer.add(name=name, data_type=FLOAT, dims=shape, data_location=EXTERNAL)
             length = 4 * math.prod(shape)
             for key, value in (("location", data_path.name), ("offset", offset), ("length", length)):
                 tensor.external_data.add(key=key, value=str(value))
-            for chunk in _draw(shape):
+            for chunk in _draw(shape, number):
                 data.write(chunk)
             offset += length
     path.write_bytes(model.SerializeToString())
@@ -186,16 +186,17 @@ def write_inline(model: Any, shapes: dict[str, tuple[int, ...]], path: Path) -> 
     model.ClearField("graph")
     with path.open("wb") as file:
         file.write(model.SerializeToString() + b"\x3a" + _varint(size_bytes) + graph)  # ModelProto.graph
-        for header, shape in headers:
+        for number, (header, shape) in enumerate(headers):
             file.write(header)
-            for chunk in _draw(shape):
+            for chunk in _draw(shape, number):
                 file.write(chunk)
 
 
-def _draw(shape: Sequence[int]) -> Iterator[bytes]:
+def _draw(shape: Sequence[int], number: int) -> Iterator[bytes]:
+    """Random numbers, others for each weight: engines hold equal weights once."""
     import numpy
 
-    random = numpy.random.default_rng(math.prod(shape))
+    random = numpy.random.default_rng(number)
     left = math.prod(shape)
     while left:
         step = min(left, CHUNK_ELEMENTS)

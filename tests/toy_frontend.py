@@ -226,6 +226,9 @@ class ToyModel:
     def note_record(self, result: ToyProgram, text: str) -> None:
         object.__setattr__(result, "record", text)
 
+    def runnable(self, result: ToyProgram) -> ToyProgram:
+        return result
+
     def materialize(self, result: ToyProgram) -> ToyProgram:
         return result
 

@@ -235,6 +235,9 @@ class Model(Protocol):
     def note_record(self, result: Artifact, text: str) -> None:
         """Let a result say how it was made."""
 
+    def runnable(self, result: Artifact) -> Artifact:
+        """A result, or the model as it came, as a lab takes it beside another; its weights need not be in memory."""
+
     def materialize(self, result: Artifact) -> Artifact:
         """A result with all its weights, as users of Python get it."""
 

@@ -274,7 +274,7 @@ class Lab(Protocol):
         """The model as one whose answers are judged."""
 
     def pair(self, candidate: Artifact, running: Running) -> Pair:
-        """The model as it came beside another that has all its weights.
+        """The model as it came beside another, as that one's `runnable` gives it.
 
         Raises InputError: their inputs or outputs do not match.
         """

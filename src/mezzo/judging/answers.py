@@ -52,7 +52,7 @@ def compare_on(
     layers: bool = False, accumulation: Accumulation | None = None, low: DType | None = None,
     progress: Progress | None = None,
 ) -> Comparison:  # fmt: skip
-    """Compare a model with another that has all its weights, on data that is open. `low`: the format that the default
+    """Compare a model with another that is ready to run, on data that is open. `low`: the format that the default
     budget is of. The rest, and errors, are as of `compare`."""
     drop = None if max_drop is None else read_drop(max_drop)
     wishes = Asked(
@@ -89,7 +89,7 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
 
 
 def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wishes: Asked) -> Comparison:
-    """Compare a model with another that has all its weights. Errors are those of `compare`."""
+    """Compare a model with another that is ready to run. Errors are those of `compare`."""
     tally = None if wishes.metric is None else MetricTally(wishes.metric)
     sums = None if wishes.accumulation is None else wishes.accumulation.dtype
     running = Running(wishes.run == "emulated", wishes.accumulation, wishes.names)

@@ -113,7 +113,7 @@ def _is_cut(batch: Batch) -> bool:
 
 def _moved(model: Model, result: Artifact, name: str, axis: int, batches: Sequence[Batch]) -> Floats | None:
     """By how much the mean of each channel of a value lies above the result's; None where it cannot be seen."""
-    pair = lab_of(model).pair(model.materialize(result), EMULATED)
+    pair = lab_of(model).pair(model.runnable(result), EMULATED)
     layers = pair.layers()
     if name not in layers:
         return None

@@ -39,7 +39,7 @@ class Errors:
 
 def errors_of(model: Model, result: Artifact, dataset: Dataset) -> Errors:
     """The errors of a result against the model that came in, in the true precision."""
-    sessions = lab_of(model.given).pair(model.materialize(result), EMULATED).load({})
+    sessions = lab_of(model.given).pair(model.runnable(result), EMULATED).load({})
     squares: dict[str, list[Doubles]] = {}
     wholes: dict[str, float] = {}
     for batch in dataset:

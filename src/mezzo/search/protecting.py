@@ -260,7 +260,7 @@ def check(model: "Model", result: "Artifact", dataset: "Dataset", goal: Goal | N
     """Compare a result with the model that came in, in the true precision, within a goal or else the default budget of
     `low`.
     """
-    found = model.materialize(result)
+    found = model.runnable(result)
     if goal is None:
         return compare_on(model.given, found, dataset, low=low)
     drop = None if goal.max_drop is None else goal.max_drop.text

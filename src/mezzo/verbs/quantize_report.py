@@ -241,7 +241,7 @@ class _Trials:
         tallies = {name: MetricTally(metric) for name, metric in self.metrics.items()}
         if not tallies:
             return tallies
-        found = self.model.materialize(attempt.result)
+        found = self.model.runnable(attempt.result)
         pair = lab_of(self.model.given).pair(found, EMULATED)
         sessions = pair.load({})
         for batch in self.parted.judging:

@@ -5,6 +5,7 @@ this run, plus the blob's number. Copies of the TensorProto carry the marker alo
 formats. A file cannot contain the token, since it is drawn after the file was written.
 """
 
+import json
 import math
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from mezzo.frontends.onnx import wire
 from mezzo.frontends.onnx.factors import Factors
 from mezzo.frontends.onnx.paths import DataFile, Files, quote
 from mezzo.frontends.onnx.quantized_payloads import QuantizedPayload, payload_of, read_payload
-from mezzo.frontends.onnx.rounding import STORAGE, Array, round_few, round_to
+from mezzo.frontends.onnx.rounding import STORAGE, Array, round_few, round_through, round_to
 from mezzo.frontends.onnx.types import FROM_ONNX, TO_ONNX
 
 EXTERNAL = onnx.TensorProto.EXTERNAL
@@ -32,7 +33,7 @@ INLINE_BYTES = 4096
 MAX_ELEMENTS = 1 << 62
 _FEW_BYTES = 64
 # What a marker may say beside the blob's number.
-_LIMIT, _QUANTIZED = "limit", "quantized"
+LIMIT, QUANTIZED, THROUGH = "limit", "quantized", "through"
 
 # TensorProto fields whose packed bytes are the payload as raw_data would hold it.
 RAW_FIELD, FLOAT_FIELD, DOUBLE_FIELD = 9, 4, 10
@@ -67,22 +68,31 @@ class Blob:
     factors: Factors | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
     """A blob as one tensor wants it stored. Equal ones have equal bytes. `limit`: finite numbers beyond it become
-    it. `quantized`: by which parameters it becomes integers.
+    it. `quantized`: by which parameters it becomes integers, or with a float `dtype` what these stand for. `through`:
+    the formats that it is rounded to before all that, one after the other, each with a limit.
     """
 
     blob: int
     dtype: DType
     limit: float | None = None
     quantized: QuantizedPayload | None = None
+    through: tuple[tuple[DType, float | None], ...] = ()
 
     def convert(self, chunk: Array, start: int) -> Array:
         """A piece of the blob, from element `start` on, as it is stored."""
-        if self.quantized is not None:
-            return self.quantized.quantize(chunk, start)
-        return round_to(chunk, self.dtype, self.limit)
+        for low, limit in self.through:
+            chunk = round_through(chunk, low, limit)
+        if self.quantized is None:
+            return round_to(chunk, self.dtype, self.limit)
+        steps = self.quantized.quantize(chunk, start)
+        return self.quantized.dequantize(steps, start) if self.dtype is DType.FLOAT32 else steps
+
+    def keeps(self, blob: Blob) -> bool:
+        """Whether the elements are stored as the blob has them."""
+        return self.dtype is blob.dtype and self.quantized is None and not self.through
 
 
 def element_dtype(tensor: onnx.TensorProto, where: str) -> DType:
@@ -184,11 +194,12 @@ class Blobs:
                 "here; store it in the model"
             )
         further = {entry.key: entry.value for entry in entries[2:]}
-        if len(entries) > 3 or not further.keys() <= {_LIMIT, _QUANTIZED}:
+        if len(entries) > 2 + len(further) or not further.keys() <= {LIMIT, QUANTIZED, THROUGH}:
             raise ModelError(f"{self.where(tensor)}: the tensor is stored in two parts; export the model again")
-        limit = float(further[_LIMIT]) if _LIMIT in further else None
-        quantized = read_payload(further[_QUANTIZED]) if _QUANTIZED in further else None
-        return Stored(int(entries[1].value), element_dtype(tensor, self.where(tensor)), limit, quantized)
+        limit = float(further[LIMIT]) if LIMIT in further else None
+        quantized = read_payload(further[QUANTIZED]) if QUANTIZED in further else None
+        dtype, through = element_dtype(tensor, self.where(tensor)), _read_through(further.get(THROUGH))
+        return Stored(blob=int(entries[1].value), dtype=dtype, limit=limit, quantized=quantized, through=through)
 
     def blob(self, tensor: onnx.TensorProto, stored: Stored) -> Blob:
         """Return the payload behind a marker. Raises ModelError where the tensor has another shape than its payload."""
@@ -210,7 +221,7 @@ class Blobs:
         if self.stored(tensor) is not None:
             del tensor.external_data[2:]
             if limit is not None:
-                tensor.external_data.add(key=_LIMIT, value=repr(limit))
+                tensor.external_data.add(key=LIMIT, value=repr(limit))
         elif dtype is not source:
             raw = tensor.raw_data
             if source is DType.FLOAT32 and 0 < len(raw) <= _FEW_BYTES:
@@ -233,7 +244,7 @@ class Blobs:
         quantized = payload_of(how, tensor.dims, tensor.name)
         if self.stored(tensor) is not None:
             del tensor.external_data[2:]
-            tensor.external_data.add(key=_QUANTIZED, value=quantized.to_text())
+            tensor.external_data.add(key=QUANTIZED, value=quantized.to_text())
         else:
             integers = quantized.quantize(self.array(tensor).reshape(-1)).tobytes()
             clear_payload(tensor)
@@ -268,7 +279,7 @@ class Blobs:
             return
         blob, start = self.blob(tensor, stored), 0
         for chunk in self.read_chunks(blob):
-            yield chunk if stored.dtype is blob.dtype else stored.convert(chunk, start)
+            yield chunk if stored.keeps(blob) else stored.convert(chunk, start)
             start += chunk.size
 
     def filled(self, tensor: onnx.TensorProto, stored: Stored) -> onnx.TensorProto:
@@ -331,3 +342,7 @@ def clear_payload(tensor: onnx.TensorProto) -> None:
         tensor.ClearField(name)
     tensor.ClearField("external_data")
     tensor.ClearField("data_location")
+
+
+def _read_through(text: str | None) -> tuple[tuple[DType, float | None], ...]:
+    return tuple((DType(low), limit) for low, limit in json.loads(text)) if text is not None else ()

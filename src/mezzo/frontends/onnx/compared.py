@@ -1,19 +1,14 @@
-"""What a comparison asks of a model: its float values, copies that also return them, and copies with moved weights."""
+"""What a comparison asks of a model: its float values, and copies that also return them."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import onnx
 import onnx.inliner
 from onnx import TensorProto
 
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.value_types import TypedScope, value_types
-
-Array = npt.NDArray[Any]
 
 _FORMATS = {
     "double": DType.FLOAT64, "float": DType.FLOAT32, "float16": DType.FLOAT16, "bfloat16": DType.BFLOAT16,
@@ -24,7 +19,6 @@ _FLOAT_TENSORS = {
     "tensor(double)": TensorProto.DOUBLE, "tensor(float)": TensorProto.FLOAT, "tensor(float16)": TensorProto.FLOAT16,
     "tensor(bfloat16)": TensorProto.BFLOAT16,
 }  # fmt: skip
-_SHAKEN = frozenset({TensorProto.FLOAT, TensorProto.DOUBLE})
 
 
 def flatten(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -83,19 +77,3 @@ def with_sizes(model: onnx.ModelProto, names: Sequence[str]) -> tuple[onnx.Model
         result.graph.node.append(onnx.helper.make_node("Shape", [name], [output]))
         result.graph.output.add(name=output).type.tensor_type.elem_type = TensorProto.INT64
     return result, outputs
-
-
-def with_weights(model: onnx.ModelProto, change: Callable[[Array], Array]) -> onnx.ModelProto:
-    """A copy whose FP32 and FP64 weights are what `change` makes of them."""
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    for tensor in result.graph.initializer:
-        if tensor.data_type in _SHAKEN:
-            changed = change(onnx.numpy_helper.to_array(tensor))
-            tensor.CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(changed), tensor.name))
-    return result
-
-
-def weight_bytes(model: onnx.ModelProto) -> int:
-    """Size of the initializers."""
-    return sum(tensor.ByteSize() for tensor in model.graph.initializer)

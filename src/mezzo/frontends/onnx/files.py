@@ -31,6 +31,7 @@ from mezzo.frontends.onnx.blobs import (
 )
 from mezzo.frontends.onnx.paths import DataFile, quote
 from mezzo.frontends.onnx.types import FROM_ONNX
+from mezzo.frontends.onnx.weights import Weights
 from mezzo.strangers import describe_folder, describe_stranger
 
 # Smaller files are read at once, with their weights.
@@ -53,12 +54,14 @@ class DamagedError(ModelError):
 class Source:
     """A model as it came in. `model` is complete but for the payloads that are in `blobs`.
 
-    `files` are the model's own: the model file and its external data, never to be overwritten unasked.
+    `weights` are these as arrays, for whoever runs it. `files` are the model's own: the model file and its external
+    data, never to be overwritten unasked.
     `size_bytes` counts the model and its external payloads. `path` is None for a model that was in memory.
     """
 
     model: onnx.ModelProto
     blobs: Blobs
+    weights: Weights
     path: Path | None
     files: tuple[DataFile, ...]
     size_bytes: int
@@ -92,6 +95,7 @@ def load(path: str | os.PathLike[str], *, trust_external_paths: bool = False) ->
     return Source(
         model=model,
         blobs=blobs,
+        weights=Weights(blobs),
         path=Path(text),
         files=(file, *external.files),
         size_bytes=file.size_bytes + external.size_bytes,
@@ -124,6 +128,7 @@ def from_proto(
     return Source(
         model=skeleton,
         blobs=blobs,
+        weights=Weights(blobs),
         path=None,
         files=tuple(external.files),
         size_bytes=size_bytes,

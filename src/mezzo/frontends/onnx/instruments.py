@@ -71,7 +71,9 @@ class Instruments:
         self.fingerprint = hashlib.sha256(f"{graph.fingerprint} {facts}".encode()).hexdigest()[:32]
         self._declared = list(model.source.model.graph.input)
         mark_casts(graph, reading.handles)
-        whole = twin(tagged(model, reading))
+        source = tagged(model, reading)
+        self._weights = source.weights
+        whole = twin(source.model)
         self._weaver = Weaver(graph, whole, value_types(whole))
         shapes = _input_shapes(whole)
         self._sizes: Mapping[str, Size] = known_sizes(shapes)
@@ -163,7 +165,7 @@ class Instruments:
         woven = self._weaver.weave(self._careful, Known(self._sizes, self._is_small, self._columns()))
         if woven.model.graph.output:
             declared = [*self._declared, *woven.model.graph.input[-4:]]
-            self._session = Session(woven.model, declared, Engine.ONNXRUNTIME, MEASURING)
+            self._session = Session(woven.model, declared, Engine.ONNXRUNTIME, MEASURING, self._weights)
         self._loads += 1
         woven.model.Clear()  # the session holds the weights
         return woven

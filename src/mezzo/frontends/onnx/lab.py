@@ -24,6 +24,7 @@ from mezzo.frontends.onnx.reading import own
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.frontends.onnx.subject import OnnxSubject
 from mezzo.frontends.onnx.switch import Emulator
+from mezzo.frontends.onnx.whole import Whole
 
 
 class OnnxLab:
@@ -44,10 +45,11 @@ class OnnxLab:
         return [port.name for port in self._model.original.graph.output]
 
     def native(self) -> Run:
-        return native_session(self._whole()).run
+        return _native(self._whole)
 
     def emulated(self, accumulation: Accumulation | None) -> Run:
-        return emulated_session(self._whole(), accumulation=accumulation).run
+        whole = self._whole
+        return emulated_session(whole.model, accumulation=accumulation, weights=whole.weights).run
 
     def emulator(
         self,
@@ -64,19 +66,25 @@ class OnnxLab:
         )
 
     def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
-        return Observer(self._whole(), own(reading).graph, values).show
+        return Observer(self._whole, own(reading).graph, values).show
 
     def subject(self) -> OnnxSubject:
-        return OnnxSubject(flatten(self._whole()), lambda model: native_session(model).run)
+        whole = self._whole
+        return OnnxSubject(whole.with_model(flatten(whole.model)), _native)
 
-    def pair(self, candidate: onnx.ModelProto, running: Running) -> Pair:
-        return Pair(self._whole(), candidate, running)
+    def pair(self, candidate: Whole, running: Running) -> Pair:
+        return Pair(self._whole, candidate, running)
 
     def instruments(self, feeds: Feeds) -> Instruments:
         return Instruments(self._model, feeds)
 
-    def _whole(self) -> onnx.ModelProto:
-        return self._model.materialize(self._model.original)
+    @property
+    def _whole(self) -> Whole:
+        return self._model.runnable(self._model.original)
+
+
+def _native(whole: Whole) -> Run:
+    return native_session(whole.model, weights=whole.weights).run
 
 
 class OnnxProfiler:

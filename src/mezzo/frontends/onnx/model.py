@@ -35,6 +35,7 @@ from mezzo.frontends.onnx.save import materialize
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.shapes import Sizes, all_nodes, may_crash, value_sizes
 from mezzo.frontends.onnx.store import OnnxStore
+from mezzo.frontends.onnx.whole import Whole, whole_of
 
 _log = logging.getLogger(__name__)
 
@@ -198,6 +199,10 @@ class OnnxModel:
             return found
         self.leniency = self.standing.note
         return find_fault(model, blobs, self.standing.strictness, may_crash=self._may_crash)
+
+    def runnable(self, model: onnx.ModelProto) -> Whole:
+        """A result with what it takes to run it, large weights where they lie."""
+        return whole_of(model, self.source)
 
     def materialize(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """A result with all its weights; the result itself where none are in files."""

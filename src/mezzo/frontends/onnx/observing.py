@@ -12,6 +12,7 @@ from mezzo.core.nodes import Kind
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.run import Session, native_session
 from mezzo.frontends.onnx.value_types import value_types
+from mezzo.frontends.onnx.whole import Whole
 
 # What the values of one run may take together; those of more are shown in several runs.
 _MOST_BYTES = 1 << 29
@@ -20,12 +21,12 @@ _MOST_BYTES = 1 << 29
 class Observer:
     """A model that shows values of its main graph, by their ids."""
 
-    def __init__(self, model: onnx.ModelProto, graph: Graph, values: Sequence[int]) -> None:
+    def __init__(self, whole: Whole, graph: Graph, values: Sequence[int]) -> None:
         """`graph` is what was read of the model. Raises ContractError: it does not load."""
         fed = {value for node in graph.nodes if node.kind is Kind.INPUT for value in node.outputs}
         self._fed = [value for value in values if value in fed]
         self._numbers = {graph.values[value].name: value for value in values}
-        self._model, self._types = model, value_types(model).types
+        self._whole, self._types = whole, value_types(whole.model).types
         self._parts = [[graph.values[value].name for value in values if value not in fed]]
         self._sessions: list[Session] = []
         self._names = {value: graph.values[value].name for value in values}
@@ -35,7 +36,9 @@ class Observer:
         for value in self._fed:
             yield Shown(value, np.asarray(feeds[self._names[value]], np.float32))
         if not self._sessions:
-            self._sessions = [native_session(self._showing(part)) for part in self._parts if part]
+            self._sessions = [
+                native_session(self._showing(part), weights=self._whole.weights) for part in self._parts if part
+            ]
         held = 0
         for session in self._sessions:
             shown = session.run(feeds)
@@ -53,7 +56,7 @@ class Observer:
 
     def _showing(self, names: Sequence[str]) -> onnx.ModelProto:
         model = onnx.ModelProto()
-        model.CopyFrom(self._model)
+        model.CopyFrom(self._whole.model)
         del model.graph.output[:]
         for name in names:
             if self._types.get(name) not in ("tensor(float)", "tensor(float16)", "tensor(bfloat16)"):

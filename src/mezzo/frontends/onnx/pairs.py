@@ -16,12 +16,13 @@ from mezzo.frontends.onnx.matching import Match, match_models
 from mezzo.frontends.onnx.reach import find_reached
 from mezzo.frontends.onnx.run import EMULATING, Optimizing, Session, Settings, emulated_session
 from mezzo.frontends.onnx.subject import OnnxSubject
+from mezzo.frontends.onnx.whole import Whole
 
 # As a user runs it: all cores, operators joined.
 _TRUSTED = Settings(threads=0, optimizing=Optimizing.BASICS)
 _HIGH = frozenset({DType.FLOAT32, DType.FLOAT64})
 # Layers that are held at once for one batch, in both models together.
-_CHUNK_BYTES = 256 << 20
+_CHUNK_BYTES = 512 << 20
 # Both models return FP32 where they are emulated, and nothing wider than FP64.
 _PAIR_BYTES = 2 * 4
 
@@ -69,9 +70,10 @@ class Sessions:
 class Pair:
     """Two models with their functions inlined, and what belongs together in them."""
 
-    def __init__(self, reference: onnx.ModelProto, candidate: onnx.ModelProto, running: Running) -> None:
+    def __init__(self, reference: Whole, candidate: Whole, running: Running) -> None:
         """Raises InputError: their inputs or outputs do not match."""
-        self.models = flatten(reference), flatten(candidate)
+        self._wholes = tuple(whole.with_model(flatten(whole.model)) for whole in (reference, candidate))
+        self.models = self._wholes[0].model, self._wholes[1].model
         self.match: Match = match_models(*self.models)
         self.running = running
         self.formats = tuple(float_formats(model) for model in self.models)
@@ -90,11 +92,11 @@ class Pair:
     def reference(self) -> OnnxSubject:
         """The reference, run as it is here."""
 
-        def load(model: onnx.ModelProto) -> Run:
-            session = self.load_side(Side.REFERENCE, model)
+        def load(whole: Whole) -> Run:
+            session = self._load_side(Side.REFERENCE, whole)
             return lambda feeds: self.answer(Side.REFERENCE, session, feeds)
 
-        return OnnxSubject(self.models[0], load)
+        return OnnxSubject(self._wholes[0], load)
 
     def reached(self, fed: Collection[str]) -> Mapping[str, tuple[Reached, Reached]]:
         """What reaches each output that both have, in both."""
@@ -108,12 +110,18 @@ class Pair:
 
     def load_side(self, side: Side, model: onnx.ModelProto) -> Session:
         """Make a form of one of the models ready: in its true precision where it has a low one, natively otherwise."""
+        return self._load_side(side, self._wholes[side.value].with_model(model))
+
+    def _load_side(self, side: Side, whole: Whole) -> Session:
         accumulation = self.running.accumulation if side is Side.CANDIDATE else None
         is_low = bool(self.formats[side.value] - _HIGH) or accumulation is not None
         try:
             if self.running.is_emulated and is_low:
-                return emulated_session(model, accumulation=accumulation, settings=EMULATING)
-            return Session(model, model.graph.input, None, EMULATING if self.running.is_emulated else _TRUSTED)
+                return emulated_session(
+                    whole.model, accumulation=accumulation, settings=EMULATING, weights=whole.weights
+                )
+            settings = EMULATING if self.running.is_emulated else _TRUSTED
+            return Session(whole.model, whole.model.graph.input, None, settings, whole.weights)
         except ContractError as error:
             raise self._say(side, error) from error
 

@@ -50,6 +50,16 @@ class QuantizedPayload:
         steps += zeros
         return steps.astype(STORAGE[how.dtype])
 
+    def dequantize(self, steps: Array, start: int = 0) -> Array:
+        """What flat integers stand for in FP32, element `start` of their tensor the first of them."""
+        how = self.how
+        scales: Array = np.array(how.scales, np.float32)
+        zeros: Array = np.array(how.zero_points, np.float64)
+        if how.axis is not None:
+            scales, zeros = self._laid(scales, start, steps.size), self._laid(zeros, start, steps.size)
+        numbers: Array = (steps.astype(np.float64) - zeros).astype(np.float32) * scales
+        return numbers
+
     def _others(self, steps: Array, start: int) -> Array:
         """What leads from the nearest whole number to the other next to each step, where that is to stand for it."""
         first, end = start // 8, -(-(start + steps.size) // 8)

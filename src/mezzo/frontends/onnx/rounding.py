@@ -26,7 +26,7 @@ STORAGE: dict[DType, np.dtype[Any]] = {
 
 
 def round_to(values: Array, dtype: DType, limit: float | None = None) -> Array:
-    """Round f64, f32, f16 or bf16 numbers to another of these formats, into a new array.
+    """Round f64, f32, f16 or bf16 numbers to another of these formats or to FP8, or widen those, into a new array.
 
     Finite numbers beyond the format's range become infinities; with a `limit`, numbers beyond it become the limit.
     """
@@ -43,6 +43,13 @@ def round_to(values: Array, dtype: DType, limit: float | None = None) -> Array:
         if limit is not None:
             _clamp(values, rounded, limit)
     return rounded
+
+
+def round_through(values: Array, dtype: DType, limit: float | None = None) -> Array:
+    """Round numbers to a format and give them in FP32, finite ones cut to a limit that the format holds."""
+    if limit is not None:
+        values = np.where(np.isfinite(values), np.clip(values, -limit, limit), values)
+    return round_to(round_to(values, dtype), DType.FLOAT32)
 
 
 def _round_to_odd(values: Array) -> Array:

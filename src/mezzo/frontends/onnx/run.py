@@ -6,6 +6,7 @@ are as declared; numbers are rounded once to the declared type.
 """
 
 import enum
+import logging
 import math
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
@@ -21,11 +22,16 @@ from onnx import TensorProto
 
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import DType
-from mezzo.errors import ContractError, MezzoError
+from mezzo.errors import ContractError, InputError, MezzoError, ModelError
+from mezzo.frontends.onnx.fed_weights import feed_weights
 from mezzo.frontends.onnx.feeds import Array, Datum, fit_feeds, retype
 from mezzo.frontends.onnx.lowcast import round_array, round_nodes
 from mezzo.frontends.onnx.twin import twin
 from mezzo.frontends.onnx.types import TO_ONNX
+from mezzo.frontends.onnx.weights import Weights
+from mezzo.frontends.onnx.whole import Whole
+
+_log = logging.getLogger(__name__)
 
 # Numpy types that ONNX Runtime's Python feed does not know; they go in by their ONNX number.
 _BY_NUMBER = frozenset(
@@ -73,8 +79,11 @@ class Session:
         declared: Sequence[onnx.ValueInfoProto],
         engine: Engine | None,
         settings: Settings = NATIVE,
+        weights: Weights | None = None,
     ) -> None:
         """Load `model`; feeds must fit `declared` and get its types first. Without `engine`: the first that loads.
+
+        `weights` are what tensors of the model stand for that it does not hold.
 
         Raises: ContractError if the wanted engine cannot load the model, or none can.
         """
@@ -87,7 +96,8 @@ class Session:
         self.output_names = [port.name for port in model.graph.output]
         self.engine = engine or Engine.ONNXRUNTIME
         self.fallback: str | None = None
-        self._model = model
+        self._whole = Whole(model, weights)
+        self._fed: dict[str, Any] = {}  # weights, as the engine reads them at each run
         self._settings = settings
         self._runner: Any = None
         self._may_fall_back = engine is None
@@ -111,6 +121,8 @@ class Session:
     def _load(self) -> None:
         try:
             self._runner = self._make_runner()
+        except (InputError, ModelError):
+            raise  # files that changed and a full disk are no engine's fault
         except Exception as error:
             if self.engine is not Engine.REFERENCE:
                 self._fall_back("load", error)
@@ -136,8 +148,21 @@ class Session:
         if self.engine is Engine.REFERENCE:
             from onnx.reference import ReferenceEvaluator
 
-            return ReferenceEvaluator(self._model)
-        return _load_onnxruntime(self._model, self._settings)
+            return ReferenceEvaluator(self._whole.filled())
+        if self._whole.weights is None:
+            return _load_onnxruntime(self._whole.model, self._settings)
+        try:
+            model, weights = feed_weights(self._whole)
+            runner = _load_onnxruntime(model, self._settings)
+        except (InputError, ModelError):
+            raise
+        except Exception:  # noqa: BLE001  some kernels want weights that stay as they are
+            _log.debug("the model does not load with its weights as inputs, and is taken into memory")
+            return _load_onnxruntime(self._whole.filled(), self._settings)
+        self._fed = {
+            name: _lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in weights.items()
+        }
+        return runner
 
     def _compute(self, feeds: dict[str, Datum]) -> dict[str, Datum]:
         with np.errstate(all="ignore"):
@@ -148,22 +173,16 @@ class Session:
             elif any(_needs_number(kind) for kind in self._types.values()):
                 results = self._compute_by_number(feeds)
             else:
-                results = self._runner.run(None, feeds)
+                results = self._runner.run(None, {**self._fed, **feeds})
         return {name: _plain(result) for name, result in zip(self.output_names, results, strict=True)}
 
     def _compute_by_number(self, feeds: dict[str, Datum]) -> list[Datum]:
         """Run with inputs or outputs in types that ONNX Runtime's numpy bridge lacks."""
-        import onnxruntime
-
-        values = {}
+        values = dict(self._fed)
         for name, feed in feeds.items():
             kind = self._types[name]
-            if _needs_number(kind):
-                element = kind.tensor_type.elem_type
-                packed = np.ascontiguousarray(feed)
-                values[name] = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(packed, element)
-            else:
-                values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(feed)
+            element = kind.tensor_type.elem_type if _needs_number(kind) else TensorProto.UNDEFINED
+            values[name] = _lend(np.ascontiguousarray(feed) if element else feed, element)
         results = self._runner.run_with_ort_values(None, values)
         return [self._to_array(name, result) for name, result in zip(self.output_names, results, strict=True)]
 
@@ -181,9 +200,9 @@ class Session:
         return np.frombuffer(ctypes.string_at(result.data_ptr(), size_bytes), dtype).reshape(result.shape())
 
 
-def native_session(model: onnx.ModelProto, engine: Engine | None = None) -> Session:
+def native_session(model: onnx.ModelProto, engine: Engine | None = None, weights: Weights | None = None) -> Session:
     """Load a model as it is typed. Results have the model's declared types."""
-    return Session(model, model.graph.input, engine)
+    return Session(model, model.graph.input, engine, weights=weights)
 
 
 def emulated_session(
@@ -191,6 +210,7 @@ def emulated_session(
     engine: Engine | None = None,
     accumulation: Accumulation | None = None,
     settings: Settings = JUDGING,
+    weights: Weights | None = None,
 ) -> Session:
     """Load a model's FP32 twin: FP16 and BF16 results are FP32 arrays that hold the values true rounding gives.
 
@@ -200,7 +220,7 @@ def emulated_session(
     """
     if engine is not Engine.REFERENCE:
         check_rounding_survives()
-    return Session(twin(model, accumulation), model.graph.input, engine, settings)
+    return Session(twin(model, accumulation), model.graph.input, engine, settings, weights)
 
 
 def check_rounding(formats: Collection[DType]) -> None:
@@ -309,6 +329,15 @@ def _load_onnxruntime(model: onnx.ModelProto, settings: Settings) -> Any:
         copy.CopyFrom(model)
         onnx.save(copy, path, save_as_external_data=True, location="weights")
         return onnxruntime.InferenceSession(str(path), options, providers=providers)
+
+
+def _lend(array: Array, element: int) -> Any:
+    """An array as ONNX Runtime reads it, where it lies. `element`: its ONNX number."""
+    import onnxruntime
+
+    if element in _BY_NUMBER:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
 
 
 def _needs_number(kind: onnx.TypeProto) -> bool:

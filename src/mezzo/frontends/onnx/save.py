@@ -229,7 +229,7 @@ class _Writer:
 
     def _chunks(self, blob: Blob, stored: Stored) -> Iterator[Array]:
         """Yield a payload in pieces as it is to be stored."""
-        if stored.dtype is blob.dtype:
+        if stored.keeps(blob):
             yield from self._blobs.read_chunks(blob)
             return
         pending: deque[Future[Array]] = deque()

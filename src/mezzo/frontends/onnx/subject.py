@@ -5,27 +5,26 @@ from functools import cached_property
 from typing import Any
 
 import numpy.typing as npt
-import onnx
 
 from mezzo.core.lab import Reached, Run
-from mezzo.frontends.onnx.compared import weight_bytes, with_weights
 from mezzo.frontends.onnx.inputs import OnnxInputs
 from mezzo.frontends.onnx.reach import find_reached
+from mezzo.frontends.onnx.whole import Whole
 
 
 class OnnxSubject:
     """A model without functions. `load` makes a form of it ready to run."""
 
-    def __init__(self, model: onnx.ModelProto, load: Callable[[onnx.ModelProto], Run]) -> None:
-        self._model, self._load = model, load
+    def __init__(self, whole: Whole, load: Callable[[Whole], Run]) -> None:
+        self._whole, self._load = whole, load
 
     @cached_property
     def inputs(self) -> OnnxInputs:
-        return OnnxInputs(self._model)
+        return OnnxInputs(self._whole.model)
 
     def reached(self, fed: Collection[str]) -> Mapping[str, Reached]:
-        return find_reached(self._model, fed)
+        return find_reached(self._whole.model, fed)
 
     def moved(self, move: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], most_bytes: int) -> Run:
-        is_small = weight_bytes(self._model) <= most_bytes
-        return self._load(with_weights(self._model, move) if is_small else self._model)
+        is_small = self._whole.size_bytes() <= most_bytes
+        return self._load(self._whole.with_moved(move) if is_small else self._whole)

@@ -57,7 +57,8 @@ class Emulator:
         self._graph = reading.graph
         self._formats = tuple(formats)
         mark_borders(reading, free_prefix(reading.handles.model.graph, "border_"))
-        source = tagged(model, reading)
+        whole = tagged(model, reading)
+        source = whole.model
         raise_opset(source, formats, accumulation)
         declared = list(source.graph.input)
         self.output_names = (*(port.name for port in source.graph.output), *extra_outputs)
@@ -74,7 +75,7 @@ class Emulator:
         self._positions = switches.positions
         self._flags = switches.flags
         declared += [port for port in result.graph.input if port.name in self._flags.values()]
-        self._session = Session(result, declared, None, settings)
+        self._session = Session(result, declared, None, settings, whole.weights)
 
     @property
     def engine(self) -> str:

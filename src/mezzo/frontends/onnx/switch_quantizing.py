@@ -8,7 +8,9 @@ from onnx import numpy_helper
 
 from mezzo.core.quantization import Quantization
 from mezzo.core.quantized import DynamicProduct
+from mezzo.dtypes import DType
 from mezzo.frontends.onnx.dynamic_products import Integers, product_nodes
+from mezzo.frontends.onnx.marks import is_marked, mark_quantized
 from mezzo.frontends.onnx.quantized_payloads import payload_of
 from mezzo.frontends.onnx.rounding import STORAGE
 
@@ -70,27 +72,28 @@ class Quantizer:
         key = id(weight), how
         if key not in self._integers:
             scales = np.array(how.scales, np.float32).reshape(() if how.axis is None else (-1,))
-            self._integers[key] = self._hold(self._stored(weight, how)), self._hold(scales)
+            self._integers[key] = self._stored(weight, how, how.dtype), self._hold(scales)
         return self._integers[key]
 
     def weight(self, weight: onnx.TensorProto, how: Quantization) -> str:
         """Name of what a weight's integers stand for, as FP32."""
         key = id(weight), how
         if key not in self._weights:
-            stored = self._stored(weight, how)
-            shape = [1] * stored.ndim
-            if how.axis is not None:
-                shape[how.axis] = len(how.scales)
-            zeros = np.array(how.zero_points, np.float64).reshape(shape if how.axis is not None else ())
-            scales = np.array(how.scales, np.float32).reshape(shape if how.axis is not None else ())
-            self._weights[key] = self._hold((stored.astype(np.float64) - zeros).astype(np.float32) * scales)
+            self._weights[key] = self._stored(weight, how, DType.FLOAT32)
         return self._weights[key]
 
-    def _stored(self, weight: onnx.TensorProto, how: Quantization) -> "np.ndarray":
-        """What stands for a weight, which is kept so that its identity lasts."""
+    def _stored(self, weight: onnx.TensorProto, how: Quantization, dtype: DType) -> str:
+        """Name of the integers of a weight, or of what they stand for; it is kept so that its identity lasts."""
         self._kept.append(weight)
+        payload, name = payload_of(how, weight.dims, weight.name), self._fresh()
+        if is_marked(weight):
+            self.tensors[name] = mark_quantized(weight, payload, dtype, name)
+            return name
         numbers = numpy_helper.to_array(weight)
-        return payload_of(how, numbers.shape, weight.name).quantize(numbers.ravel()).reshape(numbers.shape)
+        stored = payload.quantize(numbers.ravel())
+        held = payload.dequantize(stored) if dtype is DType.FLOAT32 else stored
+        self.tensors[name] = numpy_helper.from_array(np.ascontiguousarray(held.reshape(numbers.shape)), name)
+        return name
 
     def _hold(self, numbers: "np.ndarray") -> str:
         name = self._fresh()

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -22,9 +21,11 @@ from mezzo.core.quantized import QuantizedPorts
 from mezzo.dtypes import HIGH, LOW_DTYPES, QUANTIZED, DType
 from mezzo.frontends.onnx.attributes import constant_tensor
 from mezzo.frontends.onnx.borders import border_of
-from mezzo.frontends.onnx.lowcast import round_array, round_nodes
+from mezzo.frontends.onnx.lowcast import round_nodes
+from mezzo.frontends.onnx.marks import is_marked, mark_rounded
 from mezzo.frontends.onnx.narrowing import narrow, rounds_twice
 from mezzo.frontends.onnx.opset import default_opset
+from mezzo.frontends.onnx.rounding import round_through
 from mezzo.frontends.onnx.switch_quantizing import Quantizer
 from mezzo.frontends.onnx.tags import tag_of
 from mezzo.frontends.onnx.tiles import is_tiled, tile
@@ -346,10 +347,11 @@ class _Switcher:
         key = id(weight), dtype, limit
         if key not in self._rounded:
             self._weights.append(weight)
-            values = onnx.numpy_helper.to_array(weight)
-            if limit is not None:
-                values = np.where(np.isfinite(values), np.clip(values, -limit, limit), values)
-            self._rounded[key] = onnx.numpy_helper.from_array(round_array(values, dtype), self._fresh())
+            if is_marked(weight):
+                self._rounded[key] = mark_rounded(weight, dtype, limit, self._fresh())
+            else:
+                values = round_through(onnx.numpy_helper.to_array(weight), dtype, limit)
+                self._rounded[key] = onnx.numpy_helper.from_array(values, self._fresh())
         return self._rounded[key].name
 
     def _flag(self, place: int, dtype: DType) -> str:

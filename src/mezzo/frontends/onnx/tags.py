@@ -5,18 +5,19 @@ whose nodes bear their planner's id, and ONNX's inliner carries the marks along.
 """
 
 import onnx
-import onnx.inliner
 
 from mezzo.core.nodes import Kind
+from mezzo.frontends.onnx.compared import flatten
 from mezzo.frontends.onnx.functions import replace_functions
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.reading import Reading
+from mezzo.frontends.onnx.whole import Whole
 
 _KEY = "mezzo.node"
 
 
-def tagged(model: OnnxModel, reading: Reading) -> onnx.ModelProto:
-    """Make the model with all its weights, functions inlined and operators marked. The reading's handles are spent.
+def tagged(model: OnnxModel, reading: Reading) -> Whole:
+    """Make the model with what it takes to run it, functions inlined and operators marked. The handles are spent.
 
     Calls past the planner's limit of expansion are inlined without marks, as the planner does not see inside them.
     """
@@ -27,8 +28,8 @@ def tagged(model: OnnxModel, reading: Reading) -> onnx.ModelProto:
             proto.metadata_props.extend(kept)
             proto.metadata_props.add(key=_KEY, value=str(node.id))
     replace_functions(reading.handles)
-    whole = model.materialize(reading.handles.model)
-    return onnx.inliner.inline_local_functions(whole, convert_version=True) if whole.functions else whole
+    whole = model.runnable(reading.handles.model)
+    return whole.with_model(flatten(whole.model))
 
 
 def tag_of(proto: onnx.NodeProto) -> int | None:

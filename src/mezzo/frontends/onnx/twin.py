@@ -24,6 +24,7 @@ from onnx import TensorProto
 
 from mezzo.core.plans import Accumulation
 from mezzo.frontends.onnx.lowcast import raise_opset, show_overflow
+from mezzo.frontends.onnx.marks import is_marked, mark_widened
 from mezzo.frontends.onnx.narrowing import narrow, rounds_twice
 from mezzo.frontends.onnx.tiles import is_tiled, tile
 from mezzo.frontends.onnx.value_types import TypedScope, find_node_schema, type_text, value_types
@@ -47,7 +48,7 @@ _WIDENED_DOMAINS = frozenset(
 
 
 def twin(model: onnx.ModelProto, accumulation: Accumulation | None = None) -> onnx.ModelProto:
-    """Make the FP32 model that rounds as `model` does; `model` is not changed and its weights must be embedded.
+    """Make the FP32 model that rounds as `model` does; `model` is not changed; its weights are embedded, or marked.
 
     Graph inputs and outputs keep names and shapes and become FP32 where they were low; low tensors are rounded as they
     come in. Model-local functions are inlined.
@@ -257,6 +258,8 @@ def _widen_type(proto: onnx.TypeProto) -> None:
 def _widen_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
     if tensor.data_type not in _LOW:
         return tensor
+    if is_marked(tensor):
+        return mark_widened(tensor)
     return onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
 
 

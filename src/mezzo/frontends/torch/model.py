@@ -104,7 +104,10 @@ class TorchModel:
     def note_record(self, result: Artifact, text: str) -> None:
         """A graph in memory tells nothing of how it was made."""
 
-    def materialize(self, result: Rewritten) -> Artifact:
+    def runnable(self, result: "Rewritten | Program") -> Artifact:
+        return self.materialize(result)
+
+    def materialize(self, result: "Rewritten | Program") -> Artifact:
         return result
 
     def size_of(self, whole: Rewritten | Program) -> int:
