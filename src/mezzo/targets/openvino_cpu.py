@@ -219,7 +219,12 @@ TARGET = Target(
     ),
     formats=frozenset({DType.FLOAT16, DType.BFLOAT16}),
     fused_formats=frozenset({DType.BFLOAT16, DType.INT8, DType.UINT8}),
-    notes=("Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all, whatever the file says.",),
+    notes=(
+        "Compile with execution mode ACCURACY: otherwise OpenVINO picks one type for all, whatever the file says.",
+        # Casts of one dimension left open and of none, bit for bit: tests/onnx/test_openvino_rounding.py
+        "Fix the shapes where you can: with a length left open OpenVINO 2026.4.1 rounds FP32 to BF16 up only where the "
+        "last digit that stays is odd, which errs 1.6 times as much.",
+    ),
     gains=(
         Gain(
             dtype=DType.FLOAT16,
