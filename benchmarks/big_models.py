@@ -43,7 +43,7 @@ MODELS = {
 }
 SAMPLES, TOKENS = 2, 32
 MAX_ERROR = 5e-4
-JOBS = ("plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "judged")
+JOBS = ("plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "corrected", "judged")
 POLL_S = 0.02
 
 
@@ -94,6 +94,8 @@ def run_verb(job: str, model: Path, data: Path, low: Path, out: Path) -> Any:
             mezzo.tune(model, out, data=data, max_error=MAX_ERROR, overwrite=True)
         case "int8":
             mezzo.convert(model, out, to="int8", data=data, correct="none", overwrite=True)
+        case "corrected":
+            mezzo.convert(model, out, to="int8", data=data, overwrite=True)
         case "judged":
             mezzo.convert(model, out, to="fp16", data=data, overwrite=True)
         case _:
