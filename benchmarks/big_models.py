@@ -43,9 +43,7 @@ MODELS = {
 }
 SAMPLES, TOKENS = 2, 32
 MAX_ERROR = 5e-4
-JOBS = ("plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "judged")
-# Answers that say how long something took, or where it stands, are no answers.
-PASSING = ("_s", "path", "seconds")
+JOBS = ("plain", "convert", "ranges", "compare", "sensitivity", "tune", "int8", "corrected", "judged")
 POLL_S = 0.02
 
 
@@ -80,12 +78,12 @@ def run_plain(model: Path, data: Path) -> Any:
 
 
 def run_verb(job: str, model: Path, data: Path, low: Path, out: Path) -> Any:
-    """Do what a job says; returns its answer."""
+    """Do what a job says; returns its answer, None where that is what it writes."""
     import mezzo
 
     match job:
         case "convert":
-            return mezzo.convert(model, low, to="fp16", overwrite=True).plan
+            mezzo.convert(model, low, to="fp16", overwrite=True)
         case "ranges":
             return mezzo.ranges(model, data)
         case "compare":
@@ -93,13 +91,16 @@ def run_verb(job: str, model: Path, data: Path, low: Path, out: Path) -> Any:
         case "sensitivity":
             return mezzo.sensitivity(model, data)
         case "tune":
-            return mezzo.tune(model, out, data=data, max_error=MAX_ERROR, overwrite=True).plan
+            mezzo.tune(model, out, data=data, max_error=MAX_ERROR, overwrite=True)
         case "int8":
-            return mezzo.convert(model, out, to="int8", data=data, correct="none", overwrite=True).plan
+            mezzo.convert(model, out, to="int8", data=data, correct="none", overwrite=True)
+        case "corrected":
+            mezzo.convert(model, out, to="int8", data=data, overwrite=True)
         case "judged":
-            return mezzo.convert(model, out, to="fp16", data=data, overwrite=True).plan
+            mezzo.convert(model, out, to="fp16", data=data, overwrite=True)
         case _:
             raise ValueError(f"there is no job {job!r}; choose one of {', '.join(JOBS)}")
+    return None
 
 
 def digest_of(answer: Any) -> str:
@@ -109,13 +110,22 @@ def digest_of(answer: Any) -> str:
 
 def _plain(answer: Any) -> Any:
     if dataclasses.is_dataclass(answer):
-        fields = ((field.name, getattr(answer, field.name)) for field in dataclasses.fields(answer))
-        return [(name, _plain(held)) for name, held in fields if not name.endswith(PASSING)]
+        return [(field.name, _plain(getattr(answer, field.name))) for field in dataclasses.fields(answer)]
     if isinstance(answer, Mapping):
         return [(key, _plain(held)) for key, held in answer.items()]
     if isinstance(answer, list | tuple):
         return [_plain(held) for held in answer]
     return answer
+
+
+def digest_of_files(model: Path) -> str:
+    """Name what was written by every byte of it."""
+    digest = hashlib.sha256()
+    for path in sorted(model.parent.glob(f"{model.name}*")):
+        with path.open("rb") as file:
+            while piece := file.read(1 << 24):
+                digest.update(piece)
+    return digest.hexdigest()[:12]
 
 
 def run_child(job: str, limit_gb: str, *paths: str) -> int:
@@ -128,7 +138,7 @@ def run_child(job: str, limit_gb: str, *paths: str) -> int:
     model, data, low, out = map(Path, paths)
     answer = run_plain(model, data) if job == "plain" else run_verb(job, model, data, low, out)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
-    print(json.dumps({"digest": digest_of(answer), "rss_mb": peak_mb}))
+    print(json.dumps({"digest": "" if answer is None else digest_of(answer), "rss_mb": peak_mb}))
     return 0
 
 
@@ -233,7 +243,10 @@ def measure(options: argparse.Namespace, folder: Path, name: str) -> list[Row]:
     rows = []
     for job in jobs:
         os.sync()
-        rows.append(ask(name, job, options.memory_limit, source, data, low, out))
+        row = ask(name, job, options.memory_limit, source, data, low, out)
+        if not row.digest and row.failure is None:
+            row = dataclasses.replace(row, digest=digest_of_files(low if job == "convert" else out))
+        rows.append(row)
         print(f"{name} {job}: {rows[-1].failure or format(rows[-1].process_s, '.1f') + ' s'}", file=sys.stderr)
         for path in folder.glob(f"{name}.out.onnx*"):
             path.unlink()

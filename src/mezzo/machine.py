@@ -1,9 +1,10 @@
-"""What the machine at hand has: what decides how fast a low type is, and how much fits."""
+"""What the machine at hand has: what decides how fast a low type is, how much fits, and where large files may go."""
 
 import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,10 @@ _FEATURES = (
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_MOUNTS = Path("/proc/mounts")
+_MEMORY_DISKS = frozenset({"tmpfs", "ramfs"})
+# Where systems that keep /tmp in memory want large temporary files.
+_LARGE_FILES = "/var/tmp"
 _PATIENCE_S = 10.0
 
 
@@ -71,6 +76,30 @@ def find_memory(meminfo: Path = _MEMINFO, limit: Path = _CGROUP / "memory.max") 
     except (OSError, ValueError):
         return total, free
     return min(total, most), max(0, min(free, most - used))
+
+
+def find_temporary_folder(mounts: Path = _MOUNTS) -> str:
+    """A folder for large temporary files: the usual one, as the environment may name it; where nothing names it and it
+    is in memory, /var/tmp, if that is not.
+    """
+    usual = tempfile.gettempdir()
+    if any(map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))) or not _is_in_memory(usual, mounts):
+        return usual
+    is_better = os.access(_LARGE_FILES, os.W_OK) and not _is_in_memory(_LARGE_FILES, mounts)
+    return _LARGE_FILES if is_better else usual
+
+
+def _is_in_memory(folder: str, mounts: Path) -> bool:
+    """Whether a folder's disk is kept in memory, as far as the system tells."""
+    try:
+        rows = [line.split() for line in mounts.read_text(encoding="utf-8", errors="replace").splitlines()]
+    except OSError:
+        return False
+    kinds = {row[1]: row[2] for row in rows if len(row) > 2}  # the last that is mounted at a place hides the others
+    place = os.path.realpath(folder)
+    while place not in kinds and place != os.path.dirname(place):
+        place = os.path.dirname(place)
+    return kinds.get(place) in _MEMORY_DISKS
 
 
 def find_gpus() -> tuple[str, ...]:

@@ -240,6 +240,8 @@ def test_verbs_say_the_same(road: str, tmp_path: Path, monkeypatch: pytest.Monke
             mezzo.sensitivity(model, data, max_runs=6),
             mezzo.convert(model, data=data).plan.edits,
             mezzo.convert(model, data=data, to="int8", correct="none").plan.quantized,
+            mezzo.sensitivity(model, data, to="int8", max_runs=3),
+            mezzo.sensitivity(model, data, to="int8", calibrator="none", max_runs=3),
         ]
 
     expected = ask(MODEL)

@@ -22,6 +22,7 @@ from mezzo.errors import InputError, ModelError
 from mezzo.frontends.onnx.blobs import CHUNK_BYTES, Blob, Blobs, FileRange, Stored
 from mezzo.frontends.onnx.paths import DataFile, quote
 from mezzo.frontends.onnx.rounding import STORAGE, Array
+from mezzo.machine import find_temporary_folder
 
 # Engines sum in another order where numbers are not aligned as they align their own.
 _ALIGNMENT_BYTES = 64
@@ -132,7 +133,7 @@ class _Spill:
         """A file, its map, and the place for so many bytes in it."""
         if self._file is None or self._extent is None or self._end + size_bytes > len(self._extent):
             length = max(_EXTENT_BYTES, size_bytes)
-            self._file = tempfile.TemporaryFile(prefix="mezzo-", buffering=0)  # noqa: SIM115  closed with the last array
+            self._file = tempfile.TemporaryFile(prefix="mezzo-", buffering=0, dir=find_temporary_folder())  # noqa: SIM115  closed with the last array
             os.ftruncate(self._file.fileno(), length)  # takes room only as it is written
             self._extent, self._end = mmap.mmap(self._file.fileno(), length, access=mmap.ACCESS_READ), 0
         start = self._end
@@ -146,6 +147,6 @@ def _telling_room(size_bytes: int) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write {size_bytes} bytes of weights to the temporary folder {quote(tempfile.gettempdir())}: "
+            f"cannot write {size_bytes} bytes of weights to the temporary folder {quote(find_temporary_folder())}: "
             f"{error.strerror}; make room there, or name another folder in the environment variable TMPDIR"
         ) from error
