@@ -14,7 +14,7 @@ from mezzo.numerics.npz import NpzFile
 from mezzo.numerics.ranges import Accumulator
 from mezzo.voices import verb
 
-_VERSION = "mezzo-ranges/1"
+_VERSION = "mezzo-ranges/2"
 _ABOUT = "about"
 _PLACES, _WEIGHTS = "bin_places", "bin_weights"  # the bins are mostly empty
 _MOST_TEXT = 1 << 26
@@ -23,7 +23,9 @@ _REMEDY = "delete it, or name another file, to start anew"
 
 @dataclass(kw_only=True)
 class Progress:
-    """How far measuring has come. `elements` were in the last batch; `origins` name the batches that matter still."""
+    """How far measuring has come. `elements` were seen of the first batch, which fed `fed` numbers; `origins` name the
+    batches that matter still.
+    """
 
     model: str
     data: str
@@ -31,6 +33,7 @@ class Progress:
     batches: int = 0
     samples: int = 0
     elements: int = 0
+    fed: int = 0
     last: str = ""
     origins: dict[int, str] = field(default_factory=dict)
 
@@ -82,7 +85,7 @@ def _read_about(path: Path, text: npt.NDArray[Any]) -> Progress:
         raise _damaged(path, "its text cannot be read") from error
     texts, numbers = (
         (progress.model, progress.data, progress.last),
-        (progress.values, progress.batches, progress.samples, progress.elements),
+        (progress.values, progress.batches, progress.samples, progress.elements, progress.fed),
     )
     if not all(type(t) is str for t in texts) or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
         raise _damaged(path, "its text does not say what it should")

@@ -1,0 +1,50 @@
+"""Whoever works, and however the work was split: the same bytes."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from random_models import random_feeds, random_model
+from scattered import Scattered
+
+from mezzo.core.crew import HERE, crew_at_work, working_with
+from mezzo.verbs.ranges import ranges
+
+
+def batches(model: Any, seed: int, count: int = 7, *, has_nan: bool = True) -> list[dict[str, Any]]:
+    """Feeds of a random model, some with numbers that are not finite."""
+    rng = random.Random(seed)
+    drawn = [random_feeds(model, rng) for _ in range(count)]
+    for number, feeds in enumerate(drawn):
+        for feed in feeds.values():
+            if has_nan and number % 3 == 1 and feed.dtype == np.float32 and feed.ndim:
+                feed.reshape(-1)[0] = (np.nan, np.inf, -np.inf)[rng.randrange(3)]
+    return drawn
+
+
+def test_nobody_works_but_this_process_unless_asked() -> None:
+    assert crew_at_work() is HERE
+    with working_with(Scattered(0, 1)) as _:
+        assert crew_at_work() is not HERE
+    assert crew_at_work() is HERE
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ranges_have_the_same_bytes_however_they_were_split(seed: int, tmp_path: Path) -> None:
+    model = random_model(random.Random(seed), 14, is_tame=True)
+    data = batches(model, seed)
+    alone = ranges(model, data, resume=tmp_path / "alone.npz")
+    for benches in (1, 2, 4):
+        crew = Scattered(seed, benches)
+        with working_with(crew):
+            split = ranges(model, data, resume=tmp_path / f"{benches}.npz")
+        assert crew.done == len(data) + 1, f"seed {seed}: the crew did not do the work"
+        assert split == alone, f"seed {seed}, {benches} benches"
+        assert _arrays(tmp_path / f"{benches}.npz") == _arrays(tmp_path / "alone.npz"), f"seed {seed}, {benches}"
+
+
+def _arrays(path: Path) -> dict[str, bytes]:
+    with np.load(path) as held:
+        return {name: held[name].tobytes() for name in held.files}
