@@ -5,8 +5,7 @@ All that it is handed goes through pickle, as it would on its way to another pro
 
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mezzo.core.crew import Job
@@ -19,16 +18,15 @@ class Scattered:
         self._rng, self._benches = random.Random(seed), benches
         self.done = 0
 
-    @contextmanager
     def team(
         self,
         job: Job[Any, Any],
         models: Callable[[], Sequence[Any]],
         here: Callable[[], Callable[[Any], Any]],
-    ) -> Iterator["_ScatteredTeam"]:
+    ) -> "_ScatteredTeam":
         sent = pickle.dumps(job)
         opened = models()
-        yield _ScatteredTeam(self, [pickle.loads(sent).open(opened) for _ in range(self._benches)], self._rng)
+        return _ScatteredTeam(self, [pickle.loads(sent).open(opened) for _ in range(self._benches)], self._rng)
 
 
 class _ScatteredTeam:
@@ -62,7 +60,7 @@ class _Awaited:
     def do(self, run: Callable[[Any], Any]) -> None:
         try:
             self._outcome = pickle.loads(pickle.dumps(run(pickle.loads(self._item))))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  raised again where it is asked for
             self._error = error
         self.is_done = True
 

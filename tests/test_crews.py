@@ -1,6 +1,7 @@
 """Whoever works, and however the work was split: the same bytes."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from scattered import Scattered
 
 from mezzo.core.crew import HERE, crew_at_work, working_with
 from mezzo.verbs.ranges import ranges
+from mezzo.verbs.sensitivity import sensitivity
+from mezzo.verbs.tune import tune
 
 
 def batches(model: Any, seed: int, count: int = 7, *, has_nan: bool = True) -> list[dict[str, Any]]:
@@ -43,6 +46,37 @@ def test_ranges_have_the_same_bytes_however_they_were_split(seed: int, tmp_path:
         assert crew.done == len(data) + 1, f"seed {seed}: the crew did not do the work"
         assert split == alone, f"seed {seed}, {benches} benches"
         assert _arrays(tmp_path / f"{benches}.npz") == _arrays(tmp_path / "alone.npz"), f"seed {seed}, {benches}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sensitivity_is_the_same_whatever_was_foreseen(seed: int) -> None:
+    model = random_model(random.Random(seed), 24, is_tame=True)
+    data = batches(model, seed, 1, has_nan=False)
+    alone = sensitivity(model, data, max_runs=20)
+    for benches in (1, 3):
+        crew = Scattered(seed, benches)
+        with working_with(crew):
+            split = sensitivity(model, data, max_runs=20)
+        assert split == alone, f"seed {seed}, {benches} benches"
+        assert crew.done >= alone.runs, f"seed {seed}: the crew did not do the work"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tuning_is_the_same_however_it_was_split(seed: int, tmp_path: Path) -> None:
+    model = random_model(random.Random(seed), 16, is_tame=True)
+    data = batches(model, seed, 5, has_nan=False)
+
+    def tuned(name: str) -> tuple[Any, Any, bytes, bytes]:
+        found = tune(model, tmp_path / f"{name}.onnx", data=data, max_error=3e-4, resume=tmp_path / f"{name}.json")
+        assert found.measured is not None and found.measured.search is not None
+        search = replace(found.measured.search, time_s=0.0)
+        files = (tmp_path / f"{name}.onnx").read_bytes(), (tmp_path / f"{name}.json").read_bytes()
+        return replace(found.measured, search=search), found.plan, *files
+
+    alone = tuned("alone")
+    for benches in (1, 3):
+        with working_with(Scattered(seed, benches)):
+            assert tuned(f"{benches}") == alone, f"seed {seed}, {benches} benches"
 
 
 def _arrays(path: Path) -> dict[str, bytes]:

@@ -7,7 +7,7 @@ however the work was split. What has to be seen as a whole stays with whoever as
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
@@ -59,7 +59,7 @@ class Crew(Protocol):
         job: Job[Item, Result],
         models: "Callable[[], Sequence[Model]]",
         here: Callable[[], Callable[[Item], Result]],
-    ) -> AbstractContextManager[Team[Item, Result]]:
+    ) -> Team[Item, Result]:
         """Make a job ready. `models` are what it works on, for those who have to open them; `here` makes it ready in
         this process, where they are open already.
         """
@@ -96,8 +96,8 @@ class ThisProcess:
         job: Job[Item, Result],
         models: "Callable[[], Sequence[Model]]",
         here: Callable[[], Callable[[Item], Result]],
-    ) -> AbstractContextManager[Team[Item, Result]]:
-        return nullcontext(_Alone(here()))
+    ) -> Team[Item, Result]:
+        return _Alone(here())
 
 
 HERE = ThisProcess()

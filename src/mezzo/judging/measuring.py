@@ -93,16 +93,16 @@ def measure_ranges(
     if progress is not None:
         progress("preparing", 0, 0)
     job = RangesJob(first.feeds)
-    with crew_at_work().team(job, lambda: [model], lambda: job.open([model])) as team:
-        measuring = _Measuring(team, dataset, first, path)
-        try:
-            for number in measuring.take(first, batches):
-                if progress is not None:
-                    progress("measuring", number, 0)
-            if may_go_on():
-                measuring.finish()
-        finally:
-            measuring.save()
+    team = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
+    measuring = _Measuring(team, dataset, first, path)
+    try:
+        for number in measuring.take(first, batches):
+            if progress is not None:
+                progress("measuring", number, 0)
+        if may_go_on():
+            measuring.finish()
+    finally:
+        measuring.save()
     return replace(measuring.result(), unknown=watch.faults())
 
 

@@ -14,6 +14,7 @@ from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import Sensitivity
 from mezzo.numerics.telling import DataWatch
+from mezzo.search.goals import score_one
 from mezzo.search.rig import MOST_RUNS, Rig, Unit, describe_probing, few_samples, places_of, probe, units_of
 from mezzo.voices import option
 
@@ -77,12 +78,17 @@ def sensitivity(
     units = [unit for unit in units if not reaching.isdisjoint(unit.nodes)]
     shares = dict.fromkeys(telling.blind, 0.0)
     tell = None if progress is None else (lambda done: progress("sensitivity", done, max_runs))
-    places = places_of(rig.graph, units)
+
+    def foresee(sets: Sequence[Sequence[int]]) -> None:
+        rig.foresee((dict.fromkeys(chosen, low) for chosen in sets), batch, shares)
+
     probing = probe(
         units,
-        lambda chosen: rig.error(dict.fromkeys(chosen, low), [batch], shares),
+        lambda chosen: score_one(rig, shares, dict.fromkeys(chosen, low), batch).error,
         max_runs,
         report=tell,
-        places=places,
+        places=places_of(rig.graph, units),
+        foresee=foresee,
     )
+    rig.forget()
     return describe_probing(rig, units, probing, data_source, telling.unknown)
