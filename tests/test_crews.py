@@ -10,7 +10,14 @@ import pytest
 from random_models import random_feeds, random_model
 from scattered import Scattered
 
+from mezzo.converting.results import open_source
 from mezzo.core.crew import HERE, crew_at_work, working_with
+from mezzo.core.nodes import Kind
+from mezzo.dtypes import DType
+from mezzo.judging.collecting import collect
+from mezzo.judging.data import open_model_data
+from mezzo.verbs.compare import compare
+from mezzo.verbs.convert import convert
 from mezzo.verbs.ranges import ranges
 from mezzo.verbs.sensitivity import sensitivity
 from mezzo.verbs.tune import tune
@@ -46,6 +53,43 @@ def test_ranges_have_the_same_bytes_however_they_were_split(seed: int, tmp_path:
         assert crew.done == len(data) + 1, f"seed {seed}: the crew did not do the work"
         assert split == alone, f"seed {seed}, {benches} benches"
         assert _arrays(tmp_path / f"{benches}.npz") == _arrays(tmp_path / "alone.npz"), f"seed {seed}, {benches}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_calibration_has_the_same_bytes_however_it_was_split(seed: int, tmp_path: Path) -> None:
+    model = random_model(random.Random(seed), 14, is_tame=True)
+    data = batches(model, seed)
+    opened = open_source(model, False, None)
+    graph = opened.read(DType.FLOAT16).graph
+    made = [value for node in graph.nodes if node.kind is Kind.OP for value in node.outputs if value is not None]
+    names = [graph.values[value].name for value in made if graph.values[value].dtype is DType.FLOAT32]
+
+    def collected(name: str) -> dict[str, bytes]:
+        dataset = open_model_data(opened, data)
+        _, collector = collect(opened, DType.FLOAT16, dataset, names, [], tmp_path / f"{name}.npz")
+        return {key: array.tobytes() for key, array in collector.state().items()}
+
+    alone = collected("alone")
+    for benches in (1, 4):
+        crew = Scattered(seed, benches)
+        with working_with(crew):
+            assert collected(f"{benches}") == alone, f"seed {seed}, {benches} benches"
+        assert crew.done == len(data), f"seed {seed}: the crew did not do the work"
+        assert _arrays(tmp_path / f"{benches}.npz") == _arrays(tmp_path / "alone.npz"), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("layers", [False, True])
+def test_a_comparison_is_the_same_however_it_was_split(seed: int, layers: bool) -> None:
+    model = random_model(random.Random(seed), 14, is_tame=True)
+    data = batches(model, seed, has_nan=False)
+    low = convert(model, policy="aggressive").model
+    alone = compare(model, low, data, layers=layers)
+    for benches in (1, 4):
+        crew = Scattered(seed, benches)
+        with working_with(crew):
+            assert compare(model, low, data, layers=layers) == alone, f"seed {seed}, {benches} benches"
+        assert crew.done > 0, f"seed {seed}: the crew did not do the work"
 
 
 @pytest.mark.parametrize("seed", range(8))

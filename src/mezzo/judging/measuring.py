@@ -128,7 +128,7 @@ class _Measuring:
         about = team.start(None).result()
         assert isinstance(about, About), "asked for nothing else"
         self._about = about
-        self._state = State(model=about.fingerprint, data=data.name, values=about.size)
+        self._state = State(model=about.fingerprint, data=data.name, content=data.content, values=about.size)
         self._accumulator = Accumulator(about.size)
         if path is not None and os.path.lexists(path):
             self._state, self._accumulator = load_state(path, self._state)

@@ -34,6 +34,7 @@ class Progress:
     samples: int = 0
     elements: int = 0
     fed: int = 0
+    content: tuple[str, ...] = ()  # of the files; more of them may have come
     last: str = ""
     origins: dict[int, str] = field(default_factory=dict)
 
@@ -64,6 +65,9 @@ def load_state(path: Path, wanted: Progress) -> tuple[Progress, Accumulator]:
                 known = f" {getattr(progress, what)!r}, wanted {getattr(wanted, what)!r}" if what == "data" else ""
                 other = {"model": "another model", "data": f"other data:{known}", "values": "another model"}[what]
                 raise InputError(f"{path}: the state is of {other}; {_REMEDY}")
+        if progress.content != wanted.content[: len(progress.content)]:
+            raise InputError(f"{path}: the state is of other data: a file has changed since; {_REMEDY}")
+        progress.content = wanted.content
         accumulator = Accumulator(progress.values)
         for name, blank in accumulator.state.items():
             if name != "bins":
@@ -79,6 +83,7 @@ def _read_about(path: Path, text: npt.NDArray[Any]) -> Progress:
         about = json.loads(text.astype(np.uint8).tobytes())
         if about.pop("version") != _VERSION:
             raise InputError(f"{path}: is of another version of mezzo; {_REMEDY}")
+        about["content"] = tuple(map(str, about["content"]))
         about["origins"] = {int(number): str(name) for number, name in about["origins"]}
         progress = Progress(**about)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
