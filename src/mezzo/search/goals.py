@@ -3,12 +3,15 @@
 import hashlib
 import json
 import math
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mezzo.core.graph import Graph
 from mezzo.core.plans import Accumulation
+from mezzo.deciding.options import Options
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.numerics.custom import Metric, MetricTally
@@ -18,7 +21,7 @@ from mezzo.numerics.verdicts import Drop
 from mezzo.places import read_file, write_file
 
 if TYPE_CHECKING:
-    from mezzo.numerics.datasets import Batch
+    from mezzo.numerics.datasets import Batch, Dataset
     from mezzo.search.rig import Rig
 
 _STATE = "mezzo-tuning-state/1"
@@ -124,6 +127,17 @@ def shares_of(comparison: Comparison) -> dict[str, float]:
         is_dark = output.ruling is Ruling.UNKNOWN and not output.relative_l2.estimate <= (output.budget or 0.0)
         shares[output.name] = 0.0 if is_dark else comparison.verdict.budget / output.budget if output.budget else 1.0
     return shares
+
+
+def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, str]:
+    """What a search is of: the model and the data with what they hold, and all settings."""
+    files = hashlib.sha256(" ".join(data.content).encode()).hexdigest()[:32]
+    return {"model": graph.content, "data": data.name, "content of its data": files, **dict(options.settings)}
+
+
+def kept_beside(resume: "str | os.PathLike[str] | None", what: str) -> Path | None:
+    """The file beside the one to resume from that keeps what comes before the search: "ranges" or "calibration"."""
+    return None if resume is None else Path(f"{os.fspath(resume)}.{what}.npz")
 
 
 class Memory:

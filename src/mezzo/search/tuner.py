@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -86,7 +86,7 @@ class Tuner:
 
     def _look(self) -> Telling:
         """See what the data can show: the rest is left out of the goal, and what reaches nothing else stays high."""
-        telling = self.rig.tell(self.data)
+        telling = self.rig.tell(self._in_time())
         if telling.blind:
             shares = {**self.goal.shares, **dict.fromkeys(telling.blind, 0.0)}
             self.goal = replace(self.goal, shares=shares)
@@ -94,6 +94,13 @@ class Tuner:
             self.hidden = frozenset(at for at, unit in enumerate(self.units) if reaching.isdisjoint(unit.nodes))
             self.squares = [math.inf if at in self.hidden else 0.0 for at in range(len(self.units))]
         return telling
+
+    def _in_time(self) -> "Iterator[Batch]":
+        """The data as far as the time limit lets it be looked at, one batch at the least."""
+        for number, batch in enumerate(self.data):
+            if number and not self._has_time():
+                return
+            yield batch
 
     def choose(self, slack: float = 1.0) -> Choosing:
         """Find the cheapest plan whose score holds the goal with its margin, and `slack` on top."""
