@@ -17,7 +17,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --timeout 600
 TORCH ?= torch==2.13.0
-RAY ?= ray
+RAY ?= ray[client]
 FUZZ_CASES ?= 20000
 SAMPLE ?= 60
 
@@ -195,8 +195,8 @@ $(RAY_VENV)/.ray: pyproject.toml | $(RAY_VENV)/.made
 	@touch $@
 
 .PHONY: test-ray
-test-ray: $(RAY_VENV)/.ray  ## the tests that need Ray, in an environment of its own (RAY=ray==2.40.0 picks one)
-	@$(RAY_VENV)/bin/python -m pytest --timeout 600 tests/ray
+test-ray: $(RAY_VENV)/.ray  ## the tests that need Ray, in an environment of its own (RAY=ray[client]==2.40.0 picks one)
+	@$(RAY_VENV)/bin/python -m pytest --timeout 600 tests/on_ray
 
 .PHONY: clean
 clean:  ## remove the environments, results and caches

@@ -146,7 +146,7 @@ class Weighing:
 def killing(crew: RayCrew, kills: int, seed: int, over: threading.Event, killed: list[int]) -> None:
     """Kill so many workers, one after the other, at random moments."""
     rng = random.Random(seed)
-    while len(killed) < kills and not over.wait(rng.uniform(0.3, 2.5)):
+    while len(killed) < kills and not over.wait(rng.uniform(1.0, 6.0)):
         pids = crew.pids()
         if pids:
             os.kill(rng.choice(pids), signal.SIGKILL)
@@ -160,11 +160,13 @@ def try_kills(model: Path, data: Path, kills: int, alone: dict[str, Any]) -> dic
     with mezzo.cluster("local", workers=2, tell=told.append) as crew:
         thread = threading.Thread(target=killing, args=(crew, kills, 7, over, killed))
         thread.start()
-        while len(killed) < kills:
-            for verb in ("ranges", "tune"):
-                runs, same = runs + 1, same + (timed(verb, model, data)[0] == alone[verb])
-        over.set()
-        thread.join()
+        try:
+            while len(killed) < kills:
+                for verb in ("ranges", "tune"):
+                    runs, same = runs + 1, same + (timed(verb, model, data)[0] == alone[verb])
+        finally:
+            over.set()
+            thread.join()
         counts = crew.counts
     return {"killed": len(killed), "lost_and_told": counts.lost, "begun_again": counts.again, "runs": runs,
             "same": same, "tasks": counts.done, "came_twice": counts.twice,

@@ -85,7 +85,7 @@ def _connect(ray: Any, address: str, workers: int | None, say: Callable[[str], N
             )
         else:
             context = ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (ImportError, ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise InputError(
             f"{setting('cluster', address)}: no cluster answers there ({said}); start one with 'ray start --head', or "

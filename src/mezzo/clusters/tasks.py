@@ -10,7 +10,7 @@ from mezzo.clusters.worker import KINDS, Reply
 from mezzo.errors import MezzoError
 
 # A task that so many workers died of is at fault itself.
-MOST_DEATHS = 4
+MOST_DEATHS = 6
 # A task is begun on a second worker once it takes so many times what others took, and so long at least.
 _SLOW_TIMES, _SLOW_S = 5.0, 30.0
 

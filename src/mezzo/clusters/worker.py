@@ -1,7 +1,7 @@
 """What a worker does: it opens models once, makes jobs ready on them, and answers items. It knows nothing of Ray."""
 
 import os
-import socket
+import platform
 import tempfile
 import time
 import traceback
@@ -70,7 +70,7 @@ class Worker:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def greet(self) -> Greeting:
-        return Greeting(version=VERSION, machine=find_machine(), host=socket.gethostname(), pid=os.getpid())
+        return Greeting(version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid())
 
     def prepare(self, order: Order, numbers: Sequence[int], *sent: Bundle) -> Reply:
         """Make a job ready; `sent` are models as files, `numbers` which of the order they are."""

@@ -109,9 +109,9 @@ class Rig:
 
     def foresee(self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]) -> None:
         """Let a crew begin with runs of one batch that may be asked for soon; what is asked for never hangs on it."""
-        most = self._team.width
-        if most == 1:
+        if self._team.width == 1:
             return
+        most = max(1, self._team.width // 2)  # what is begun in vain keeps workers from what is asked for
         wanted = {_key(low, batch, shares): low for low in islice(lows, most)}
         for key, low in wanted.items():
             if key not in self._ahead and len(self._ahead) >= most:
