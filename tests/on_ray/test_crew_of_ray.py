@@ -21,6 +21,8 @@ from mezzo.core.crew import HERE, crew_at_work, in_turn, working_with
 from mezzo.errors import InputError, MezzoError
 from mezzo.voices import Voice, speaking_to
 
+pytest.importorskip("ray", reason="needs mezzo[ray]")
+
 
 @pytest.fixture(scope="module")
 def told() -> list[str]:
