@@ -11,11 +11,13 @@ VENV := .venv
 BENCH_VENV := .venv-bench
 NEIGHBOURS_VENV := .venv-neighbours
 TORCH_VENV := .venv-torch
+RAY_VENV := .venv-ray
 NEIGHBOURS := out/neighbours
 BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --timeout 600
 TORCH ?= torch==2.13.0
+RAY ?= ray[client]
 FUZZ_CASES ?= 20000
 SAMPLE ?= 60
 
@@ -184,7 +186,19 @@ demo-torch: $(TORCH_VENV)/.torch  ## compile the same classifier as a PyTorch mo
 test-torch: $(TORCH_VENV)/.torch  ## the tests that need PyTorch, in an environment of its own (TORCH=torch==2.11.0 picks one)
 	@$(TORCH_VENV)/bin/python -m pytest -n $(WORKERS) --timeout 600 tests/pytorch
 
+$(RAY_VENV)/.made:
+	$(call make_venv,$(RAY_VENV))
+
+$(RAY_VENV)/.ray: pyproject.toml | $(RAY_VENV)/.made
+	@echo "installing mezzo, Ray and what the tests need"
+	@$(RAY_VENV)/bin/python -m pip install $(PIP_FLAGS) --editable '.[test,ray]' $(RAY)
+	@touch $@
+
+.PHONY: test-ray
+test-ray: $(RAY_VENV)/.ray  ## the tests that need Ray, in an environment of its own (RAY=ray[client]==2.40.0 picks one)
+	@$(RAY_VENV)/bin/python -m pytest --timeout 600 tests/on_ray
+
 .PHONY: clean
 clean:  ## remove the environments, results and caches
-	@rm -rf $(VENV) $(BENCH_VENV) $(NEIGHBOURS_VENV) $(TORCH_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(BENCH_VENV) $(NEIGHBOURS_VENV) $(TORCH_VENV) $(RAY_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

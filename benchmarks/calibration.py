@@ -61,11 +61,11 @@ def _calibrate(model: Path, batches: int, size: int, folder: Path) -> Callable[[
 
     step, taken = calibrating.calibrate, list[float]()
 
-    def timed(model: Any, options: Any, dataset: Any, calibrator: Any) -> Any:
+    def timed(model: Any, options: Any, dataset: Any, calibrator: Any, resume: Path | None = None) -> Any:
         assert sum(1 for _ in dataset) == batches, "scales are from as many batches as the other tool's"
         begin = time.perf_counter()
         try:
-            return step(model, options, dataset, calibrator)
+            return step(model, options, dataset, calibrator, resume)
         finally:
             taken.append(time.perf_counter() - begin)
 

@@ -38,6 +38,7 @@ from mezzo.deciding.options import read_options
 from mezzo.errors import MezzoError
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import Measured
+from mezzo.search.goals import score_one
 from mezzo.search.rig import Rig, few_samples, units_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -173,7 +174,10 @@ def probe_blocks(blocks: int) -> Probed:
     found = mezzo.sensitivity(model, feeds)
     rig = Rig(open_source(model, False, None), read_options(Request(policy="aggressive")))
     batch = few_samples(rig, next(iter(open_model_data(rig.model, feeds))))
-    alone = {unit.name: rig.error(unit.nodes, [batch]) for unit in units_of(rig.judged, *rig.lows)}
+    alone = {
+        unit.name: score_one(rig, {}, dict.fromkeys(unit.nodes, unit.dtype), batch).error
+        for unit in units_of(rig.judged, *rig.lows)
+    }
     # Units that cost less than a thousandth of the whole decide nothing.
     shared = [u for u in found.units if not u.is_measured and alone[u.name] > 1e-3 * found.all_low]
     ratios = [unit.error / alone[unit.name] for unit in shared]

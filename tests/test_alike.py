@@ -17,6 +17,7 @@ from mezzo.core.request import Request
 from mezzo.deciding.options import read_options
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.sensitivity import Probing, probe_units
+from mezzo.search.goals import score_one
 from mezzo.search.rig import Rig, few_samples, places_of, units_of
 
 BLOCKS = 10
@@ -64,7 +65,8 @@ def test_shares_of_alike_blocks_hold_within_what_is_told() -> None:
     rig = rig_of(model)
     batch = few_samples(rig, next(iter(open_model_data(rig.model, feeds))))
     alone = {
-        unit.name: rig.error(dict.fromkeys(unit.nodes, unit.dtype), [batch]) for unit in units_of(rig.judged, *rig.lows)
+        unit.name: score_one(rig, {}, dict.fromkeys(unit.nodes, unit.dtype), batch).error
+        for unit in units_of(rig.judged, *rig.lows)
     }
     assert found.runs <= 48 and any(unit.is_measured for unit in found.units)
     for unit in found.units:

@@ -18,7 +18,7 @@ from rooms import imports as imports_of
 _ROOT = Path(__file__).parents[1] / "src" / "mezzo"
 
 # Rooms that put the planner, numerics and the front end together.
-_UNITING = ("converting", "judging", "search", "verbs", "folders")
+_UNITING = ("converting", "clusters", "judging", "search", "verbs", "folders")
 # Lowest first. A room imports itself and lower layers, and never another room of its own layer but in the first and the
 # last.
 _LAYERS: tuple[frozenset[str], ...] = (
@@ -58,6 +58,7 @@ _HOMES = {
     "onnxruntime": ("frontends.onnx",),
     "openvino": ("frontends.onnx",),
     "torch": ("frontends.torch", "torch"),
+    "ray": ("clusters",),
     "typer": ("cli",),
     "rich": ("cli", "report"),
 }
@@ -70,10 +71,11 @@ _ABOUT_ONE_FRONTEND = {
     "torch": "hands PyTorch's graphs to its front end, and to no other",
 }
 # Libraries that load nothing until a model of theirs is there: the folders that import them are imported late.
-_LATE_LIBRARIES = ("onnxruntime", "torch")
+_LATE_LIBRARIES = ("onnxruntime", "torch", "ray")
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
-    "cli": (154, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "cli": (156, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
     "converting": (7, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "core": (
         19,

@@ -152,6 +152,7 @@ class ToyModel:
     """A program that came in."""
 
     leniency: str | None = None
+    path: Path | None = None
 
     def __init__(self, program: ToyProgram, name: str, progress: Progress | None) -> None:
         self.original, self.name, self.progress = program, name, progress

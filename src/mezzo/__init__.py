@@ -7,6 +7,7 @@ from mezzo.errors import ContractError, InputError, ListError, MezzoError, Model
 from mezzo.packages import VERSION as __version__
 
 if TYPE_CHECKING:
+    from mezzo.clusters.opening import cluster
     from mezzo.converting.results import Converted, Summary
     from mezzo.core.plans import Plan
     from mezzo.files.planfile import load_plan, save_plan
@@ -50,6 +51,7 @@ __all__ = [
     "Timings",
     "__version__",
     "bench",
+    "cluster",
     "compare",
     "compare_strategies",
     "convert",
@@ -86,6 +88,7 @@ _HOMES = {
     "Summary": "mezzo.converting.results",
     "Timings": "mezzo.numerics.timings",
     "bench": "mezzo.verbs.bench",
+    "cluster": "mezzo.clusters.opening",
     "compare": "mezzo.verbs.compare",
     "compare_strategies": "mezzo.verbs.strategies",
     "convert": "mezzo.verbs.convert",

@@ -78,6 +78,12 @@ OPTIONAL: tuple[Package, ...] = (
         purpose="its modules are sources; compiles and exports them",
         extra="torch",
     ),
+    Package(
+        name="ray",
+        module="ray",
+        purpose="spreads work on data over processes and machines",
+        extra="ray",
+    ),
 )
 PACKAGES: Mapping[str, Package] = {package.name: package for package in (*BASE, *OPTIONAL)}
 

@@ -7,6 +7,7 @@ import io
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -18,6 +19,7 @@ from rich.console import Console
 
 import mezzo
 from mezzo.judging import calibrating
+from mezzo.judging.collecting import collect
 from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
 from mezzo.numerics.measures import DataSource, Interval, Ruling, Verdict
 from mezzo.plugins.discovery import calibrators
@@ -137,15 +139,15 @@ def test_ranges_found_at_run_time_stand_first_where_the_target_finds_them(classi
 
 
 def test_values_are_collected_once_for_all(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Collector] = []
+    passes: list[str] = []
 
-    def make() -> Collector:
-        made.append(Collector())
-        return made[-1]
+    def count(model: Any, low: Any, dataset: Any, *more: Any) -> Any:
+        passes.append(dataset.name)
+        return collect(model, low, dataset, *more)
 
-    monkeypatch.setattr(calibrating, "Collector", make)
+    monkeypatch.setattr(calibrating, "collect", count)
     mezzo.quantize_report("model.onnx", "calib.npz", labels=["label"])
-    assert len(made) == 1
+    assert len(passes) == 1
 
 
 def test_a_class_of_ones_own_sees_all_numbers_of_every_batch(classifier: Path) -> None:

@@ -27,12 +27,12 @@ _NAMED = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "ARCHITECTU
 _UNRUN = {
     "the files of the commands above, and eight minutes of a quiet machine": 1,
     "a search over a model of yours": 1,
-    "it installs packages": 6,
+    "it installs packages": 7,
     "it is the call of another tool": 7,
-    "it is the command of another tool": 4,
+    "it is the command of another tool": 5,
     "it times models": 1,
     "half an hour, and needs torch": 1,
-    "minutes to hours, on the machine that is named": 32,
+    "minutes to hours, on the machine that is named": 33,
     "they make environments of their own": 1,
     "needs CUDA": 1,
     "needs TensorRT": 1,
@@ -49,6 +49,7 @@ _UNRUN = {
     "needs torch, transformers and a CPU with AVX512-BF16": 3,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
+    "needs ray": 2,
     "needs torch": 43,
     "needs trtexec": 3,
 }

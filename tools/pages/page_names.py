@@ -27,7 +27,7 @@ _FOLDERS = ("src", "tests", "benchmarks", "tools", "examples", "docs")
 _STANDS_FOR = re.compile(r"[A-Z]{2,}|\.\.\.|[*<>{}$]")
 SOURCE = ROOT / "src" / "mezzo"
 _NEEDS_TORCH = ["mezzo", "torch"]  # importing it says so where PyTorch is not installed
-_TOOLCHAIN = frozenset({"pip", "python3", ".", "git", "npm", "trtexec"})
+_TOOLCHAIN = frozenset({"pip", "python3", ".", "git", "npm", "ray", "trtexec"})
 
 
 def missing_in_block(block: Block) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import choices, measuring
+from mezzo.cli import choices, measuring, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import (
@@ -35,6 +35,8 @@ def compare(
     data: measuring.Data,
     labels: measuring.Labels = None,
     batch: measuring.BatchSize = None,
+    cluster: spreading.Cluster = None,
+    workers: spreading.Workers = None,
     max_error: Annotated[
         float | None,
         typer.Option("--max-error", metavar="E", help="Largest relative L2 error of an output, such as 1e-3.",
@@ -63,6 +65,7 @@ def compare(
     Exit code 0: the same; 1: not; 2: bad input; 3: the data cannot tell, or has too few samples.
     """
     check_report(report, reference, model)
+    spreading.check_spread(cluster, workers, data)
 
     from mezzo.cli.moves import Given, with_step
     from mezzo.cli.progress import Patience
@@ -76,7 +79,7 @@ def compare(
     from mezzo.verbs.compare import compare as compare_models
     from mezzo.verbs.outlines import outline_pair
 
-    with Patience() as progress:
+    with Patience() as progress, spreading.spread(cluster, workers):
         comparison = compare_models(
             reference, model, data, max_error=max_error, run=run, labels=labels or (), metric=metric,
             max_drop=max_drop, batch_size=batch, layers=layers, accumulate=accumulate, tile=tile,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import folders, measuring
+from mezzo.cli import folders, measuring, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
@@ -32,6 +32,8 @@ def convert(
     data: measuring.MaybeData = None,
     labels: measuring.Labels = None,
     batch: measuring.BatchSize = None,
+    cluster: spreading.Cluster = None,
+    workers: spreading.Workers = None,
     save_plan: given.SavePlan = None,
     overwrite: Annotated[
         bool,
@@ -52,12 +54,14 @@ def convert(
     With --data the exit code is that of the check: 0 the same answers on these samples, 1 not, 3 where the data cannot
     tell; the result is written all the same, safe by what is known without data.
     """
+    spreading.check_spread(cluster, workers, data)
     if source.is_dir():
         unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
-        folders.convert_models(
-            source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
-            verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
-        )  # fmt: skip
+        with spreading.spread(cluster, workers):
+            folders.convert_models(
+                source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
+                verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
+            )  # fmt: skip
         return
     folders.check_single(layout_name)
     check_destination(result)
@@ -69,7 +73,7 @@ def convert(
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.verbs import convert as pipeline
 
-    with Patience() as progress:
+    with Patience() as progress, spreading.spread(cluster, workers):
         converted = pipeline.convert(
             source,
             result,

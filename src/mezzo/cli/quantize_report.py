@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import choices, measuring
+from mezzo.cli import choices, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import CANNOT_TELL
@@ -31,12 +31,15 @@ def quantize_report(
     labels: measuring.Labels = None,
     metric: measuring.Metric = None,
     batch: measuring.BatchSize = None,
+    cluster: spreading.Cluster = None,
+    workers: spreading.Workers = None,
     calibrators: Annotated[
         str | None,
         typer.Option("--calibrators", metavar="NAME,NAME", help="Which, with their settings, as of --calibrator.",
                      show_default="all that there are", rich_help_panel=Panel.WHAT.value,
                      autocompletion=choices.completing_plug_ins("calibrator")),
     ] = None,
+    resume: resuming.Resume = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
 ) -> None:  # fmt: skip
@@ -46,6 +49,7 @@ def quantize_report(
     scale has seen. With --labels naming an integer per sample it counts top-1 and top-5. Nothing is written. Exit code
     0: it was told; 2: bad input; 3: the data cannot tell.
     """
+    spreading.check_spread(cluster, workers, data)
     chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
@@ -54,10 +58,11 @@ def quantize_report(
     from mezzo.report.text import report_next_steps
     from mezzo.verbs.quantize_report import quantize_report as find
 
-    with Patience() as progress:
+    going_on = resuming.telling_how_to_go_on(resume)
+    with going_on, Patience() as progress, spreading.spread(cluster, workers):
         found = find(
             model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric, batch_size=batch,
-            calibrators=calibrators or (), progress=progress, **chosen,
+            calibrators=calibrators or (), resume=resume, progress=progress, **chosen,
         )  # fmt: skip
     if as_json and not quiet:
         print_document(describe_calibrations(os.fspath(model), found, find_machine()))

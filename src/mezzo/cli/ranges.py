@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli import choices, measuring
+from mezzo.cli import choices, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import end_unless_told
@@ -30,11 +30,9 @@ def ranges(
     data: measuring.Data,
     labels: measuring.Labels = None,
     batch: measuring.BatchSize = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep what was measured here, and go on from it where it exists.",
-                     rich_help_panel=measuring.PANEL),
-    ] = None,
+    cluster: spreading.Cluster = None,
+    workers: spreading.Workers = None,
+    resume: resuming.Resume = None,
     format: Annotated[
         str,
         typer.Option(metavar="|".join(FORMATS), help="Sort by what this format would lose.",
@@ -51,6 +49,7 @@ def ranges(
     """
     dtype = FORMATS[choices.settle_choice("--format", format, FORMATS)]
     measuring.check_top(top)
+    spreading.check_spread(cluster, workers, data)
     check_destinations({"--resume": resume}, (model,))
 
     from mezzo.cli.progress import Patience
@@ -59,7 +58,8 @@ def ranges(
     from mezzo.report.ranges import report_ranges
     from mezzo.verbs.ranges import ranges as measure
 
-    with Patience() as progress:
+    going_on = resuming.telling_how_to_go_on(resume)
+    with going_on, Patience() as progress, spreading.spread(cluster, workers):
         found = measure(
             model, data, batch_size=batch, labels=labels or (), resume=resume,
             trust_external_paths=trust_external_paths, progress=progress,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli import measuring
+from mezzo.cli import measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import end_unless_told
@@ -20,9 +20,12 @@ def sensitivity(
     options: given.Options,
     labels: measuring.Labels = None,
     batch: measuring.BatchSize = None,
+    cluster: spreading.Cluster = None,
+    workers: spreading.Workers = None,
     runs: Annotated[
         int, typer.Option(metavar="N", min=1, help="Most forward runs to spend.", rich_help_panel=measuring.PANEL)
     ] = 48,
+    resume: resuming.Resume = None,
     accumulate: measuring.Accumulate = None,
     tile: measuring.Tile = None,
     top: measuring.Top = 20,
@@ -37,6 +40,7 @@ def sensitivity(
     """
     chosen = options.to_library()
     measuring.check_top(top)
+    spreading.check_spread(cluster, workers, data)
     chosen.setdefault("policy", "aggressive")
 
     from mezzo.cli.progress import Patience
@@ -47,7 +51,8 @@ def sensitivity(
     from mezzo.report.sensitivity import report_sensitivity
     from mezzo.verbs.sensitivity import sensitivity as find
 
-    with Patience() as progress:
+    going_on = resuming.telling_how_to_go_on(resume)
+    with going_on, Patience() as progress, spreading.spread(cluster, workers):
         found = find(
             model,
             data,
@@ -56,6 +61,7 @@ def sensitivity(
             max_runs=runs,
             accumulate=accumulate,
             tile=tile,
+            resume=resume,
             progress=progress,
             **chosen,
         )

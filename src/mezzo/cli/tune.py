@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import measuring
+from mezzo.cli import measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
@@ -43,6 +43,8 @@ def tune(
     options: given.Options,
     labels: measuring.Labels = None,
     batch: measuring.BatchSize = None,
+    cluster: spreading.Cluster = None,
+    workers: spreading.Workers = None,
     measure: Annotated[
         bool,
         typer.Option("--measure", help="Weigh with times measured on the target here, not with its table, and time the "
@@ -54,11 +56,7 @@ def tune(
         typer.Option("--time-limit", metavar="10m", help="End with the best plan found by then: 90s, 10m, 2h.",
                      rich_help_panel=_PANEL, show_default=False),
     ] = None,
-    resume: Annotated[
-        Path | None,
-        typer.Option("--resume", metavar="FILE", help="Keep what was run here, and go on from it.",
-                     rich_help_panel=_PANEL, show_default=False),
-    ] = None,
+    resume: resuming.Resume = None,
     accumulate: measuring.Accumulate = None,
     tile: measuring.Tile = None,
     save_plan: given.SavePlan = None,
@@ -79,6 +77,7 @@ def tune(
     FP32.
     """
     check_destination(result)
+    spreading.check_spread(cluster, workers, data)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_writing()
     chosen.setdefault("policy", "aggressive")
@@ -95,7 +94,8 @@ def tune(
     from mezzo.report.tuning import report_tuning
     from mezzo.verbs.tune import tune as find
 
-    with Patience() as progress:
+    going_on = resuming.telling_how_to_go_on(resume)
+    with going_on, Patience() as progress, spreading.spread(cluster, workers):
         found = find(
             source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,
             labels=tuple(labels or ()), batch_size=batch, measure=measure, accumulate=accumulate, tile=tile,

@@ -144,16 +144,19 @@ class Store(Protocol):
 class Model(Protocol):
     """A model that came in. It is never changed: every reading works on a copy, and what is refused leaves no trace.
 
-    `name` is what errors call it. `version` is that of its dialect, None where it states none. `record` is what it
-    tells of how it was made. `original` is what came in, large weights perhaps left where they are. `leniency` is what
-    to tell the user once a result was held to less than the full check. `store` is None where results are no files,
-    `lab` where nothing can be run. `given` is the model that came in, where this one was fused from it; else itself.
+    `name` is what errors call it, `path` the file that holds it as it is, None where none does. `version` is that of
+    its dialect, None where it states none. `record` is what it tells of how it was made. `original` is what came in,
+    large weights perhaps left where they are. `leniency` is what to tell the user once a result was held to less than
+    the full check. `store` is None where results are no files, `lab` where nothing can be run. `given` is the model
+    that came in, where this one was fused from it; else itself.
     """
 
     @property
     def frontend(self) -> Frontend: ...
     @property
     def name(self) -> str: ...
+    @property
+    def path(self) -> Path | None: ...
     @property
     def given(self) -> "Model": ...
     @property

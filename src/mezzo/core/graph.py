@@ -109,6 +109,12 @@ class Graph:
         return digest.hexdigest()[:32]
 
     @cached_property
+    def content(self) -> str:
+        """Changes with what constants hold too, as far as their facts tell it."""
+        facts = repr([(value, *self.constants[value]) for value in sorted(self.constants)])
+        return hashlib.sha256(f"{self.fingerprint} {facts}".encode()).hexdigest()[:32]
+
+    @cached_property
     def by_name(self) -> Mapping[str, int]:
         """Node ids by name; names are unique."""
         return {node.name: node.id for node in self.nodes}

@@ -1,18 +1,21 @@
 """Two models on the same data: their answers, and whether they are the same within a budget."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from mezzo.converting.results import Progress, lab_of
+from mezzo.core.crew import HERE, Team, crew_at_work, in_turn
 from mezzo.core.format_words import read_format
 from mezzo.core.frontend import Model
-from mezzo.core.lab import Answers, Layers, Pair, Running, Sessions
+from mezzo.core.lab import Answers, Feeds, Layers, Pair, Running
 from mezzo.core.plans import Accumulation
 from mezzo.core.reading import Artifact
 from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError
+from mezzo.judging.pairing import Answered, PairJob, open_pair
 from mezzo.judging.standards import Standards, lowest_of
 from mezzo.numerics.custom import Metric, MetricTally
 from mezzo.numerics.measures import Comparison, Deviation, Verdict
@@ -88,8 +91,12 @@ def read_accumulation(accumulate: str | None, tile: int | None, run: str) -> Acc
     return Accumulation(LOW_DTYPES[word], _TILE if tile is None else tile)
 
 
-def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wishes: Asked) -> Comparison:
-    """Compare a model with another that is ready to run. Errors are those of `compare`."""
+def compare_asked(
+    reference: Model, candidate: Artifact, dataset: "Dataset", wishes: Asked, source: Model | None = None
+) -> Comparison:
+    """Compare a model with another that is ready to run. `source` is the other as it was opened, if it was. Errors
+    are those of `compare`.
+    """
     tally = None if wishes.metric is None else MetricTally(wishes.metric)
     sums = None if wishes.accumulation is None else wishes.accumulation.dtype
     running = Running(wishes.run == "emulated", wishes.accumulation, wishes.names)
@@ -100,14 +107,13 @@ def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wis
     if first is None:
         return _compare_nothing(pair, dataset, empty, wishes)
     standards = Standards(pair, first, wishes.low, sums)
-    sessions, chunks, notes = _load_with_layers(pair, first) if wishes.has_layers else (pair.load({}), [], [])
+    runs = _Runs(pair, running, reference, candidate, source)
+    team, chunks, notes = _load_with_layers(runs, first) if wishes.has_layers else (runs.load({}), [], [])
     layers = _layer_meters(chunks[:1], lowest)
-    count, samples = 0, 0
-    for batch in chain([first], batches):
-        if batch.samples == 0:
-            empty += 1
-            continue
-        answers = sessions.run(batch.feeds)
+    count, samples, said_of_runs = 0, 0, tuple[str, ...]()
+    skipped = _Skipping(empty)
+    for batch, answered in runs.answer(team, skipped.filled(chain([first], batches))):
+        answers, said_of_runs = answered.answers, answered.notes
         standards.add(batch, answers)
         _add(layers, answers, batch)
         if tally is not None:
@@ -115,12 +121,13 @@ def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wis
             tally.add(wanted, found, batch.labels, batch.samples)
         count, samples = count + 1, samples + batch.samples
         _tell(wishes, "comparing", count)
-    notes += [*pair.notes, *sessions.notes(), *standards.notes()]
+    notes += [*pair.notes, *said_of_runs, *standards.notes()]
+    empty = skipped.empty
     notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
     results = standards.results(wishes.max_error)
     inner = [meter.result() for meter in layers.values()]
-    del sessions, answers  # room for the next
-    more, said = _compare_layers(pair, chunks[1:], dataset, lowest, wishes)
+    del team, answers, answered  # room for the next
+    more, said = _compare_layers(runs, chunks[1:], dataset, lowest, wishes)
     return Comparison(
         data=dataset.source(count, samples),
         run=wishes.run,
@@ -130,6 +137,66 @@ def compare_asked(reference: Model, candidate: Artifact, dataset: "Dataset", wis
         metric=None if tally is None else tally.result(),
         notes=(*notes, *said),
     )
+
+
+_Team = Team[Feeds | None, Answered]
+
+
+class _Runs:
+    """Both models, run by whoever works."""
+
+    def __init__(
+        self, pair: Pair, running: Running, reference: Model, candidate: Artifact, source: Model | None
+    ) -> None:
+        self.pair, self._running, self._reference = pair, running, reference
+        self._candidate, self._source = candidate, source
+
+    def load(self, layers: Layers) -> _Team:
+        """Make both ready with these layers. Errors are those of `Pair.load`."""
+        job, crew = PairJob(self._running, tuple(layers)), crew_at_work()
+        if self._source is None and crew is not HERE:
+            crew = crew if self._open_candidate() else HERE
+        team = crew.team(job, self._models, lambda: open_pair(self.pair, layers))
+        team.start(None).result()  # one that cannot make them ready says so now
+        return team
+
+    def _open_candidate(self) -> bool:
+        """Open a result that no file holds yet, so that it can be sent; whether its weights fit in memory for that."""
+        try:
+            self._source = self._reference.frontend.open(self._candidate, trust_external_paths=False, progress=None)
+        except ContractError:
+            return False
+        return True
+
+    def _models(self) -> Sequence[Model]:
+        assert self._source is not None, "asked where models are sent"
+        return self._reference, self._source
+
+    def answer(self, team: _Team, batches: "Iterator[Batch]") -> "Iterator[tuple[Batch, Answered]]":
+        """The batches with what both models answer to each."""
+        held: deque[Batch] = deque()
+
+        def feeds() -> Iterator[Feeds | None]:
+            for batch in batches:
+                held.append(batch)
+                yield batch.feeds
+
+        for _, answered in in_turn(team, feeds()):
+            yield held.popleft(), answered
+
+
+class _Skipping:
+    """Counts batches that hold no sample, and leaves them out."""
+
+    def __init__(self, empty: int) -> None:
+        self.empty = empty
+
+    def filled(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
+        for batch in batches:
+            if batch.samples:
+                yield batch
+            else:
+                self.empty += 1
 
 
 def _skip_empty(batches: "Iterator[Batch]") -> "tuple[Batch | None, int]":
@@ -156,36 +223,36 @@ def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Asked
     )
 
 
-def _load_with_layers(pair: Pair, first: "Batch") -> tuple[Sessions, Sequence[Layers], list[str]]:
+def _load_with_layers(runs: _Runs, first: "Batch") -> tuple[_Team, Sequence[Layers], list[str]]:
     """Make both models ready with the layers that fit beside the outputs; without any if an engine cannot."""
     try:
-        chunks = pair.split_layers(pair.layers(), first.feeds)
-        return pair.load(chunks[0] if chunks else {}), chunks, []
+        chunks = runs.pair.split_layers(runs.pair.layers(), first.feeds)
+        return runs.load(chunks[0] if chunks else {}), chunks, []
     except (ContractError, InputError) as error:
-        return pair.load({}), [], [f"layers were not compared: {error}"]
+        return runs.load({}), [], [f"layers were not compared: {error}"]
 
 
 def _compare_layers(
-    pair: Pair, chunks: Sequence[Layers], dataset: "Dataset", lowest: DType, wishes: Asked
+    runs: _Runs, chunks: Sequence[Layers], dataset: "Dataset", lowest: DType, wishes: Asked
 ) -> tuple[list[Deviation], list[str]]:
     """Compare the layers that did not fit beside the outputs, in a pass over the data for each chunk."""
     found: list[Deviation] = []
     for number, chunk in enumerate(chunks):
         stage = f"comparing layers, part {number + 2} of {len(chunks) + 1}"
         try:
-            found += _compare_chunk(pair, chunk, dataset, lowest, wishes, stage)
+            found += _compare_chunk(runs, chunk, dataset, lowest, wishes, stage)
         except (ContractError, InputError) as error:  # both ran on all data before; such as data that comes once
             return found, [f"{sum(map(len, chunks[number:]))} layers were not compared: {error}"]
     return found, []
 
 
 def _compare_chunk(
-    pair: Pair, chunk: Layers, dataset: "Dataset", lowest: DType, wishes: Asked, stage: str
+    runs: _Runs, chunk: Layers, dataset: "Dataset", lowest: DType, wishes: Asked, stage: str
 ) -> list[Deviation]:
     meters = _layer_meters([chunk], lowest)
-    sessions = pair.load(chunk)
-    for count, batch in enumerate((batch for batch in dataset if batch.samples), 1):
-        _add(meters, sessions.run(batch.feeds), batch)
+    answers = runs.answer(runs.load(chunk), _Skipping(0).filled(dataset))
+    for count, (batch, answered) in enumerate(answers, 1):
+        _add(meters, answered.answers, batch)
         _tell(wishes, stage, count)
     return [meter.result() for meter in meters.values()]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.fusing import fuse
-from mezzo.converting.results import lab_of
 from mezzo.core.calibrator import Calibrator, Grid, Range
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
@@ -17,6 +17,7 @@ from mezzo.deciding.options import Options
 from mezzo.deciding.quantizing import name_offset
 from mezzo.dtypes import STORED_AS, DType, integer_span
 from mezzo.errors import InputError
+from mezzo.judging.collecting import collect
 from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.measures import DataSource
 from mezzo.plugins.discovery import calibrators
@@ -43,23 +44,28 @@ class Watched:
     collector: Collector
 
 
-def calibrate(model: Model, options: Options, dataset: Dataset, calibrator: Calibrator) -> Options:
-    """The options with the parameters of every value that the target's kernels may read or make quantized.
+def calibrate(
+    model: Model, options: Options, dataset: Dataset, calibrator: Calibrator, resume: Path | None = None
+) -> Options:
+    """The options with the parameters of every value that the target's kernels may read or make quantized. `resume`
+    keeps what was collected, and is gone on from where it exists.
 
     Raises:
         InputError: the data is at fault, or has no sample, or the calibrator does not suit the format.
         ContractError: the model does not run.
     """
     check_method(calibrator, options)
-    return choose_parameters(model, options, watch(model, options, dataset, [calibrator]), calibrator)
+    return choose_parameters(model, options, watch(model, options, dataset, [calibrator], resume), calibrator)
 
 
-def watch(model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator]) -> Watched:
+def watch(
+    model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator], resume: Path | None = None
+) -> Watched:
     """What values that may be quantized hold on the data; calibrators see it too. Errors are those of `calibrate`."""
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     asked = _asked(reading.graph, judged.quantizing.units)
-    source, collector = _watch(model, options, dataset, [*asked.operands], calibrators)
+    source, collector = collect(model, options.wishes.low, dataset, [*asked.operands], calibrators, resume)
     return Watched(data=source, reading=reading, units=judged.quantizing.units, asked=asked, collector=collector)
 
 
@@ -180,28 +186,6 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
     return asked
 
 
-def _watch(
-    model: Model, options: Options, dataset: Dataset, names: Sequence[str], watching: Sequence[Calibrator]
-) -> tuple[DataSource, Collector]:
-    """What values of the model, by name, hold on the data, and how much of that there was."""
-    reading, collector = model.read(options.wishes.low), Collector()
-    numbers = {value.name: number for number, value in enumerate(reading.graph.values) if value.scope == 0}
-    show = lab_of(model).observer(reading, [numbers[name] for name in names if name in numbers])
-    batches, done = 0, 0
-    for batch in dataset:
-        if model.progress is not None:
-            model.progress("calibrating", done, 0)
-        for shown in show(batch.feeds):
-            name = reading.graph.values[shown.value].name
-            collector.add(name, shown.numbers)
-            for calibrator in watching:
-                calibrator.collect(name, shown.numbers)
-        batches, done = batches + 1, done + batch.samples
-    if not done:
-        raise InputError(f"{dataset.name}: has no sample, and scales come from data; give some with {option('data')}")
-    return dataset.source(batches, done), collector
-
-
 def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator, dtype: DType) -> dict[str, Quantization]:
     """The parameters of values that were watched; those of a group share theirs. What was never seen gets none."""
     shared = asked.together()
@@ -257,9 +241,11 @@ def _grid(storage: tuple[DType, bool]) -> Grid:
     return Grid(dtype=storage[0], is_symmetric=storage[1])
 
 
-def with_parameters(model: Model, options: Options, dataset: Dataset, calibrator: str) -> Options:
+def with_parameters(
+    model: Model, options: Options, dataset: Dataset, calibrator: str, resume: Path | None = None
+) -> Options:
     """The options with the parameters that data gives, where something is to be quantized; else as they are. Where
-    ranges are found at run time only weights have parameters.
+    ranges are found at run time only weights have parameters. `resume`: as of `calibrate`.
 
     Raises InputError: there is no such calibrator.
     """
@@ -267,7 +253,7 @@ def with_parameters(model: Model, options: Options, dataset: Dataset, calibrator
         return options
     if options.wishes.is_dynamic:
         return at_run_time(model, options)
-    return calibrate(model, options, dataset, calibrator_of(calibrator))
+    return calibrate(model, options, dataset, calibrator_of(calibrator), resume)
 
 
 def suits(calibrator: Calibrator, options: Options) -> bool:

@@ -51,4 +51,4 @@ def open_model_data(
                 raise InputError(f"{batch.origin}: {error}") from error
             yield fed
 
-    return Dataset(opened.name if seed is None else drawn.name, start, seed)
+    return Dataset(opened.name if seed is None else drawn.name, start, seed, opened.content)

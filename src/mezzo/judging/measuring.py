@@ -2,12 +2,14 @@
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mezzo.converting.results import Progress, lab_of
+from mezzo.core.crew import Team, crew_at_work, in_turn
+from mezzo.core.lab import Feeds, MeasuredValue, Records
 from mezzo.errors import InputError
 from mezzo.numerics.measures import DataSource, Ranges
 from mezzo.numerics.range_state import Progress as State
@@ -30,75 +32,153 @@ _ELEMENTS_PER_SAMPLE = 128
 _MOST_SAMPLES = 1 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What the instruments of a model measure: their contract (`core/lab.py`) without the runs."""
+
+    fingerprint: str
+    size: int
+    elements: int
+    values: Sequence[MeasuredValue]
+    skipped: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One batch to be measured: its number, which draws the places of samples, and how many of them per value."""
+
+    batch: "Batch"
+    number: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangesJob:
+    """Measures a model on batches. An item is a reading, or None to be told what is measured."""
+
+    feeds: Feeds  # of the first batch, by which all instruments judge lengths
+    title: str = "ranges"
+
+    def open(self, models: "Sequence[Model]") -> Callable[[Reading | None], Records | About]:
+        instruments = lab_of(models[0]).instruments(self.feeds)
+
+        def measure(reading: Reading | None) -> Records | About:
+            if reading is None:
+                return About(
+                    fingerprint=instruments.fingerprint, size=instruments.size, elements=instruments.elements,
+                    values=tuple(instruments.values), skipped=instruments.skipped,
+                )  # fmt: skip
+            return instruments.run(reading.batch.feeds, reading.number, reading.samples)
+
+        return measure
+
+
 def measure_ranges(
     model: "Model",
     dataset: "Dataset",
     *,
     resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
 ) -> Ranges:
-    """Measure a model that is open, on data that is. The rest is as with `ranges`."""
-    measuring: _Measuring | None = None
+    """Measure a model that is open, on data that is. `may_go_on` is asked before each batch but the first: where it may
+    not, the ranges are of the batches until then. The rest is as with `ranges`.
+    """
     lab, watch = lab_of(model), DataWatch()
     path = None if resume is None else Path(resume)
+    batches = _with_samples(dataset, watch, lab, may_go_on)
+    first = next(batches, None)
+    if first is None:
+        return Ranges(dataset.source(0, 0), (), (), watch.faults())
+    if progress is not None:
+        progress("preparing", 0, 0)
+    job = RangesJob(first.feeds)
+    team = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
+    measuring = _Measuring(team, dataset, first, path)
     try:
-        for number, batch in enumerate(_with_samples(dataset, watch, lab)):
-            if measuring is None:
-                if progress is not None:
-                    progress("preparing", 0, 0)
-                measuring = _Measuring(lab, dataset, batch, path)
+        for number in measuring.take(first, batches):
             if progress is not None:
                 progress("measuring", number, 0)
-            measuring.take(number, batch)
-        if measuring is not None:
+        if may_go_on():
             measuring.finish()
     finally:
-        if measuring is not None:
-            measuring.save()
-    if measuring is None:
-        return Ranges(dataset.source(0, 0), (), (), watch.faults())
+        measuring.save()
     return replace(measuring.result(), unknown=watch.faults())
 
 
-def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab") -> "Iterator[Batch]":
+def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: Callable[[], bool]) -> "Iterator[Batch]":
     """The batches that hold a sample, each looked at."""
+    count = 0
     for batch in dataset:
+        if count and not may_go_on():
+            return
         if batch.samples:
             watch.add(lab.inputs.typed(batch.feeds), batch.samples, batch.origin)
+            count += 1
             yield batch
 
 
 class _Measuring:
     """One pass over data, on its way."""
 
-    def __init__(self, lab: "Lab", data: "Dataset", batch: "Batch", path: Path | None) -> None:
-        self._instruments = lab.instruments(batch.feeds)
-        self._path, self._seed = path, data.seed
-        self._state = State(model=self._instruments.fingerprint, data=data.name, values=self._instruments.size)
-        self._accumulator = Accumulator(self._instruments.size)
+    def __init__(
+        self, team: Team[Reading | None, Records | About], data: "Dataset", first: "Batch", path: Path | None
+    ) -> None:
+        self._team, self._path, self._data = team, path, data
+        about = team.start(None).result()
+        assert isinstance(about, About), "asked for nothing else"
+        self._about = about
+        self._state = State(model=about.fingerprint, data=data.name, content=data.content, values=about.size)
+        self._accumulator = Accumulator(about.size)
         if path is not None and os.path.lexists(path):
             self._state, self._accumulator = load_state(path, self._state)
+        self._first_fed = _count_numbers(first.feeds)
         self._seen = 0
         self._is_saved = True
         self._is_sound = True
         self._saved_at = time.monotonic()
 
-    def take(self, number: int, batch: "Batch") -> None:
-        """Measure a batch, unless the state has it."""
+    def take(self, first: "Batch", more: "Iterator[Batch]") -> "Iterator[int]":
+        """Measure all batches that the state has not; gives the number of each before it is waited for."""
+        yield 0
+        if not self._has(0, first):  # by what it shows the others are sampled
+            self._add(0, first, self._measure(Reading(first, 0, _sample_size(self._about.elements, self._about.size))))
+        for reading, records in in_turn(self._team, self._readings(more)):
+            assert reading is not None and isinstance(records, Records), "what was asked for"
+            yield reading.number
+            self._add(reading.number, reading.batch, records)
+
+    def _measure(self, reading: Reading) -> Records:
+        records = self._team.start(reading).result()
+        assert isinstance(records, Records), "what was asked for"
+        return records
+
+    def _readings(self, batches: "Iterator[Batch]") -> Iterator[Reading | None]:
+        for number, batch in enumerate(batches, 1):
+            if not self._has(number, batch):
+                # By its own length, so that the same batch gives the same samples whatever was measured before.
+                elements = self._state.elements * _count_numbers(batch.feeds) // max(self._state.fed, 1)
+                yield Reading(batch, number, _sample_size(elements, self._state.values))
+
+    def _has(self, number: int, batch: "Batch") -> bool:
+        """Whether the state has a batch. Raises InputError: it has another in its place."""
         state, self._seen = self._state, number + 1
-        if number < state.batches:
-            if number == state.batches - 1 and batch.origin != state.last:
-                raise InputError(
-                    f"{self._path}: batch {number} was {state.last!r} and is {batch.origin!r} now; give the same data "
-                    "and batch size, or delete the file to start anew"
-                )
-            return
-        gathered = self._instruments.run(batch.feeds, number, self._sample_size())
+        was = state.last if number == state.batches - 1 else state.origins.get(number, batch.origin)
+        if number < state.batches and batch.origin != was:
+            raise InputError(
+                f"{self._path}: batch {number} was {was!r} and is {batch.origin!r} now; give the same data "
+                "and batch size, or delete the file to start anew"
+            )
+        return number < state.batches
+
+    def _add(self, number: int, batch: "Batch", records: Records) -> None:
+        state = self._state
         # An interrupt from here on leaves a batch half added, which must not be saved.
         self._is_sound = False
-        self._accumulator.add(gathered, number)
-        state.batches, state.samples = number + 1, state.samples + batch.samples
-        state.elements, state.last = int(gathered.counts.sum()), batch.origin
+        self._accumulator.add(records, number)
+        if number == 0:
+            state.elements, state.fed = int(records.counts.sum()), self._first_fed
+        state.batches, state.samples, state.last = number + 1, state.samples + batch.samples, batch.origin
         state.origins[number] = batch.origin
         if len(state.origins) > _MOST_ORIGINS:
             self._drop_origins()
@@ -113,12 +193,6 @@ class _Measuring:
                 f"{self._path}: the state has {self._state.batches} batches and the data {self._seen}; give the same "
                 "data, or delete the file to start anew"
             )
-
-    def _sample_size(self) -> int:
-        """Samples per value of the next batch, by the size of the last one: the same data gives the same samples."""
-        elements = self._state.elements if self._state.batches else self._instruments.elements
-        wanted = min(elements // _ELEMENTS_PER_SAMPLE, _MOST_SAMPLES) // max(self._state.values, 1)
-        return min(max(1 << wanted.bit_length() >> 1, _FEWEST), _MOST)
 
     def _drop_origins(self) -> None:
         kept = self._accumulator.largest_batches()
@@ -138,6 +212,23 @@ class _Measuring:
     def result(self) -> Ranges:
         """What was measured so far."""
         state = self._state
-        names = [ValueName(value.record, value.name, value.node, value.op) for value in self._instruments.values]
-        source = DataSource(state.data, state.batches, state.samples, self._seed)
-        return Ranges(source, self._accumulator.ranges(names, state.origins), self._instruments.skipped)
+        names = [ValueName(value.record, value.name, value.node, value.op) for value in self._about.values]
+        source = DataSource(state.data, state.batches, state.samples, self._data.seed)
+        return Ranges(source, self._accumulator.ranges(names, state.origins), self._about.skipped)
+
+
+def _sample_size(elements: int, values: int) -> int:
+    """Samples per value of a batch that shows so many numbers."""
+    wanted = min(elements // _ELEMENTS_PER_SAMPLE, _MOST_SAMPLES) // max(values, 1)
+    return min(max(1 << wanted.bit_length() >> 1, _FEWEST), _MOST)
+
+
+def _count_numbers(feeds: Feeds) -> int:
+    """How many numbers a batch feeds, those of sequences too."""
+
+    def count(feed: Any) -> int:
+        if feed is None:
+            return 0
+        return sum(map(count, feed)) if isinstance(feed, list | tuple) else int(getattr(feed, "size", 1))
+
+    return sum(map(count, feeds.values()))

@@ -1,5 +1,6 @@
 """Data to run a model on: .npz files, folders of them, or Python iterables of dicts, streamed batch by batch."""
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,9 +38,18 @@ class Batch:
 class Dataset:
     """Batches, one in memory at a time. Iterating starts over, unless the data came as a one-shot iterator."""
 
-    def __init__(self, name: str, start: Callable[[], Iterator[Batch]], seed: int | None = None) -> None:
-        """`start` begins a pass over the data. `seed` is that of inputs drawn at random, which prove little."""
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], Iterator[Batch]],
+        seed: int | None = None,
+        content: tuple[str, ...] = (),
+    ) -> None:
+        """`start` begins a pass over the data. `seed` is that of inputs drawn at random, which prove little. `content`
+        tells files of the same names apart, one after the other; empty where there are none.
+        """
         self.name = name
+        self.content = content
         self.seed = seed
         self._start = start
 
@@ -139,15 +149,17 @@ def _open_path(path: Path, wanted: _Wanted, batch_size: int | None) -> Dataset:
             raise InputError(f"{path}: found no .npz file in this folder; give a folder of them, or one file")
     else:
         files = [path]
+    content = []
     for file in files:  # a wrong name in the last file shows now, not after an hour
         with NpzFile(file) as opened:
             wanted.check(str(file), opened.names)
+            content.append(hashlib.sha256(repr(opened.checksums).encode()).hexdigest()[:16])
 
     def start() -> Iterator[Batch]:
         for file in files:
             yield from _from_file(file, wanted, batch_size)
 
-    return Dataset(str(path), start)
+    return Dataset(str(path), start, content=tuple(content))
 
 
 def _from_file(path: Path, wanted: _Wanted, batch_size: int | None) -> Iterator[Batch]:

@@ -1,10 +1,13 @@
 """The error of a run against a reference in one figure: the largest relative L2 over the outputs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+# What was wrong with an output, or with a part of it, and the whole of which it is: sums of squares.
+Square = tuple[str, float, float]
 
 
 class ErrorSum:
@@ -19,17 +22,54 @@ class ErrorSum:
 
     def add(self, reference: Mapping[str, Any], got: Mapping[str, Any]) -> None:
         """Compare one batch of outputs by name."""
-        for name, want in reference.items():
-            if self._shares.get(name, 1.0) > 0.0:
-                self._add(name, want, got.get(name))
+        self.take(squares_of(reference, got, self._shares))
 
-    def _add(self, name: str, want: Any, found: Any) -> None:
+    def take(self, squares: Sequence[Square] | None) -> None:
+        """Add what `squares_of` found of one batch. Sums have the same bytes where batches come in the same order."""
+        if squares is None:
+            self.is_broken = True
+            return
+        for name, wrong, whole in squares:
+            self._wrong[name] = self._wrong.get(name, 0.0) + wrong
+            self._whole[name] = self._whole.get(name, 0.0) + whole
+
+    @property
+    def error(self) -> float:
+        """The largest relative L2 error of an output; infinite where an output is NaN or infinite and should not be,
+        or is not zero where the reference is."""
+        if self.is_broken:
+            return math.inf
+        return max(
+            (_ratio(wrong, self._whole[name]) * self._shares.get(name, 1.0) for name, wrong in self._wrong.items()),
+            default=0.0,
+        )
+
+
+def squares_of(
+    reference: Mapping[str, Any], got: Mapping[str, Any], shares: Mapping[str, float]
+) -> tuple[Square, ...] | None:
+    """Compare one batch of outputs by name; None where an output is broken. Those of share 0 are left out."""
+    found = _Squares()
+    for name, want in reference.items():
+        if shares.get(name, 1.0) > 0.0:
+            found.compare(name, want, got.get(name))
+    return None if found.is_broken else tuple(found.squares)
+
+
+class _Squares:
+    """What one batch shows."""
+
+    def __init__(self) -> None:
+        self.squares: list[Square] = []
+        self.is_broken = False
+
+    def compare(self, name: str, want: Any, found: Any) -> None:
         if isinstance(want, list):
             if not isinstance(found, list) or len(found) != len(want):
                 self.is_broken = True
                 return
             for one, other in zip(want, found, strict=True):
-                self._add(name, one, other)
+                self.compare(name, one, other)
             return
         if want is None or found is None:
             self.is_broken |= want is not found
@@ -52,19 +92,7 @@ class ErrorSum:
         self._note(name, float(np.sum((found[finite] - want[finite]) ** 2)), float(np.sum(want[finite] ** 2)))
 
     def _note(self, name: str, wrong: float, whole: float) -> None:
-        self._wrong[name] = self._wrong.get(name, 0.0) + wrong
-        self._whole[name] = self._whole.get(name, 0.0) + whole
-
-    @property
-    def error(self) -> float:
-        """The largest relative L2 error of an output; infinite where an output is NaN or infinite and should not be,
-        or is not zero where the reference is."""
-        if self.is_broken:
-            return math.inf
-        return max(
-            (_ratio(wrong, self._whole[name]) * self._shares.get(name, 1.0) for name, wrong in self._wrong.items()),
-            default=0.0,
-        )
+        self.squares.append((name, wrong, whole))
 
 
 def _ratio(wrong: float, whole: float) -> float:

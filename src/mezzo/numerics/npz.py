@@ -69,6 +69,11 @@ class NpzFile:
         self._members = dict(zip(names, members, strict=True))
         self.names: tuple[str, ...] = tuple(self._members)
 
+    @property
+    def checksums(self) -> tuple[tuple[str, int, int], ...]:
+        """Name, CRC and size of each array, as the file's directory tells them; reading an array checks them."""
+        return tuple((name, member.CRC, member.file_size) for name, member in self._members.items())
+
     def __enter__(self) -> Self:
         return self
 

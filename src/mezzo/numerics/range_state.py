@@ -14,7 +14,7 @@ from mezzo.numerics.npz import NpzFile
 from mezzo.numerics.ranges import Accumulator
 from mezzo.voices import verb
 
-_VERSION = "mezzo-ranges/1"
+_VERSION = "mezzo-ranges/2"
 _ABOUT = "about"
 _PLACES, _WEIGHTS = "bin_places", "bin_weights"  # the bins are mostly empty
 _MOST_TEXT = 1 << 26
@@ -23,7 +23,9 @@ _REMEDY = "delete it, or name another file, to start anew"
 
 @dataclass(kw_only=True)
 class Progress:
-    """How far measuring has come. `elements` were in the last batch; `origins` name the batches that matter still."""
+    """How far measuring has come. `elements` were seen of the first batch, which fed `fed` numbers; `origins` name the
+    batches that matter still.
+    """
 
     model: str
     data: str
@@ -31,6 +33,8 @@ class Progress:
     batches: int = 0
     samples: int = 0
     elements: int = 0
+    fed: int = 0
+    content: tuple[str, ...] = ()  # of the files; more of them may have come
     last: str = ""
     origins: dict[int, str] = field(default_factory=dict)
 
@@ -61,6 +65,9 @@ def load_state(path: Path, wanted: Progress) -> tuple[Progress, Accumulator]:
                 known = f" {getattr(progress, what)!r}, wanted {getattr(wanted, what)!r}" if what == "data" else ""
                 other = {"model": "another model", "data": f"other data:{known}", "values": "another model"}[what]
                 raise InputError(f"{path}: the state is of {other}; {_REMEDY}")
+        if progress.content != wanted.content[: len(progress.content)]:
+            raise InputError(f"{path}: the state is of other data: a file has changed since; {_REMEDY}")
+        progress.content = wanted.content
         accumulator = Accumulator(progress.values)
         for name, blank in accumulator.state.items():
             if name != "bins":
@@ -76,13 +83,14 @@ def _read_about(path: Path, text: npt.NDArray[Any]) -> Progress:
         about = json.loads(text.astype(np.uint8).tobytes())
         if about.pop("version") != _VERSION:
             raise InputError(f"{path}: is of another version of mezzo; {_REMEDY}")
+        about["content"] = tuple(map(str, about["content"]))
         about["origins"] = {int(number): str(name) for number, name in about["origins"]}
         progress = Progress(**about)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(path, "its text cannot be read") from error
     texts, numbers = (
         (progress.model, progress.data, progress.last),
-        (progress.values, progress.batches, progress.samples, progress.elements),
+        (progress.values, progress.batches, progress.samples, progress.elements, progress.fed),
     )
     if not all(type(t) is str for t in texts) or not all(type(n) is int and 0 <= n < 1 << 62 for n in numbers):
         raise _damaged(path, "its text does not say what it should")

@@ -65,15 +65,18 @@ class Accumulator:
         }
 
     def add(self, records: Records, batch: int) -> None:
-        """Add what a batch showed."""
+        """Add what a batch showed. In which order its records come changes nothing, as long as those of one value come
+        in theirs: a session that measures some values with more care hands them out elsewhere.
+        """
         self._add_extremes(records, batch)
         if len(records.samples):
             self._add_samples(records)
 
     def _add_extremes(self, records: Records, batch: int) -> None:
         state, values = self.state, records.values
-        np.minimum.at(state["lowest"], values, records.lowest.astype(np.float64))
-        np.maximum.at(state["highest"], values, records.highest.astype(np.float64))
+        # Adding zero makes one of both zeros: how an engine comes by one of them must not matter.
+        np.minimum.at(state["lowest"], values, records.lowest.astype(np.float64) + 0.0)
+        np.maximum.at(state["highest"], values, records.highest.astype(np.float64) + 0.0)
         np.logical_or.at(state["has_nan"], values, records.has_nan)
         np.logical_or.at(state["has_infinity"], values, records.has_infinity)
         np.add.at(state["count"], values, records.counts)

@@ -34,14 +34,15 @@ class Found:
 
 def search(
     points: Sequence[Candidate],
-    evaluate: Callable[[Candidate], Outcome],
+    evaluate: Callable[[Candidate], Outcome | None],
     limit: float,
     may_go_on: Callable[[], bool],
     known: dict[str, Outcome] | None = None,
 ) -> Found:
     """Find the cheapest of `points`, the cheapest first, that holds. `limit` is the error that should just hold.
 
-    `may_go_on` is asked before each evaluation; `known` are outcomes from before.
+    `may_go_on` is asked before each evaluation, and one that gives None had to end on its way: so does the search.
+    `known` are outcomes from before.
     """
     tried = dict(known or {})
     factor = 1.0
@@ -55,9 +56,10 @@ def search(
             break
         at = _next(points, bad, good, limit / factor)
         if points[at].key not in tried:
-            if not may_go_on():
+            evaluated = evaluate(points[at]) if may_go_on() else None
+            if evaluated is None:
                 return Found(points[good] if good < len(points) else None, tried, False)
-            tried[points[at].key] = evaluate(points[at])
+            tried[points[at].key] = evaluated
         outcome = tried[points[at].key]
         if outcome.holds:
             good = at

@@ -20,6 +20,8 @@ from mezzo.numerics.statistics import next_factor
 # Runs a set of units low, all else high, and gives the largest relative L2 error of the outputs; infinite where an
 # output is NaN or infinite and the reference is not.
 Run = Callable[[Sequence[int]], float]
+# Is told of sets of units that are likely to be run next, the likeliest first, so that others can begin with them.
+Foresee = Callable[[Sequence[Sequence[int]]], None]
 
 _FIRST_GROUPS = 8
 # Groups below this share of the whole squared error are not worth another run.
@@ -28,6 +30,8 @@ _NEGLIGIBLE = 0.01
 _FOR_PLACES = 0.6
 _FOR_CHECKS = 1 / 6
 _MOST_CHECKS = 8
+# Of so many groups the halves are foreseen: those that cost most are split next, whatever the halves before them show.
+_FORESEEN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +83,25 @@ def probe_units(
     all_low: float | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
     places: Sequence[int] | None = None,
+    foresee: Foresee | None = None,
 ) -> Probing:
     """Find what each unit costs, in at most `max_runs` runs. Units of one place are grouped, else neighbours.
 
     `weights` are guesses of each unit's squared error, from which a group's error is shared out; only their ratios
-    count. `all_low` is the error of all units low, if known: it saves a run. `may_go_on` is asked before each run.
+    count. `all_low` is the error of all units low, if known: it saves a run. `may_go_on` is asked before each run,
+    and what is foreseen changes nothing of what is found.
     """
-    return _Prober(weights, run, max_runs, may_go_on, places).probe(all_low)
+    return _Prober(weights, run, max_runs, may_go_on, places, foresee or (lambda chosen: None)).probe(all_low)
 
 
 class _Prober:
     def __init__(
         self, weights: Sequence[float], run: Run, max_runs: int, may_go_on: Callable[[], bool],
-        places: Sequence[int] | None,
+        places: Sequence[int] | None, foresee: Foresee,
     ) -> None:  # fmt: skip
         # No unit is free of error, whatever the guess says.
         floor = max(sum(w for w in weights if math.isfinite(w)), 1e-30) / max(len(weights), 1) * 1e-3
-        self.run, self.left, self.runs, self.may_go_on = run, max_runs, 0, may_go_on
+        self.run, self.left, self.runs, self.may_go_on, self.foresee = run, max_runs, 0, may_go_on, foresee
         self.checks = min(int(max_runs * _FOR_CHECKS), _MOST_CHECKS)
         # Groups are runs of units in this order: places of blocks one after the other, then what does not repeat.
         self.order, self.sizes = _arrange(places if places is not None else range(len(weights)))
@@ -112,6 +118,8 @@ class _Prober:
     def probe(self, all_low: float | None) -> Probing:
         if not self.weights:
             return Probing(costs=(), all_low=0.0, runs=0, is_complete=True)
+        groups = self._first_groups()
+        self._foresee([(0, len(self.weights))] * (all_low is None) + groups)
         everything = self._measure(range(len(self.weights))) if all_low is None else all_low
         if everything == 0.0:
             return Probing(
@@ -121,7 +129,8 @@ class _Prober:
         # What stands for units that no run is left for.
         together, square = len(self.weights), everything**2
         self.costs = [UnitCost(weight / whole * square, together, square) for weight in self.weights]
-        for first, end in self._first_groups():
+        for number, (first, end) in enumerate(groups):
+            self._foresee(groups[number:])
             self._try(first, end)
         is_complete = self._split()
         self._check()
@@ -150,6 +159,8 @@ class _Prober:
             kept = self.checks if math.isfinite(square) else 0
             if self.left < 2 + kept or not self.may_go_on():
                 return False
+            costliest = heapq.nsmallest(_FORESEEN, self.queue)
+            self._foresee([part for _, first, end in costliest for part in self._cut(first, end, 2)])
             heapq.heappop(self.queue)
             for part in self._cut(first, end, 2):
                 self._try(*part)
@@ -164,6 +175,7 @@ class _Prober:
         chosen, rest = by_share[:costly], by_share[costly:]
         step = max(1.0, len(rest) / max(1, self.checks // 2))
         chosen += [rest[int((number + 0.5) * step)] for number in range(min(self.checks // 2, len(rest)))]
+        self._foresee([((first + end) // 2, (first + end) // 2 + 1) for _, first, end in chosen])
         for square, first, end in chosen:
             if self.left < 1 or not self.may_go_on():
                 return
@@ -177,6 +189,9 @@ class _Prober:
             whole = sum(self.weights[first:end]) - self.weights[unit]
             for other in (other for other in range(first, end) if other != unit and left):
                 self.costs[other] = UnitCost(self.weights[other] / whole * left, end - first, -square)
+
+    def _foresee(self, groups: Sequence[tuple[int, int]]) -> None:
+        self.foresee([[self.order[place] for place in range(first, end)] for first, end in groups[: self.left]])
 
     def _measure(self, places: Sequence[int]) -> float:
         self.runs, self.left = self.runs + 1, self.left - 1

@@ -89,6 +89,10 @@ class Collector:
         """All of it as plain arrays, which numpy.savez keeps without pickle."""
         return dump_state(self._tallies, self._most_sampled)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels as its state, as the bins are mostly empty."""
+        return Collector.from_state, (self.state(), "what was sent")
+
     @staticmethod
     def from_state(state: Mapping[str, Array], where: str) -> "Collector":
         """What was kept. Raises InputError: it is no such state, or a damaged one; `where` it was read."""

@@ -3,12 +3,15 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mezzo.core.graph import Graph
 from mezzo.core.plans import Accumulation
+from mezzo.deciding.options import Options
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.numerics.custom import Metric, MetricTally
@@ -18,7 +21,7 @@ from mezzo.numerics.verdicts import Drop
 from mezzo.places import read_file, write_file
 
 if TYPE_CHECKING:
-    from mezzo.numerics.datasets import Batch
+    from mezzo.numerics.datasets import Batch, Dataset
     from mezzo.search.rig import Rig
 
 _STATE = "mezzo-tuning-state/1"
@@ -73,21 +76,47 @@ class Score:
     reference: float | None = None
 
 
-def score(rig: "Rig", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]") -> Score:
-    """Run an assignment over data and measure what the goal bounds. Raises InputError: the metric fails."""
-    total = ErrorSum(goal.shares)
+def score(
+    rig: "Rig", goal: Goal, low: Mapping[int, DType], data: "Iterable[Batch]",
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Score | None:  # fmt: skip
+    """Run an assignment over data and measure what the goal bounds. None where it may not go on after some batch.
+
+    Raises InputError: the metric fails.
+    """
+    total, is_late = ErrorSum(goal.shares), False
     tally = None if goal.metric is None else MetricTally(goal.metric)
-    for batch in data:
-        reference, got = rig.reference(batch), rig.run(batch, low)
-        total.add(reference, got)
+
+    def in_time() -> "Iterator[Batch]":
+        nonlocal is_late
+        for number, batch in enumerate(data):
+            is_late = number > 0 and not may_go_on()
+            if is_late:
+                return
+            yield batch
+
+    for batch, outcome in rig.run(low, in_time(), goal.shares, has_answers=tally is not None):
+        if is_late:
+            return None
+        total.take(outcome.squares)
         if total.is_broken:
             return Score(math.inf)
         if tally is not None:
-            tally.add(reference, got, batch.labels, batch.samples)
+            assert outcome.answers is not None, "asked for"
+            tally.add(*outcome.answers, batch.labels, batch.samples)
+    if is_late:
+        return None
     if tally is None:
         return Score(total.error)
     result = tally.result()
     return Score(total.error, result.drop, result.reference)
+
+
+def score_one(rig: "Rig", shares: Mapping[str, float], low: Mapping[int, DType], batch: "Batch") -> Score:
+    """Run an assignment over one batch and measure its error alone."""
+    total = ErrorSum(shares)
+    total.take(rig.run_one(low, batch, shares).squares)
+    return Score(total.error)
 
 
 def shares_of(comparison: Comparison) -> dict[str, float]:
@@ -100,6 +129,17 @@ def shares_of(comparison: Comparison) -> dict[str, float]:
     return shares
 
 
+def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, str]:
+    """What a search is of: the model and the data with what they hold, and all settings."""
+    files = hashlib.sha256(" ".join(data.content).encode()).hexdigest()[:32]
+    return {"model": graph.content, "data": data.name, "content of its data": files, **dict(options.settings)}
+
+
+def kept_beside(resume: "str | os.PathLike[str] | None", what: str) -> Path | None:
+    """The file beside the one to resume from that keeps what comes before the search: "ranges" or "calibration"."""
+    return None if resume is None else Path(f"{os.fspath(resume)}.{what}.npz")
+
+
 class Memory:
     """Scores by what was run, kept in a file if one is given, so that a search that stopped goes on where it was."""
 
@@ -110,12 +150,24 @@ class Memory:
         if path is not None and path.exists():
             self._scores = _read_state(path, self._identity)
 
+    def knows(self, part: str, low_nodes: Collection[str]) -> bool:
+        """Whether the score of running these nodes low on a part of the data is kept."""
+        return _key(part, low_nodes) in self._scores
+
     def score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score]) -> Score:
         """The score of running these nodes low on a part of the data, computed if it is not known."""
-        text = json.dumps([part, sorted(low_nodes)])
-        key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        known = self.try_score(part, low_nodes, compute)
+        assert known is not None, "it is computed to its end"
+        return known
+
+    def try_score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score | None]) -> Score | None:
+        """The same; None, and nothing kept, where it was not computed to its end."""
+        key = _key(part, low_nodes)
         if key not in self._scores:
-            self._scores[key] = compute()
+            computed = compute()
+            if computed is None:
+                return None
+            self._scores[key] = computed
             self._save()
         return self._scores[key]
 
@@ -125,6 +177,11 @@ class Memory:
         scores = {key: [_spell(s.error), _spell(s.drop), _spell(s.reference)] for key, s in self._scores.items()}
         document = {"format": _STATE, "of": self._identity, "scores": scores}
         write_file(self._path, json.dumps(document).encode(), "resume")
+
+
+def _key(part: str, low_nodes: Collection[str]) -> str:
+    text = json.dumps([part, sorted(low_nodes)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _spell(number: float | None) -> str | None:

@@ -2,8 +2,9 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mezzo.converting.conversion import convert_model, judge_model
@@ -239,13 +240,17 @@ def with_data_settings(options: Options, data: "Data", **more: str) -> Options:
     return replace(options, settings=(*options.settings, ("data", name), *more.items()))
 
 
-def protect(model: "Model", options: Options, dataset: "Dataset", headroom: float = HEADROOM) -> tuple[Options, Ranges]:
-    """Measure the ranges of a model's values, and add what they forbid to the options.
+def protect(
+    model: "Model", options: Options, dataset: "Dataset", resume: Path | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> tuple[Options, Ranges]:  # fmt: skip
+    """Measure the ranges of a model's values, and add what they forbid to the options. `resume` and `may_go_on` are as
+    of `measure_ranges`.
 
     Raises: InputError: the data does not fit the model.
     """
-    ranges = measure_ranges(model, dataset)
-    return with_protection(model, options, ranges, headroom), ranges
+    ranges = measure_ranges(model, dataset, resume=resume, progress=model.progress, may_go_on=may_go_on)
+    return with_protection(model, options, ranges, HEADROOM), ranges
 
 
 def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:

@@ -1,14 +1,18 @@
 """A model on a test rig: run under any assignment, unit by unit or group by group."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import islice, tee
+from typing import TYPE_CHECKING
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
+from mezzo.core.crew import Pending, Team, crew_at_work, in_turn
 from mezzo.core.graph import Graph
 from mezzo.core.joining import joined
+from mezzo.core.lab import Answers
 from mezzo.core.nodes import Kind, name_port
 from mezzo.core.quantized import NO_PORTS, QuantizedPorts
 from mezzo.deciding.options import Options
@@ -17,11 +21,11 @@ from mezzo.deciding.quantizing import quantized_ports
 from mezzo.dtypes import FORMATS, HIGH, DType
 from mezzo.errors import MezzoError
 from mezzo.judging.standards import Telling, find_telling
-from mezzo.numerics.errors import ErrorSum
 from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
-from mezzo.numerics.sensitivity import Probing, probe_units
+from mezzo.numerics.sensitivity import Foresee, Probing, probe_units
 from mezzo.numerics.splits import cut
 from mezzo.search.alike import find_places
+from mezzo.search.emulating import EmulationJob, Outcome, Trial
 from mezzo.structure import View
 from mezzo.structure.normalization import norms
 
@@ -30,8 +34,6 @@ if TYPE_CHECKING:
     from mezzo.core.plans import Accumulation
     from mezzo.numerics.datasets import Batch
 
-# Answers of the reference are kept up to this size, and computed anew beyond it.
-_KEPT_BYTES = 1 << 29
 MOST_RUNS = 48
 # A part of the data that tells errors apart: enough numbers that their mean square is known to a few percent.
 _NUMBERS = 4096
@@ -57,18 +59,20 @@ class Rig:
         self.version = reading.version
         self.lows = options.wishes.line.beside
         sums_high = {n for side in self.judged.sides for n, verdict in enumerate(side) if verdict.accumulate is HIGH}
-        reading, self.lab = model.read(options.wishes.low, self.version), lab_of(model)
-        self.emulator = self.lab.emulator(
-            reading,
-            self.lows,
-            accumulation,
-            sums_high=sums_high,
-            limits=self.judged.limits,
-            quantized=_ports(self.judged),
+        self.lab = lab_of(model)
+        ports = _ports(self.judged)
+        job = EmulationJob(
+            fingerprint=self.graph.fingerprint,
+            low=options.wishes.low,
+            version=reading.version,
+            formats=tuple(self.lows),
+            accumulation=accumulation,
+            sums_high=frozenset(sums_high),
+            limits=dict(self.judged.limits),
+            quantized=ports._replace(dynamic=dict(ports.dynamic)),
         )
-        self._kept: dict[str, Mapping[str, Any]] = {}
-        self._kept_bytes = 0
-        self.runs = 0
+        self._team: Team[Trial, Outcome] = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
+        self._ahead: dict[object, Pending[Outcome]] = {}
 
     @property
     def outputs(self) -> frozenset[str]:
@@ -79,39 +83,61 @@ class Rig:
     def graph(self) -> Graph:
         return self.judged.problem.graph
 
-    def reference(self, batch: "Batch") -> Mapping[str, Any]:
+    def reference(self, batch: "Batch") -> Answers:
         """The model's own answers."""
-        kept = self._kept.get(batch.origin)
-        if kept is None:
-            kept = self.emulator.run(batch.feeds, {})
-            size = sum(getattr(answer, "nbytes", 0) for answer in kept.values())
-            if self._kept_bytes + size <= _KEPT_BYTES:
-                self._kept[batch.origin] = kept
-                self._kept_bytes += size
-        return kept
+        return _answers(self._team.start(_trial(batch, {}, has_answers=True)).result())[0]
 
-    def run(self, batch: "Batch", low: Mapping[int, DType]) -> Mapping[str, Any]:
-        """The answers with these nodes in these formats, all else in FP32."""
-        self.runs += 1
-        return self.emulator.run(batch.feeds, low)
+    def run(
+        self,
+        low: Mapping[int, DType],
+        batches: "Iterable[Batch]",
+        shares: Mapping[str, float] | None = None,
+        *,
+        has_answers: bool = False,
+    ) -> "Iterator[tuple[Batch, Outcome]]":
+        """What batches show with these nodes in these formats and all else in FP32, in their order. `shares`: what each
+        output counts, 1 unless given."""
+        held: deque[Batch] = deque()
 
-    def error(
-        self, low: Mapping[int, DType], batches: "Iterable[Batch]", shares: Mapping[str, float] | None = None
-    ) -> float:
-        """The largest relative L2 error of an output over the batches; infinite where an output is broken.
+        def trials() -> Iterator[Trial]:
+            for batch in batches:
+                held.append(batch)
+                yield _trial(batch, low, shares, has_answers=has_answers)
 
-        `shares`: what each output counts, 1 unless given.
-        """
-        total = ErrorSum(shares)
-        for batch in batches:
-            total.add(self.reference(batch), self.run(batch, low))
-            if total.is_broken:
-                break
-        return total.error
+        for _, outcome in in_turn(self._team, trials()):
+            yield held.popleft(), outcome
+
+    def foresee(self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]) -> None:
+        """Let a crew begin with runs of one batch that may be asked for soon; what is asked for never hangs on it."""
+        if self._team.width == 1:
+            return
+        most = max(1, self._team.width // 2)  # what is begun in vain keeps workers from what is asked for
+        wanted = {_key(low, batch, shares): low for low in islice(lows, most)}
+        for key, low in wanted.items():
+            if key not in self._ahead and len(self._ahead) >= most:
+                stale = next((other for other in self._ahead if other not in wanted), None)
+                if stale is None:
+                    return
+                self._ahead.pop(stale).drop()
+            if key not in self._ahead:
+                self._ahead[key] = self._team.start(_trial(batch, low, shares))
+
+    def run_one(self, low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> Outcome:
+        """What one batch shows, perhaps begun before."""
+        begun = self._ahead.pop(_key(low, batch, shares), None) if self._ahead else None
+        return (begun or self._team.start(_trial(batch, low, shares))).result()
+
+    def forget(self) -> None:
+        """Drop what was foreseen and never asked for."""
+        for pending in self._ahead.values():
+            pending.drop()
+        self._ahead.clear()
 
     def tell(self, batches: "Iterable[Batch]") -> Telling:
         """What the model's own answers to data can show."""
-        return find_telling(self.lab.subject(), batches, self.reference)
+        watched, batches = tee(batch for batch in batches if batch.samples)
+        answers = (_answers(outcome)[0] for _, outcome in self.run({}, watched, has_answers=True))
+        return find_telling(self.lab.subject(), batches, lambda _: next(answers))
 
     def reaching(self, outputs: Collection[str]) -> frozenset[int]:
         """The nodes that the model's outputs of these names depend on, ties of bodies included."""
@@ -125,6 +151,21 @@ class Rig:
                     found.add(producer)
                     waiting.append(producer)
         return frozenset(found)
+
+
+def _trial(
+    batch: "Batch", low: Mapping[int, DType], shares: Mapping[str, float] | None = None, *, has_answers: bool = False
+) -> Trial:
+    return Trial(origin=batch.origin, feeds=batch.feeds, precision_of=low, shares=shares or {}, has_answers=has_answers)
+
+
+def _key(low: Mapping[int, DType], batch: "Batch", shares: Mapping[str, float]) -> object:
+    return frozenset(low.items()), batch.origin, frozenset(shares.items())
+
+
+def _answers(outcome: Outcome) -> tuple[Answers, Answers]:
+    assert outcome.answers is not None, "answers were asked for"
+    return outcome.answers
 
 
 def _ports(judged: Judged) -> QuantizedPorts:
@@ -185,19 +226,27 @@ def probe(
     may_go_on: Callable[[], bool] = lambda: True,
     report: Callable[[int], None] | None = None,
     places: Sequence[int] | None = None,
+    foresee: Callable[[Sequence[Sequence[int]]], None] | None = None,
 ) -> Probing:
-    """Find what each unit costs in at most `max_runs` runs; `error_of` runs the nodes that it is given low."""
+    """Find what each unit costs in at most `max_runs` runs; `error_of` runs the nodes that it is given low. `foresee`
+    is told of sets of nodes that are likely to be run next.
+    """
     done = 0
+
+    def nodes_of(chosen: Sequence[int]) -> list[int]:
+        return [node for unit in chosen for node in units[unit].nodes]
 
     def run(chosen: Sequence[int]) -> float:
         nonlocal done
         done += 1
         if report is not None:
             report(done)
-        return error_of([node for unit in chosen for node in units[unit].nodes])
+        return error_of(nodes_of(chosen))
 
+    told = foresee
+    ahead: Foresee | None = None if told is None else (lambda chosen: told([nodes_of(each) for each in chosen]))
     weights = [float(len(unit.nodes)) for unit in units]
-    return probe_units(weights, run, max_runs, may_go_on=may_go_on, places=places)
+    return probe_units(weights, run, max_runs, may_go_on=may_go_on, places=places, foresee=ahead)
 
 
 def places_of(graph: Graph, units: Sequence[Unit]) -> list[int]:

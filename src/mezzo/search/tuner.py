@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from mezzo.numerics.pricing import UnitSquares, solve
 from mezzo.numerics.search import Outcome, search
 from mezzo.numerics.sensitivity import Probing
 from mezzo.numerics.telling import NO_SAMPLE
-from mezzo.search.goals import Goal, Memory, Score, score
+from mezzo.search.goals import Goal, Memory, Score, score, score_one
 from mezzo.search.lonely import lonely_movers
 from mezzo.search.rig import Rig, Unit, describe_probing, few_samples, places_of, probe, sort_units, units_of
 
@@ -92,7 +92,7 @@ class Tuner:
 
     def _look(self) -> Telling:
         """See what the data can show: the rest is left out of the goal, and what reaches nothing else stays high."""
-        telling = self.rig.tell(self.data)
+        telling = self.rig.tell(self._in_time())
         if telling.blind:
             shares = {**self.goal.shares, **dict.fromkeys(telling.blind, 0.0)}
             self.goal = replace(self.goal, shares=shares)
@@ -100,6 +100,13 @@ class Tuner:
             self.hidden = frozenset(at for at, unit in enumerate(self.units) if reaching.isdisjoint(unit.nodes))
             self.squares = [math.inf if at in self.hidden else 0.0 for at in range(len(self.units))]
         return telling
+
+    def _in_time(self) -> "Iterator[Batch]":
+        """The data as far as the time limit lets it be looked at, one batch at the least."""
+        for number, batch in enumerate(self.data):
+            if number and not self._has_time():
+                return
+            yield batch
 
     def choose(self, slack: float = 1.0) -> Choosing:
         """Find the cheapest plan whose score holds the goal with its margin, and `slack` on top."""
@@ -109,7 +116,10 @@ class Tuner:
         cheapest = self.solve(0.0)
         if not self._is_known(cheapest) and not self.may_go_on():
             return self.give_up()
-        if self.goal.holds(self.evaluate(cheapest), slack):
+        scored = self.evaluate(cheapest)
+        if scored is None:
+            return self.give_up()
+        if self.goal.holds(scored, slack):
             self.points = self.points or (cheapest,)
             return self._describe(cheapest, "the cheapest plan of all holds the budget", True)
         if self.sensitivity is None:
@@ -130,9 +140,9 @@ class Tuner:
             return self.give_up()
         return self._describe(found.best, words, found.is_settled)
 
-    def _outcome(self, point: Candidate, slack: float) -> Outcome:
+    def _outcome(self, point: Candidate, slack: float) -> Outcome | None:
         scored = self.evaluate(point)
-        return Outcome(scored.error, self.goal.holds(scored, slack))
+        return None if scored is None else Outcome(scored.error, self.goal.holds(scored, slack))
 
     def give_up(self, words: str = "") -> Choosing:
         """FP32, which is always within the budget. `words` say why, if it is not what ended the search."""
@@ -162,28 +172,34 @@ class Tuner:
     # -- runs -----------------------------------------------------------------------------------------------------
 
     def may_go_on(self) -> bool:
-        return time.monotonic() < self.limits.deadline_s and self.evaluations < self.limits.evaluations
+        return self._has_time() and self.evaluations < self.limits.evaluations
 
     def exhausted(self) -> str:
         """Which limit ended the search, in words."""
-        if time.monotonic() >= self.limits.deadline_s:
+        if not self._has_time():
             return "the time limit"
         return f"the limit of {self.limits.evaluations} evaluations"
 
     def _is_known(self, candidate: Candidate) -> bool:
         return candidate.key in self.scores
 
-    def evaluate(self, candidate: Candidate) -> Score:
-        """Run a candidate over all tuning data."""
+    def _has_time(self) -> bool:
+        return time.monotonic() < self.limits.deadline_s
+
+    def evaluate(self, candidate: Candidate) -> Score | None:
+        """Run a candidate over all tuning data; None where time ran out on the way."""
         if candidate.key not in self.scores:
             self.evaluations += 1
             if self.progress is not None:
                 self.progress("evaluation", self.evaluations, self.limits.evaluations)
             line = self.rig.judged.problem.line
             low = {node: line.dtypes[level] for node, level in enumerate(candidate.levels) if level != line.base}
-            self.scores[candidate.key] = self.memory.score(
-                "all", self._names(low), lambda: score(self.rig, self.goal, low, self.data)
+            scored = self.memory.try_score(
+                "all", self._names(low), lambda: score(self.rig, self.goal, low, self.data, self._has_time)
             )
+            if scored is None:
+                return None
+            self.scores[candidate.key] = scored
         return self.scores[candidate.key]
 
     def _names(self, low: Mapping[int, DType]) -> list[str]:
@@ -205,12 +221,16 @@ class Tuner:
 
     def _probe_in(self, dtype: DType, batch: "Batch", source: DataSource) -> Sensitivity:
         """Learn what each unit costs that runs in one format."""
-        plain = replace(self.goal, metric=None)
+        shares, rig = self.goal.shares, self.rig
 
         def measure(chosen: Sequence[int]) -> float:
-            low, single = dict.fromkeys(chosen, dtype), [batch]
-            known = self.memory.score(batch.origin, self._names(low), lambda: score(self.rig, plain, low, single))
+            low = dict.fromkeys(chosen, dtype)
+            known = self.memory.score(batch.origin, self._names(low), lambda: score_one(rig, shares, low, batch))
             return known.error
+
+        def foresee(sets: Sequence[Sequence[int]]) -> None:
+            lows = (dict.fromkeys(chosen, dtype) for chosen in sets)
+            rig.foresee((low for low in lows if not self.memory.knows(batch.origin, self._names(low))), batch, shares)
 
         report: Callable[[int], None] | None = None
         if self.progress is not None:
@@ -222,9 +242,9 @@ class Tuner:
         seen = [at for at, unit in enumerate(self.units) if at not in self.hidden and unit.dtype is dtype]
         units = [self.units[at] for at in seen]
         probing = probe(
-            units, measure, self.limits.probes, lambda: time.monotonic() < self.limits.deadline_s, report,
-            places_of(self.rig.graph, units),
-        )  # fmt: skip
+            units, measure, self.limits.probes, self._has_time, report, places_of(rig.graph, units), foresee
+        )
+        rig.forget()
         self.probes += probing.runs
         self._learn(dtype, seen, probing)
         return describe_probing(self.rig, units, probing, source, self.telling.unknown)

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.fusing import fuse
@@ -25,9 +26,11 @@ from mezzo.numerics.custom import Metric, MetricTally, load_metric, name_metric
 from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.measures import Interval, Ranges
 from mezzo.numerics.ranks import find_classes
+from mezzo.places import check_destinations
 from mezzo.plugins.discovery import calibrators as known_calibrators
 from mezzo.plugins.discovery import settle_name
 from mezzo.quant.reading import calibrator_of
+from mezzo.search.goals import kept_beside
 from mezzo.search.protecting import Attempt, attempt_on, split_for_scales, with_data_settings
 from mezzo.voices import option
 
@@ -54,6 +57,7 @@ def quantize_report(
     metric: str | Metric | None = None,
     calibrators: str | Sequence[str] = (),
     batch_size: int | None = None,
+    resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Calibrations:
@@ -68,6 +72,8 @@ def quantize_report(
         labels: arrays of the data that judges which are no inputs. One with an integer per sample gives top-1 and, of
             more than five classes, top-5.
         metric: instead of them a function of (outputs, labels), or its "module:function", as of `mezzo.compare`.
+        resume: a file that keeps what was collected, and is gone on from where it exists; FILE.ranges.npz beside it
+            keeps the ranges.
         calibrators: which, such as "minmax,percentile=99.9"; all that there are unless given.
         to: "int8", the default, or two formats such as "int8,bf16".
 
@@ -76,6 +82,7 @@ def quantize_report(
         ModelError: the model is not valid ONNX.
         ContractError: the model does not run.
     """
+    check_destinations({"resume": resume, "ranges": kept_beside(resume, "ranges")})
     words = _calibrator_words(calibrators, options)
     if options.get("to") is None:
         options["to"] = "int8"
@@ -94,9 +101,10 @@ def quantize_report(
     if late is not None:
         late = fuse(model, with_data_settings(late, data))[1]
     model, chosen = fuse(model, with_data_settings(chosen, data))
-    ranges = measure_ranges(model, parted.whole)
+    ranges = measure_ranges(model, parted.whole, resume=kept_beside(resume, "ranges"), progress=progress)
     begin = time.monotonic()
-    watched = watch(model, chosen, parted.seen, [one for one in named.values() if one is not None])
+    calibrating = [one for one in named.values() if one is not None]
+    watched = watch(model, chosen, parted.seen, calibrating, None if resume is None else Path(resume))
     collecting_s = time.monotonic() - begin
     metrics, said = _metrics_of(model, parted.judging, metric)
     trials = _Trials(

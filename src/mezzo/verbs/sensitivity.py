@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.fusing import fuse
@@ -14,6 +15,8 @@ from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import Sensitivity
 from mezzo.numerics.telling import DataWatch
+from mezzo.places import check_destinations
+from mezzo.search.goals import Memory, identity_of, kept_beside, score_one
 from mezzo.search.rig import MOST_RUNS, Rig, Unit, describe_probing, few_samples, places_of, probe, units_of
 from mezzo.voices import option
 
@@ -33,6 +36,7 @@ def sensitivity(
     max_runs: int = MOST_RUNS,
     accumulate: str | None = None,
     tile: int | None = None,
+    resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
 ) -> Sensitivity:
@@ -45,12 +49,17 @@ def sensitivity(
     first samples of the data are used. `options` are those of `mezzo.plan`; the policy says what may run low, and is
     "aggressive" unless given.
 
+    `resume` is a file that keeps what was run, and is gone on from where it exists; FILE.calibration.npz beside it
+    keeps what scales were taken from.
+
     Raises:
-        InputError: an option or the data is at fault.
+        InputError: an option, the data or the file to resume from is at fault.
         ModelError: the model is not valid ONNX.
     """
     if options.get("policy") is None:
         options["policy"] = "aggressive"
+    calibration = kept_beside(resume, "calibration")
+    check_destinations({"resume": resume, "calibration": calibration})
     chosen, trust = read_plan_options(src, options)
     calibrator = dict(chosen.settings)["calibrator"]
     model = open_source(src, trust, progress)
@@ -61,7 +70,7 @@ def sensitivity(
             "time; name one of them"
         )
     model, chosen = fuse(model, chosen)
-    chosen = with_parameters(model, chosen, dataset, calibrator)
+    chosen = with_parameters(model, chosen, dataset, calibrator, calibration)
     rig = Rig(model, chosen, read_accumulation(accumulate, tile, "emulated"))
     (low,) = rig.lows
     units: Sequence[Unit] = units_of(rig.judged, low)
@@ -77,12 +86,24 @@ def sensitivity(
     units = [unit for unit in units if not reaching.isdisjoint(unit.nodes)]
     shares = dict.fromkeys(telling.blind, 0.0)
     tell = None if progress is None else (lambda done: progress("sensitivity", done, max_runs))
-    places = places_of(rig.graph, units)
+
+    def foresee(sets: Sequence[Sequence[int]]) -> None:
+        rig.foresee((dict.fromkeys(chosen, low) for chosen in sets), batch, shares)
+
+    sums = {} if accumulate is None else {"accumulate": accumulate, "tile": str(tile)}
+    memory = Memory(None if resume is None else Path(resume), identity_of(rig.graph, dataset, chosen) | sums)
+
+    def error_of(nodes: Sequence[int]) -> float:
+        names, lows = [rig.graph.nodes[node].name for node in nodes], dict.fromkeys(nodes, low)
+        return memory.score(batch.origin, names, lambda: score_one(rig, shares, lows, batch)).error
+
     probing = probe(
         units,
-        lambda chosen: rig.error(dict.fromkeys(chosen, low), [batch], shares),
+        error_of,
         max_runs,
         report=tell,
-        places=places,
+        places=places_of(rig.graph, units),
+        foresee=foresee,
     )
+    rig.forget()
     return describe_probing(rig, units, probing, data_source, telling.unknown)

@@ -39,7 +39,7 @@ from mezzo.numerics.verdicts import read_drop
 from mezzo.places import check_destination, check_destinations
 from mezzo.search.costs import Measurement, check_measurable
 from mezzo.search.costs import measure as measure_target
-from mezzo.search.goals import Goal, Memory, Score
+from mezzo.search.goals import Goal, Memory, Score, identity_of, kept_beside
 from mezzo.search.protecting import check, convert_on_data, protect, with_data_settings
 from mezzo.search.racing import Race, race
 from mezzo.search.rig import can_cut
@@ -101,8 +101,10 @@ def tune(
             model in FP32 and what `mezzo.convert` gives alone; what is no faster than FP32 is FP32.
         accumulate, tile: the target's sums are rounded to "fp16" or "bf16" after every `tile` products; in FP32 unless
             given.
-        time_limit_s: end with the best plan found by then.
-        resume: a file that keeps what was run, so that a search that stopped goes on.
+        time_limit_s: end the search with the best plan found by then, and with the batch that runs then; the check of
+            that plan comes after it.
+        resume: a file that keeps what was run, so that a search that stopped goes on; what was measured and collected
+            before it is kept beside, in FILE.ranges.npz and FILE.calibration.npz.
         options: those of `mezzo.plan`, and `provenance` as of `mezzo.convert`; the policy says what may run low at all,
             "aggressive" unless given.
 
@@ -114,7 +116,9 @@ def tune(
     begin = time.monotonic()
     if dst is not None:
         check_destination(dst)
-    check_destinations({"resume": resume}, () if dst is None else (Path(dst),))
+    kept = {what: kept_beside(resume, what) for what in ("ranges", "calibration")}
+    check_destinations({"resume": resume, **kept}, () if dst is None else (Path(dst),))
+    deadline = math.inf if time_limit_s is None else begin + time_limit_s
     plain = aimed(src, request_of(options))
     if options.get("policy") is None:
         options["policy"] = "aggressive"
@@ -130,14 +134,13 @@ def tune(
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
     model, chosen = fuse(model, chosen)
-    model, chosen = _calibrated(model, chosen, seen, request.calibrator)
-    chosen, ranges = protect(model, chosen, seen)
+    model, chosen = _calibrated(model, chosen, seen, request.calibrator, kept["calibration"])
+    chosen, ranges = protect(model, chosen, seen, kept["ranges"], lambda: time.monotonic() < deadline)
     problem = judge_model(model, chosen)[1].problem
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
     prices = measure_target(model, chosen, next(iter(seen)).feeds) if can_measure else _read_table(problem, chosen)
     chosen = replace(chosen, wishes=replace(chosen.wishes, measured=prices.costs))
-    deadline = math.inf if time_limit_s is None else begin + time_limit_s
-    identity = {"model": problem.graph.fingerprint, "data": seen.name, **dict(chosen.settings)}
+    identity = identity_of(problem.graph, seen, chosen)
     memory = Memory(None if resume is None else Path(resume), identity)
     tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
 
@@ -330,14 +333,16 @@ def _check_strategy(options: Options) -> Options:
     return options
 
 
-def _calibrated(model: "Model", options: Options, seen: "Dataset", calibrator: str) -> "tuple[Model, Options]":
+def _calibrated(
+    model: "Model", options: Options, seen: "Dataset", calibrator: str, resume: Path | None
+) -> "tuple[Model, Options]":
     """The options with parameters from the data that is tuned on, and the model with corrections of its constants that
     help on a part of it which gave none.
     """
     if options.wishes.line.quantized is None or not options.steps:
-        return model, with_parameters(model, options, seen, calibrator)
+        return model, with_parameters(model, options, seen, calibrator, resume)
     known, held_back = split(seen, lambda batch: can_cut(model, batch))
-    options = with_parameters(model, options, known, calibrator)
+    options = with_parameters(model, options, known, calibrator, resume)
     searched = replace(options, steps=tuple(step for step in options.steps if step != LEAVE))  # the search itself does
     return correct_parameters(model, searched, known, held_back, calibrator)
 

@@ -4,7 +4,6 @@ The model is its FP32 twin, tagged with the planner's nodes, so values are named
 run is small and does not grow with the tensors.
 """
 
-import hashlib
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -67,8 +66,7 @@ class Instruments:
             if reachable > reading.version:
                 reading = model.read(DType.FLOAT16, reachable)
         graph = reading.graph
-        facts = repr([(value, *graph.constants[value]) for value in sorted(graph.constants)])
-        self.fingerprint = hashlib.sha256(f"{graph.fingerprint} {facts}".encode()).hexdigest()[:32]
+        self.fingerprint = graph.content
         self._declared = list(model.source.model.graph.input)
         mark_casts(graph, reading.handles)
         source = tagged(model, reading)

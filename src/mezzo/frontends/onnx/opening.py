@@ -24,6 +24,7 @@ from mezzo.frontends.onnx.folding import fold
 from mezzo.frontends.onnx.fused_operators import write_fused
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.reading import own
+from mezzo.frontends.onnx.whole import Whole
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -83,21 +84,24 @@ class Opened(OnnxModel):
 
 
 def open_model(
-    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model",
+    src: "str | os.PathLike[str] | onnx.ModelProto | onnx_ir.Model | Whole",
     *,
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Opened:
-    """Open a path, a ModelProto or an onnx_ir.Model.
+    """Open a path, a ModelProto, an onnx_ir.Model, or a result that is ready to run.
 
     Raises:
         InputError: it is none of these, or cannot be read.
         ModelError: it is damaged, names data outside its folder, or has functions without end.
+        ContractError: a result's weights do not fit into one model in memory.
     """
     if isinstance(src, str | os.PathLike):
         source = load(Path(src), trust_external_paths=trust_external_paths)
     elif isinstance(src, onnx.ModelProto):
         source = from_proto(src)
+    elif isinstance(src, Whole):
+        source = from_proto(src.filled())
     elif type(src).__module__.partition(".")[0] == "onnx_ir":
         import onnx_ir
 

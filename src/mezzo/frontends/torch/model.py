@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,6 +45,7 @@ class TorchModel:
     record: Record | None = None
     standing = Standing()
     store: "Store | None" = None
+    path: Path | None = None  # a program in memory, whatever it was loaded from
 
     def __init__(self, program: Program, progress: Progress | None = None) -> None:
         self.original, self.progress = program, progress

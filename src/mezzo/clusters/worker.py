@@ -1,0 +1,143 @@
+"""What a worker does: it opens models once, makes jobs ready on them, and answers items. It knows nothing of Ray."""
+
+import os
+import platform
+import tempfile
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mezzo.clusters.sending import Bundle, Source, open_bundle, open_by_path
+from mezzo.core.crew import Job
+from mezzo.core.frontend import Model
+from mezzo.errors import ContractError, InputError, MezzoError, ModelError
+from mezzo.machine import Machine, find_machine
+from mezzo.packages import VERSION
+from mezzo.voices import Voice, speaking_to
+
+# So many models stay open, and so many jobs ready; those asked for last.
+_MODELS, _JOBS = 3, 3
+# Errors of a user come back as what they were, by these names.
+KINDS: Mapping[str, type[MezzoError]] = {
+    kind.__name__: kind for kind in (MezzoError, InputError, ModelError, ContractError)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Greeting:
+    """Who a worker is. `machine` decides what its numbers are to the last bit."""
+
+    version: str
+    machine: Machine
+    host: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A job on models. `key` tells orders apart."""
+
+    key: int
+    job: Job[Any, Any]
+    sources: tuple[Source, ...]
+    voice: Voice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came of an item, or of making a job ready. `fault`: the kind of the error and its text. `lacks`: the number
+    of a model whose files have to be sent. `is_unknown`: the job is not ready here.
+    """
+
+    outcome: Any = None
+    fault: tuple[str, str] | None = None
+    lacks: int | None = None
+    is_unknown: bool = False
+    time_s: float = 0.0
+    pid: int = 0
+
+
+class Worker:
+    """One process of a crew."""
+
+    def __init__(self) -> None:
+        self._models: OrderedDict[str, Model] = OrderedDict()
+        self._ready: OrderedDict[int, tuple[Callable[[Any], Any], Voice]] = OrderedDict()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def greet(self) -> Greeting:
+        return Greeting(version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid())
+
+    def prepare(self, order: Order, numbers: Sequence[int], *sent: Bundle) -> Reply:
+        """Make a job ready; `sent` are models as files, `numbers` which of the order they are."""
+        begin, bundles = time.monotonic(), dict(zip(numbers, sent, strict=True))
+        with speaking_to(order.voice):
+            try:
+                models = []
+                for number, source in enumerate(order.sources):
+                    model = self._open(source, bundles.get(number))
+                    if model is None:
+                        return Reply(lacks=number, pid=os.getpid())
+                    models.append(model)
+                self._ready[order.key] = order.job.open(models), order.voice
+            except Exception as error:  # noqa: BLE001  told where it is waited for
+                return Reply(fault=_spell(error), pid=os.getpid())
+        while len(self._ready) > _JOBS:
+            self._ready.popitem(last=False)
+        return Reply(time_s=time.monotonic() - begin, pid=os.getpid())
+
+    def run(self, key: int, item: Any) -> Reply:
+        """Answer one item of a job that is ready."""
+        if key not in self._ready:
+            return Reply(is_unknown=True, pid=os.getpid())
+        self._ready.move_to_end(key)
+        run, voice = self._ready[key]
+        begin = time.monotonic()
+        try:
+            with speaking_to(voice):
+                outcome = run(item)
+        except Exception as error:  # noqa: BLE001  told where it is waited for
+            return Reply(fault=_spell(error), pid=os.getpid())
+        return Reply(outcome=outcome, time_s=time.monotonic() - begin, pid=os.getpid())
+
+    def _open(self, source: Source, bundle: Bundle | None) -> Model | None:
+        model = self._models.get(source.key)
+        if model is None:
+            if source.path is not None and bundle is None:
+                model = open_by_path(source)
+            elif bundle is not None:
+                model = open_bundle(bundle, self._place(source.key))
+            if model is None:
+                return None
+            self._models[source.key] = model
+        self._models.move_to_end(source.key)
+        while len(self._models) > _MODELS:
+            self._models.popitem(last=False)
+        return model
+
+    def _place(self, key: str) -> Path:
+        """A folder of this worker's own for the files of a model."""
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="mezzo-worker-")
+        folder = Path(self._folder.name) / key
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def leave(self) -> None:
+        """Close all, and remove what was written."""
+        self._ready.clear()
+        self._models.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _spell(error: Exception) -> tuple[str, str]:
+    kind = next((name for name, one in KINDS.items() if type(error) is one), None)
+    if kind is None and isinstance(error, MezzoError):
+        kind = "MezzoError"
+    if kind is not None:
+        return kind, str(error)
+    return "", "".join(traceback.format_exception(error))

@@ -1,0 +1,153 @@
+"""Whoever works, and however the work was split: the same bytes."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from random_models import random_feeds, random_model
+from scattered import Scattered
+
+from mezzo.clusters.sending import open_by_path, source_of
+from mezzo.converting.results import open_source
+from mezzo.core.crew import HERE, crew_at_work, working_with
+from mezzo.core.nodes import Kind
+from mezzo.dtypes import DType
+from mezzo.judging.collecting import collect
+from mezzo.judging.data import open_model_data
+from mezzo.verbs.compare import compare
+from mezzo.verbs.convert import convert
+from mezzo.verbs.ranges import ranges
+from mezzo.verbs.sensitivity import sensitivity
+from mezzo.verbs.tune import tune
+
+
+def batches(model: Any, seed: int, count: int = 7, *, has_nan: bool = True) -> list[dict[str, Any]]:
+    """Feeds of a random model, some with numbers that are not finite."""
+    rng = random.Random(seed)
+    drawn = [random_feeds(model, rng) for _ in range(count)]
+    for number, feeds in enumerate(drawn):
+        for feed in feeds.values():
+            if has_nan and number % 3 == 1 and feed.dtype == np.float32 and feed.ndim:
+                feed.reshape(-1)[0] = (np.nan, np.inf, -np.inf)[rng.randrange(3)]
+    return drawn
+
+
+def test_nobody_works_but_this_process_unless_asked() -> None:
+    assert crew_at_work() is HERE
+    with working_with(Scattered(0, 1)) as _:
+        assert crew_at_work() is not HERE
+    assert crew_at_work() is HERE
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_ranges_have_the_same_bytes_however_they_were_split(seed: int, tmp_path: Path) -> None:
+    model = random_model(random.Random(seed), 14, is_tame=True)
+    data = batches(model, seed)
+    alone = ranges(model, data, resume=tmp_path / "alone.npz")
+    for benches in (1, 2, 4):
+        crew = Scattered(seed, benches)
+        with working_with(crew):
+            split = ranges(model, data, resume=tmp_path / f"{benches}.npz")
+        assert crew.done == len(data) + 1, f"seed {seed}: the crew did not do the work"
+        assert split == alone, f"seed {seed}, {benches} benches"
+        assert _arrays(tmp_path / f"{benches}.npz") == _arrays(tmp_path / "alone.npz"), f"seed {seed}, {benches}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_calibration_has_the_same_bytes_however_it_was_split(seed: int, tmp_path: Path) -> None:
+    model = random_model(random.Random(seed), 14, is_tame=True)
+    data = batches(model, seed)
+    opened = open_source(model, False, None)
+    graph = opened.read(DType.FLOAT16).graph
+    made = [value for node in graph.nodes if node.kind is Kind.OP for value in node.outputs if value is not None]
+    names = [graph.values[value].name for value in made if graph.values[value].dtype is DType.FLOAT32]
+
+    def collected(name: str) -> dict[str, bytes]:
+        dataset = open_model_data(opened, data)
+        _, collector = collect(opened, DType.FLOAT16, dataset, names, [], tmp_path / f"{name}.npz")
+        return {key: array.tobytes() for key, array in collector.state().items()}
+
+    alone = collected("alone")
+    for benches in (1, 4):
+        crew = Scattered(seed, benches)
+        with working_with(crew):
+            assert collected(f"{benches}") == alone, f"seed {seed}, {benches} benches"
+        assert crew.done == len(data), f"seed {seed}: the crew did not do the work"
+        assert _arrays(tmp_path / f"{benches}.npz") == _arrays(tmp_path / "alone.npz"), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("layers", [False, True])
+def test_a_comparison_is_the_same_however_it_was_split(seed: int, layers: bool) -> None:
+    model = random_model(random.Random(seed), 14, is_tame=True)
+    data = batches(model, seed, has_nan=False)
+    low = convert(model, policy="aggressive").model
+    alone = compare(model, low, data, layers=layers)
+    for benches in (1, 4):
+        crew = Scattered(seed, benches)
+        with working_with(crew):
+            assert compare(model, low, data, layers=layers) == alone, f"seed {seed}, {benches} benches"
+        assert crew.done > 0, f"seed {seed}: the crew did not do the work"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_sensitivity_is_the_same_whatever_was_foreseen(seed: int) -> None:
+    model = random_model(random.Random(seed), 24, is_tame=True)
+    data = batches(model, seed, 1, has_nan=False)
+    alone = sensitivity(model, data, max_runs=20)
+    for benches in (1, 3):
+        crew = Scattered(seed, benches)
+        with working_with(crew):
+            split = sensitivity(model, data, max_runs=20)
+        assert split == alone, f"seed {seed}, {benches} benches"
+        assert crew.done >= alone.runs, f"seed {seed}: the crew did not do the work"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tuning_is_the_same_however_it_was_split(seed: int, tmp_path: Path) -> None:
+    model = random_model(random.Random(seed), 16, is_tame=True)
+    data = batches(model, seed, 5, has_nan=False)
+
+    def tuned(name: str) -> tuple[Any, Any, bytes, bytes]:
+        found = tune(model, tmp_path / f"{name}.onnx", data=data, max_error=3e-4, resume=tmp_path / f"{name}.json")
+        assert found.measured is not None and found.measured.search is not None
+        search = replace(found.measured.search, time_s=0.0)
+        files = (tmp_path / f"{name}.onnx").read_bytes(), (tmp_path / f"{name}.json").read_bytes()
+        return replace(found.measured, search=search), found.plan, *files
+
+    alone = tuned("alone")
+    for benches in (1, 3):
+        with working_with(Scattered(seed, benches)):
+            assert tuned(f"{benches}") == alone, f"seed {seed}, {benches} benches"
+
+
+def _arrays(path: Path) -> dict[str, bytes]:
+    with np.load(path) as held:
+        return {name: held[name].tobytes() for name in held.files}
+
+
+def test_a_model_that_differs_in_its_middle_alone_is_not_taken_for_the_drivers(tmp_path: Path) -> None:
+    middle = np.zeros((1 << 20,), np.float32)  # 4 MB, the changed number far from both ends of the file
+    path = tmp_path / "model.onnx"
+
+    def write() -> None:
+        tensor = onnx.numpy_helper.from_array(middle, "w")
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node("Add", ["x", "w"], ["y"])],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", 1, [1 << 20])],
+            [onnx.helper.make_tensor_value_info("y", 1, [1 << 20])],
+            [tensor],
+        )
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), path)
+
+    write()
+    source = source_of(open_source(path, False, None))
+    assert source is not None and open_by_path(source) is not None
+    middle[1 << 19] = 1.0
+    write()
+    assert open_by_path(source) is None
