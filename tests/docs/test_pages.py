@@ -49,7 +49,9 @@ _UNRUN = {
     "needs torch, transformers and a CPU with AVX512-BF16": 3,
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
-    "needs torch": 43,
+    "needs torch": 47,
+    "needs accelerate, torch": 4,
+    "needs lightning, torch": 4,
     "needs trtexec": 3,
 }
 # Sessions that are written from golden files; the tests of these hold every line.
