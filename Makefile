@@ -175,7 +175,7 @@ $(TORCH_VENV)/.made:
 # A version is named, as the newest may bring gigabytes.
 $(TORCH_VENV)/.torch: pyproject.toml | $(TORCH_VENV)/.made
 	@echo "installing mezzo, PyTorch and what the tests need (torch is large)"
-	@$(TORCH_VENV)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[test,torch]' $(TORCH)
+	@$(TORCH_VENV)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[test,torch,trainers]' $(TORCH)
 	@touch $@
 
 .PHONY: demo-torch

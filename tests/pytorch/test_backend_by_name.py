@@ -199,3 +199,46 @@ def test_what_a_policy_refuses_is_told_in_one_line() -> None:
     run = compiled(driving.Net().eval(), policy=policy)
     with warnings.catch_warnings(), torch.no_grad(), pytest.raises(InputError, match="no idea"):
         run(torch.randn(3, 32))
+
+
+class _Around(torch.nn.Sequential):
+    """A forward of PyTorch's own around one that is not."""
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Sequential, _Around])
+def test_in_place_modules_of_pytorchs_own_are_told_to_stay_as_they_are(kind: Any) -> None:
+    model = kind(torch.nn.Linear(4, 4), torch.nn.ReLU())
+    model.compile(backend="mezzo")
+    with torch.no_grad():
+        model(torch.randn(2, 4))
+    with pytest.raises(InputError) as caught:
+        mezzo.torch.account(model)
+    assert str(caught.value) == (
+        f"{kind.__name__} was compiled in place, where Dynamo leaves modules of torch.nn as they are; use what "
+        "mezzo.torch.compile or torch.compile returns"
+    )
+
+
+def test_in_place_a_forward_of_ones_own_is_compiled_wherever_it_stands() -> None:
+    model = _Around(driving.Net().eval())
+    model.compile(backend="mezzo")
+    with torch.no_grad():
+        model(torch.randn(3, 32))
+    assert len(mezzo.torch.account(model).graphs) == 1
+
+
+def test_the_ninth_model_of_one_code_says_that_it_was_not_compiled() -> None:
+    """Of one forward Dynamo compiles as many as its limit; what is past it runs, in FP32, with PyTorch's warning."""
+    runs = [compiled(torch.nn.Sequential(torch.nn.Linear(4, 4)), fullgraph=False) for _ in range(9)]
+    with torch.no_grad():
+        for run in runs:
+            run(torch.randn(2, 4))
+    assert [len(mezzo.torch.account(run).graphs) for run in runs] == [1] * 8 + [0]
+    assert repr(mezzo.torch.account(runs[-1])) == (
+        "Account: nothing was compiled yet: call it once; where it has run, nothing could be: an LSTM, or code that "
+        "eight backends were compiled for, which torch.compiler.reset() forgets"
+    )
+    with pytest.raises(
+        InputError, match=r"^no graph of the model was planned: nothing was compiled yet: call it once; where"
+    ):
+        mezzo.torch.explain(runs[-1], "0")

@@ -120,11 +120,31 @@ def test_nothing_is_cheaper(function: Any, weight: float) -> None:
     """Of all ways to have what the backward reads the cut is the cheapest: each node kept, made again, or neither."""
     graph, weights = _joint(function)
     late = joint._backward(graph)
-    problem = keeping._Problem(graph, late, weights)
+    problem = keeping._Problem(graph=graph, late=late, free=weights, low=torch.bfloat16)
     prices = keeping.Prices(weight, problem.wide_bytes / 8)
     found = problem.solve(prices)
     low, whole, again = set(found.low), set(found.whole), set(found.again)
     assert _price(problem, prices, whole, again, low) == pytest.approx(_cheapest(problem, prices))
+
+
+@pytest.mark.parametrize(("other", "extra"), [(torch.float64, 2), (torch.bfloat16, 0)], ids=str)
+def test_only_a_low_form_that_the_backward_reads_makes_keeping_low_free(other: torch.dtype, extra: int) -> None:
+    """A number in FP32 that is multiplied in another type besides: the product's backward reads that, transposed."""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        made = x @ w
+        converted = made.to(other)
+        return (converted @ converted).float() + made * x
+
+    graph, weights = _joint(function)
+    problem = keeping._Problem(graph=graph, late=joint._backward(graph), free=weights, low=torch.bfloat16)
+    made = next(node for node in problem.nodes if node.target is torch.ops.aten.mm.default)
+    (converted,) = [user for user in made.users if user.target is keeping.CAST]
+    found = problem.solve(keeping.Prices(0.3, 0.0))
+    assert found.low == [made]
+    assert converted in found.whole
+    whole = [node for node in found.whole if node not in weights]
+    assert found.kept_bytes == sum(map(keeping.bytes_of, whole)) + extra * made.meta["val"].numel()
 
 
 def _cheapest(problem: Any, prices: Any) -> float:

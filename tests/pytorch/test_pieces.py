@@ -62,3 +62,15 @@ def test_pieces_compute_in_fp32_behind_a_low_product(function: Callable[[Any], A
     pieces = [node for node in graphs[0].nodes if op in str(node.meta.get("original_aten"))]
     made = [one for node in pieces for one in torch.utils._pytree.tree_leaves(node.meta["val"])]
     assert len(pieces) > 3 and {one.dtype for one in made} == {torch.float32}
+
+
+def test_neighbouring_views_are_no_pieces_of_one_operator() -> None:
+    """A backward transposes a gradient and a weight, one behind the other: two calls, and both may be low."""
+    run = wrap(nn.Linear(16, 8, bias=False), Backend(read_settings({}), without_code))
+    with torch.enable_grad():
+        run(torch.randn(4, 16, requires_grad=True)).sum().backward()
+    plan = account(run).graphs[0].plan
+    assert plan is not None
+    turned = [node for node in plan.nodes if node.op in ("t", "permute")]
+    assert {(node.op, str(node.precision.compute)) for node in turned} == {("permute", "bf16")}
+    assert sum(node.name.startswith("backward/") for node in turned) == 3

@@ -100,7 +100,9 @@ def test_names_that_mean_harm_are_no_markup(tmp_path: Path) -> None:
 
 def test_a_page_replaces_a_page_and_nothing_else(tmp_path: Path) -> None:
     compiled = interpreted(Net().eval())
-    with pytest.raises(InputError, match="no graph of the model was planned: call it once first"):
+    with pytest.raises(
+        InputError, match="no graph of the model was planned: nothing was compiled yet: call it once; where"
+    ):
         mezzo.torch.report(compiled, tmp_path / "net.html")
     compiled(torch.randn(4, 32))
     for _ in range(2):

@@ -15,6 +15,7 @@ from torch import nn
 
 import mezzo.torch
 from mezzo.errors import InputError
+from mezzo.torch.accounts import NOTHING
 from mezzo.torch.backend import mezzo as backend
 from mezzo.torch.compiled import backend_of as interpreted_backend
 from mezzo.torch.layers import LayerWatch
@@ -119,7 +120,7 @@ def test_a_name_that_is_none_is_asked_back() -> None:
 def test_what_was_never_called_has_nothing_to_tell() -> None:
     with pytest.raises(InputError) as caught:
         mezzo.torch.explain(interpreted(Block().eval()), "up")
-    assert str(caught.value) == "no graph of the model was planned: call it once first"
+    assert str(caught.value) == f"no graph of the model was planned: {NOTHING}"
 
 
 def test_errors_stand_beside_those_of_fp32() -> None:

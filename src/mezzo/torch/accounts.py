@@ -9,6 +9,11 @@ from mezzo.report.names import format_size
 from mezzo.report.notebook import fragment
 from mezzo.torch.sketches import Sketch
 
+# Dynamo tells nobody what it leaves as it is.
+NOTHING = (
+    "nothing was compiled yet: call it once; where it has run, nothing could be: an LSTM, or code that eight backends "
+    "were compiled for, which torch.compiler.reset() forgets"
+)
 _TITLES = ("graph", "nodes low", "nodes in FP32", "casts at every call", "weights cast once", "note")
 
 
@@ -46,7 +51,7 @@ class Account:
     graphs: list[GraphAccount] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return "\n".join(self._lines()) or "Account: nothing was compiled yet"
+        return "\n".join(self._lines()) or f"Account: {NOTHING}"
 
     def _repr_html_(self) -> str:
         rows = [_cells(graph) for graph in self.graphs]

@@ -81,9 +81,11 @@ def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = 
 def account(compiled: Any) -> Account:
     """What was decided for each graph of a compiled module or function.
 
-    Raises InputError: it was not compiled by `mezzo.torch.compile`, nor by `torch.compile` with mezzo as its backend.
+    Raises InputError: it was not compiled by `mezzo.torch.compile`, nor by `torch.compile` with mezzo as its backend;
+    or in place, and is made of modules of PyTorch's alone, which Dynamo leaves as they are without a word.
     """
     backend = _backend_of(compiled)
+    _check_in_place(compiled)
     if isinstance(backend, Backend):
         return backend.account
     if getattr(backend, "compiler_name", None) == "mezzo":  # made by torch.compile for a name
@@ -93,6 +95,17 @@ def account(compiled: Any) -> Account:
         f"{type(compiled).__name__} was not compiled by mezzo; compile it with mezzo.torch.compile, or with "
         'torch.compile(backend="mezzo")'
     )
+
+
+def _check_in_place(compiled: Any) -> None:
+    """Dynamo traces no forward of torch.nn itself; where all are, nothing that is compiled in place ever reaches it."""
+    if not isinstance(compiled, torch.nn.Module) or compiled._compiled_call_impl is None:
+        return
+    if all(type(one).forward.__module__.startswith("torch.nn.") for one in compiled.modules()):
+        raise InputError(
+            f"{type(compiled).__name__} was compiled in place, where Dynamo leaves modules of torch.nn as they are; "
+            "use what mezzo.torch.compile or torch.compile returns"
+        )
 
 
 def _backend_of(compiled: Any) -> object:

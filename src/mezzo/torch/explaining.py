@@ -7,7 +7,7 @@ from mezzo.core.plans import Plan, PlannedNode
 from mezzo.errors import InputError
 from mezzo.report.explained import Explained, draw_explained, report_explained
 from mezzo.report.printed import as_text, terminal_width
-from mezzo.torch.accounts import Account
+from mezzo.torch.accounts import NOTHING, Account
 from mezzo.torch.compiled import account
 from mezzo.torch.sketches import Sketch
 from mezzo.verbs.explain import chain_of, find_meant
@@ -68,7 +68,7 @@ def _placed(chain: tuple[PlannedNode, ...], plan: Plan, sketch: Sketch | None) -
 def nothing_planned(told: Account) -> InputError:
     """What to say of a model without a plan."""
     notes = dict.fromkeys(graph.note for graph in told.graphs if graph.note is not None)
-    return InputError(f"no graph of the model was planned: {'; '.join(notes) or 'call it once first'}")
+    return InputError(f"no graph of the model was planned: {'; '.join(notes) or NOTHING}")
 
 
 def _chains(plan: Plan, word: str) -> Iterator[tuple[PlannedNode, ...]]:

@@ -61,7 +61,7 @@ def keep_least(
     `memory` weighs bytes kept against time and error: 0 counts these alone, 1 bytes alone. `free` are inputs that live
     in any case.
     """
-    problem = _Problem(graph, backward, frozenset(free))
+    problem = _Problem(graph=graph, late=backward, free=frozenset(free), low=low)
     weight = min(memory / (1 - memory) if memory < 1 else _MOST, _MOST)
     kept = problem.solve(Prices(weight, problem.wide_bytes / _ROUNDINGS))
     for node in (*kept.whole, *kept.low):
@@ -73,13 +73,14 @@ def keep_least(
     return kept
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Problem:
-    """The nodes of the forward with what each of them costs. `late` are those of the backward."""
+    """The nodes of the forward with what each of them costs. `late` are of the backward, `free` live in any case."""
 
     graph: fx.Graph
     late: Collection[fx.Node]
     free: frozenset[fx.Node]
+    low: torch.dtype
     nodes: list[fx.Node] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -155,7 +156,8 @@ class _Problem:
 
     def _has_low(self, node: fx.Node) -> bool:
         """Whether the backward reads the number's low form in any case."""
-        return any(user.target is CAST and self._is_read_late(user) and user not in self.late for user in node.users)
+        found = _low_form(node, self.low)
+        return found is not None and any(user in self.late for user in readers(found, is_view))
 
     def _is_written(self, node: fx.Node) -> bool:
         return any(user.target is COPY and user.args[0] is node for user in node.users)
@@ -212,6 +214,11 @@ def readers(node: fx.Node, is_seen_through: Callable[[fx.Node], bool]) -> Iterat
             yield from readers(user, is_seen_through)
 
 
+def _low_form(node: fx.Node, low: torch.dtype) -> fx.Node | None:
+    """The conversion of a number to the low type; None where nobody makes one."""
+    return next((user for user in node.users if user.target is CAST and user.args[1] is low), None)
+
+
 def _is_heavy(node: fx.Node) -> bool:
     row = facts_of(*dialect_and_op(node.target, facts_of)) if node.op == "call_function" else None
     return row is not None and row.cost in HEAVY
@@ -232,7 +239,7 @@ def _read_low(graph: fx.Graph, node: fx.Node, low: torch.dtype, late: Collection
     """Let the backward read a number's low form, made FP32 again there."""
     mode = fake_mode_of(graph)
     held = node.meta["val"]
-    rounded = next((user for user in node.users if user.target is CAST and user.args[1] is low), None)
+    rounded = _low_form(node, low)
     if rounded is None:
         with graph.inserting_after(node):
             rounded = graph.call_function(CAST, (node, low))

@@ -29,7 +29,8 @@ def split(graph: fx.Graph, facts: Facts) -> Iterator[list[fx.Node]]:
     """Cut a graph's calls, in their order, into pieces of one operator; most stand alone.
 
     A piece and its getitems are one. What a decomposition made stays together where facts know the operator that it
-    was, none of its pieces does most of a model's arithmetic, and nothing else stands between them.
+    was, none of its pieces does most of a model's arithmetic, and nothing else stands between them. Views stand alone:
+    neighbours may be two calls, and they take any type, where pieces compute in FP32.
     """
     pieces: list[fx.Node] = []
     for node in graph.nodes:
@@ -76,6 +77,10 @@ def _is_heavy(node: fx.Node, facts: Facts) -> bool:
     return row is not None and row.cost in HEAVY
 
 
+def _is_view(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
 def _settle(pieces: list[fx.Node], facts: Facts) -> Iterator[list[fx.Node]]:
     """Hand pieces on as one, or one by one where they are no operator that facts know."""
     if len(pieces) == 1:
@@ -84,6 +89,7 @@ def _settle(pieces: list[fx.Node], facts: Facts) -> Iterator[list[fx.Node]]:
     calls = [piece for piece in pieces if piece.target is not getitem]
     original = composite_of(pieces)
     is_one = len(calls) > 1 and all(str(call.target) != str(original) for call in calls)
+    is_one = is_one and not all(_is_view(call) for call in calls)
     if is_one and facts(*dialect_and_op(original, facts)) is not None:
         yield pieces
         return
