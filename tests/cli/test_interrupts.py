@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from types import FrameType
 
@@ -15,6 +17,7 @@ import onnx
 import pytest
 from conftest import Run
 
+from mezzo.cli import main
 from mezzo.cli.interrupts import Interrupts
 from mezzo.folders.staging import FolderStaging
 from mezzo.staging import Staging
@@ -33,8 +36,17 @@ _COMMANDS = (
     ("compare", "small.onnx", "layernorm.onnx", "--data", "x.npz"),
     ("doctor",),
 )
-_WHOLE = {"out.onnx", "plan.json", "report.html", "state.json", "out"}
+_KEPT = "mezzo: what was run is kept in 'state.json'; the same command goes on from there\n"
+_STATES = {"state.json", "state.json.ranges.npz", "state.json.calibration.npz"}
+_WHOLE = {"out.onnx", "plan.json", "report.html", "out", *_STATES}
 _START = "import sys, mezzo.cli; print('ready', flush=True); sys.exit(mezzo.cli.main())"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """A command's modules are there before one is interrupted in this process: of a half import nobody recovers."""
+    with pytest.raises(SystemExit), redirect_stdout(StringIO()):
+        sys.exit(main(["convert", "--help"]))
 
 
 @pytest.fixture
@@ -66,8 +78,9 @@ def test_interrupted_process_says_one_line_and_leaves_nothing(filled: Path, tria
         os.killpg(child.pid, signal.SIGINT)
     _, err = child.communicate(timeout=120)
     assert child.returncode in ((130,) if delay_s < 0.1 else (0, 1, 3, 130)), err
-    assert err == (_TOLD if child.returncode == 130 else "")
     left = {path.name for path in filled.iterdir()} - before
+    kept = _KEPT if left & _STATES else ""
+    assert err == (kept + _TOLD if child.returncode == 130 else "")
     assert left <= _WHOLE and (not left or delay_s), left
     for name in left & {"out.onnx"}:
         onnx.checker.check_model(onnx.load(name), full_check=True)

@@ -1,5 +1,6 @@
 """The option `--resume`, and what is said of it when somebody ends a command."""
 
+import glob
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,13 @@ def telling_how_to_go_on(resume: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if resume is not None and any(map(os.path.lexists, (resume, *resume.parent.glob(f"{resume.name}.*.npz")))):
+        if resume is not None and any(
+            map(os.path.lexists, (resume, *resume.parent.glob(f"{glob.escape(resume.name)}.*.npz")))
+        ):
             print_error(f"what was run is kept in {os.fspath(resume)!r}; the same command goes on from there")
         raise
+
+
+def _is_begun(resume: Path) -> bool:
+    """Whether anything is kept there, or in the files beside it."""
+    return os.path.lexists(resume) or any(resume.parent.glob(f"{glob.escape(resume.name)}.*.npz"))
