@@ -80,18 +80,20 @@ def test_one_tile_for_all_is_what_the_machine_does_and_smaller_ones_err_more(is_
     exact = _Stack().double()
     exact.load_state_dict(model.state_dict())
     wanted = _gradients(exact, exact, x.double())
-    errors = []
+    gradients = []
     for options in ({}, {"tile": _ALL}, {"tile": 4}, {}):
         torch._dynamo.reset()
-        asked = {"accumulate": "bf16", **options} if errors else options
+        asked = {"accumulate": "bf16", **options} if gradients else options
         run = compiled(model, **asked)
-        errors.append(error_of(_gradients(run, model, x), wanted))
+        gradients.append(_gradients(run, model, x).double())
         assert account(run).graphs[0].native_sums == ()
-    native, whole, some, none = errors
-    assert whole == pytest.approx(
-        native, rel=0.25
+    native, whole, some, none = gradients
+    assert error_of(whole, wanted) == pytest.approx(
+        error_of(native, wanted), rel=0.25
     )  # the order of FP32 sums alone differs, and what is rounded on the way
-    assert 1.2 * whole < some < none
+    far = [float((each - whole).norm() / whole.norm()) for each in (some, none)]
+    # Tiles of four round a quarter as often, and noise adds up in squares: half as far; 1.5 leaves room for one draw.
+    assert 0 < 1.5 * far[0] < far[1]
 
 
 def test_convolutions_are_their_own_derivatives() -> None:
