@@ -298,7 +298,9 @@ def main() -> int:
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="big-models-") as temporary:
         for name in options.models:
-            rows += measure(options, options.folder or Path(temporary), name)
+            folder = options.folder or Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            rows += measure(options, folder, name)
     from conformance import describe_environment
 
     environment = describe_environment("mezzo")
