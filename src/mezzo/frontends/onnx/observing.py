@@ -10,6 +10,8 @@ from mezzo.core.graph import Graph
 from mezzo.core.lab import Shown
 from mezzo.core.nodes import Kind
 from mezzo.errors import InputError
+from mezzo.frontends.onnx.marks import is_marked
+from mezzo.frontends.onnx.rounding import Array
 from mezzo.frontends.onnx.run import Session, native_session
 from mezzo.frontends.onnx.value_types import value_types
 from mezzo.frontends.onnx.whole import Whole
@@ -34,7 +36,10 @@ class Observer:
     def show(self, feeds: Mapping[str, Any]) -> Iterator[Shown]:
         """Run the model, and hand on what each value holds. Raises InputError: the feeds do not fit."""
         for value in self._fed:
-            yield Shown(value, np.asarray(feeds[self._names[value]], np.float32))
+            name = self._names[value]
+            numbers = feeds[name] if name in feeds else self._default(name)
+            if numbers is not None:
+                yield Shown(value, np.asarray(numbers, np.float32))
         if not self._sessions:
             self._sessions = [
                 native_session(self._showing(part), weights=self._whole.weights) for part in self._parts if part
@@ -47,6 +52,16 @@ class Observer:
                 yield Shown(self._numbers[name], np.asarray(numbers, np.float32))
         if held > _MOST_BYTES:
             self._split(held)
+
+    def _default(self, name: str) -> Array | None:
+        """What an input holds that is not fed; None where nothing says so."""
+        weights = self._whole.weights
+        for tensor in self._whole.model.graph.initializer:
+            if tensor.name == name:
+                if weights is not None and is_marked(tensor):
+                    return weights.array(tensor)
+                return onnx.numpy_helper.to_array(tensor)
+        return None
 
     def _split(self, held: int) -> None:
         """Show less at once from now on."""
