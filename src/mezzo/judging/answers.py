@@ -102,17 +102,17 @@ def compare_asked(
     running = Running(wishes.run == "emulated", wishes.accumulation, wishes.names)
     pair = lab_of(reference).pair(candidate, running)
     lowest = lowest_of([*pair.formats, frozenset(dtype for dtype in (wishes.low, sums) if dtype)])
-    batches = iter(dataset)
-    first, empty = _skip_empty(batches)
+    skipping = _Skipping()
+    batches = skipping.filled(dataset)
+    first = next(batches, None)
     if first is None:
-        return _compare_nothing(pair, dataset, empty, wishes)
+        return _compare_nothing(pair, dataset, skipping.empty, wishes)
     standards = Standards(pair, first, wishes.low, sums)
     runs = _Runs(pair, running, reference, candidate, source)
     team, chunks, notes = _load_with_layers(runs, first) if wishes.has_layers else (runs.load({}), [], [])
     layers = _layer_meters(chunks[:1], lowest)
     count, samples, said_of_runs = 0, 0, tuple[str, ...]()
-    skipped = _Skipping(empty)
-    for batch, answered in runs.answer(team, skipped.filled(chain([first], batches))):
+    for batch, answered in runs.answer(team, chain([first], batches)):
         answers, said_of_runs = answered.answers, answered.notes
         standards.add(batch, answers)
         _add(layers, answers, batch)
@@ -122,7 +122,7 @@ def compare_asked(
         count, samples = count + 1, samples + batch.samples
         _tell(wishes, "comparing", count)
     notes += [*pair.notes, *said_of_runs, *standards.notes()]
-    empty = skipped.empty
+    empty = skipping.empty
     notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
     results = standards.results(wishes.max_error)
     inner = [meter.result() for meter in layers.values()]
@@ -188,8 +188,8 @@ class _Runs:
 class _Skipping:
     """Counts batches that hold no sample, and leaves them out."""
 
-    def __init__(self, empty: int) -> None:
-        self.empty = empty
+    def __init__(self) -> None:
+        self.empty = 0
 
     def filled(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
         for batch in batches:
@@ -197,16 +197,6 @@ class _Skipping:
                 yield batch
             else:
                 self.empty += 1
-
-
-def _skip_empty(batches: "Iterator[Batch]") -> "tuple[Batch | None, int]":
-    """The first batch that holds a sample, None if none does, and how many before it hold none."""
-    empty = 0
-    for batch in batches:
-        if batch.samples:
-            return batch, empty
-        empty += 1
-    return None, empty
 
 
 def _compare_nothing(pair: Pair, dataset: "Dataset", batches: int, wishes: Asked) -> Comparison:
@@ -250,7 +240,7 @@ def _compare_chunk(
     runs: _Runs, chunk: Layers, dataset: "Dataset", lowest: DType, wishes: Asked, stage: str
 ) -> list[Deviation]:
     meters = _layer_meters([chunk], lowest)
-    answers = runs.answer(runs.load(chunk), _Skipping(0).filled(dataset))
+    answers = runs.answer(runs.load(chunk), _Skipping().filled(dataset))
     for count, (batch, answered) in enumerate(answers, 1):
         _add(meters, answered.answers, batch)
         _tell(wishes, stage, count)

@@ -1,6 +1,5 @@
 """Half-finished collections as a file: plain arrays and JSON texts, so that reading a file can run nothing."""
 
-import io
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.errors import InputError
-from mezzo.numerics.npz import NpzFile
+from mezzo.numerics.npz import NpzFile, pack
 from mezzo.quant.collector import Collector
 
 _VERSION = "mezzo-collected/1"
@@ -36,12 +35,7 @@ class Collected:
 
 def dump_journal(done: Collected, collector: Collector) -> bytes:
     """Spell a collection as the content of an .npz file."""
-    text = np.frombuffer(json.dumps({"version": _VERSION, **asdict(done)}).encode(), np.uint8)
-    arrays: dict[str, npt.NDArray[Any]] = {_JOURNAL: text, **collector.state()}
-    content = io.BytesIO()
-    # The stub takes no keyword arrays beside its own options.
-    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-    return content.getvalue()
+    return pack(_JOURNAL, {"version": _VERSION, **asdict(done)}, collector.state())
 
 
 def load_journal(path: Path, wanted: Collected) -> tuple[Collected, Collector]:

@@ -1,13 +1,15 @@
-"""Reads arrays from .npz files that may be hostile: no pickle, and nothing is allocated on a header's word alone.
+"""Reads arrays from .npz files that may be hostile: no pickle, and nothing is allocated on a header's word alone. Packs
+what is kept in such a file.
 
 Names of members are names of arrays and never paths: nothing is written anywhere.
 """
 
 import io
 import itertools
+import json
 import math
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,6 +122,15 @@ class NpzFile:
                     f"file holds {found_bytes} in {member.compress_size}; it is damaged, write it again"
                 )
             yield stream, header
+
+
+def pack(name: str, document: Mapping[str, object], arrays: Mapping[str, Array]) -> bytes:
+    """Spell arrays as the content of an .npz file, with a JSON document under a name of its own."""
+    text = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    content = io.BytesIO()
+    # The stub takes no keyword arrays beside its own options.
+    np.savez_compressed(content, **{name: text}, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
 
 
 def _refuse_stranger(path: Path, cause: Exception | None) -> None:

@@ -1,6 +1,5 @@
 """Half-finished ranges as a file: plain arrays and one JSON text, so that reading a file can run nothing."""
 
-import io
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.errors import InputError
-from mezzo.numerics.npz import NpzFile
+from mezzo.numerics.npz import NpzFile, pack
 from mezzo.numerics.ranges import Accumulator
 from mezzo.voices import verb
 
@@ -45,11 +44,7 @@ def dump_state(progress: Progress, accumulator: Accumulator) -> bytes:
     arrays = {name: array for name, array in accumulator.state.items() if name != "bins"}
     bins = accumulator.state["bins"].reshape(-1)
     places = np.flatnonzero(bins)
-    text = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    content = io.BytesIO()
-    # The stub takes no keyword arrays beside its own options.
-    np.savez_compressed(content, **{_ABOUT: text, _PLACES: places, _WEIGHTS: bins[places]}, **arrays)  # type: ignore[arg-type]
-    return content.getvalue()
+    return pack(_ABOUT, about, {_PLACES: places, _WEIGHTS: bins[places], **arrays})
 
 
 def load_state(path: Path, wanted: Progress) -> tuple[Progress, Accumulator]:
