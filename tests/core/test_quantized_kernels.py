@@ -2,9 +2,12 @@
 
 import itertools
 
+import pytest
+
 from mezzo.core.quantized_kernels import COMPOSITES, Hands, Operand, QuantizedKernel, Storage
 from mezzo.core.target import Refusal, Target
 from mezzo.dtypes import DType
+from mezzo.units.quantized import storage_of
 
 Q8, F16, U8, S8 = DType.QUANTIZED8, DType.FLOAT16, DType.UINT8, DType.INT8
 CONV = QuantizedKernel(
@@ -87,3 +90,30 @@ def test_bound_operand_takes_what_all_take():
         for way in storages:
             taken = all(each.takes(*way) for each in (operand, one, two))
             assert taken == (bound is not None and bound.takes(*way))
+
+
+def test_ways_to_store_are_ranked_as_they_are_written():
+    zero_first = Operand(position=0, is_symmetric=True, also=(Storage(S8, is_symmetric=True), Storage(U8)))
+    ranks = [zero_first.rank_of(*way) for way in ((U8, True), (S8, True), (U8, False), (S8, False))]
+    assert ranks == [0, 1, 2, None]
+
+
+# Zero is best stored as zero: of numbers on both sides of it in S8, of numbers that are nowhere below it in U8.
+SUMMED = Operand(position=0, is_symmetric=True, also=(Storage(S8, is_symmetric=True), Storage(U8)))
+
+
+@pytest.mark.parametrize(
+    ("readers", "is_never_negative", "stored"),
+    [
+        ([SUMMED], False, (S8, True)),
+        ([SUMMED], True, (U8, False)),
+        ([SUMMED, Operand(position=0)], False, (U8, False)),  # the other reader takes nothing else
+        ([SUMMED, Operand(position=0, also=(Storage(S8, is_symmetric=True),))], False, (U8, False)),  # 2 + 0, or 1 + 1
+        ([Operand(position=0, also=(Storage(S8),))], False, (U8, False)),
+        ([Operand(position=0, dtype=S8, is_symmetric=True)], False, (S8, True)),
+    ],
+)
+def test_value_is_stored_as_most_take_it_then_as_they_prefer_it(
+    readers: list[Operand], is_never_negative: bool, stored: tuple[DType, bool]
+) -> None:
+    assert storage_of(Q8, readers, is_never_negative) == stored

@@ -89,7 +89,12 @@ class Operand:
 
     def takes(self, dtype: DType, is_symmetric: bool) -> bool:
         """Whether the kernel reads what is stored so: zero at zero does where any zero point does."""
-        return any(dtype is one.dtype and (is_symmetric or not one.is_symmetric) for one in self.storages)
+        return self.rank_of(dtype, is_symmetric) is not None
+
+    def rank_of(self, dtype: DType, is_symmetric: bool) -> int | None:
+        """How many ways to store it are preferred to this one; None where the kernel reads nothing stored so."""
+        fits = (dtype is one.dtype and (is_symmetric or not one.is_symmetric) for one in self.storages)
+        return next((rank for rank, does in enumerate(fits) if does), None)
 
     def bound_by(self, others: Iterable["Operand"]) -> "Operand | None":
         """The operand, read only as others take it, too; None where there is no such way."""

@@ -4,7 +4,7 @@ it mind the types in the file. What it runs in neither type nor in FP32 has no r
 
 from dataclasses import replace
 
-from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel, weight
+from mezzo.core.quantized_kernels import Hands, Operand, QuantizedKernel, Storage, weight
 from mezzo.core.rows import EVERY_VERSION
 from mezzo.core.target import Gain, Refusal, Target
 from mezzo.dtypes import DType
@@ -47,6 +47,15 @@ def _data(position: int = 0) -> Operand:
 
 def _from_zero(position: int = 0) -> Operand:
     return Operand(position=position, is_symmetric=True)
+
+
+def _sum_of(position: int) -> Operand:
+    """A residual sum, or what goes into one, where zero is best stored as zero: then what reads it as floats takes its
+    Dequantize in. With another zero point and a length left open that is three kernels in FP32.
+    """
+    return Operand(
+        position=position, is_symmetric=True, also=(Storage(DType.INT8, is_symmetric=True), Storage(DType.UINT8))
+    )
 
 
 def _kernel(
@@ -114,8 +123,8 @@ _PRODUCTS = (
 _ELEMENTWISE = (
     _kernel(
         "Add",
-        _data(),
-        _data(1),
+        _sum_of(0),
+        _sum_of(1),
         followers=frozenset({"Clip", "HardSwish", "LeakyRelu", "Relu", "Sigmoid"}),
         because="a Conv before it takes it in, reading both",
     ),

@@ -358,12 +358,14 @@ def _spread(operands: Sequence[Operand], count: int) -> Iterator[Operand]:
 
 def storage_of(dtype: DType, operands: Iterable[Operand], is_never_negative: bool) -> tuple[DType, bool]:
     """How a value is best held in a quantized format for all who read it, and whether it is symmetric: as most of them
-    take it.
+    take it, and of such ways as they prefer it.
     """
     wanted = [*operands]
 
-    def takers(way: tuple[DType, bool]) -> int:
+    def worth(way: tuple[DType, bool]) -> tuple[int, int]:
         dtype, is_symmetric = way
-        return sum(operand.takes(dtype, is_symmetric or is_never_negative) for operand in wanted)
+        ranks = [operand.rank_of(dtype, is_symmetric or is_never_negative) for operand in wanted]
+        taken = [rank for rank in ranks if rank is not None]
+        return len(taken), -sum(taken)
 
-    return max(((stored, storage_span(stored)[0] < 0) for stored in STORED_AS[dtype]), key=takers)
+    return max(((stored, storage_span(stored)[0] < 0) for stored in STORED_AS[dtype]), key=worth)
