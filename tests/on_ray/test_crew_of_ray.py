@@ -186,7 +186,7 @@ def test_int8_is_the_same_calibrated_by_a_cluster(crew: RayCrew, tmp_path: Path)
 def test_a_path_that_workers_do_not_see_is_no_fault(
     crew: RayCrew, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mezzo.clusters import crew as module
+    from mezzo.clusters import orders as module
 
     model, data = model_and_data(tmp_path, 6, 4)
 
