@@ -26,11 +26,11 @@ from mezzo.numerics.custom import Metric, MetricTally, load_metric, name_metric
 from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.measures import Interval, Ranges
 from mezzo.numerics.ranks import find_classes
-from mezzo.places import check_destinations
+from mezzo.places import check_destinations, kept_beside
 from mezzo.plugins.discovery import calibrators as known_calibrators
 from mezzo.plugins.discovery import settle_name
 from mezzo.quant.reading import calibrator_of
-from mezzo.search.goals import kept_beside
+from mezzo.search.goals import Memory
 from mezzo.search.protecting import Attempt, attempt_on, split_for_scales, with_data_settings
 from mezzo.voices import option
 
@@ -229,7 +229,8 @@ class _Trials:
             ranges = ranges if model is self.model else measure_ranges(model, self.parted.whole)
         settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
         options = replace(options, settings=settings)
-        attempt = attempt_on(model, options, judging, ranges, seen if self.parted.is_unseen else None)
+        seen = seen if self.parted.is_unseen else None
+        attempt = attempt_on(model, options, judging, ranges, seen, Memory(None, {}))
         scores = []
         for name, tally in self._score(attempt).items():
             result = tally.result()

@@ -36,10 +36,10 @@ from mezzo.numerics.measures import (
 )
 from mezzo.numerics.splits import split
 from mezzo.numerics.verdicts import read_drop
-from mezzo.places import check_destination, check_destinations
+from mezzo.places import check_destination, check_destinations, kept_beside
 from mezzo.search.costs import Measurement, check_measurable
 from mezzo.search.costs import measure as measure_target
-from mezzo.search.goals import Goal, Memory, Score, identity_of, kept_beside
+from mezzo.search.goals import Goal, Memory, Score, identity_of
 from mezzo.search.protecting import check, convert_on_data, protect, with_data_settings
 from mezzo.search.racing import Race, race
 from mezzo.search.rig import can_cut
