@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.converting.results import lab_of
 from mezzo.core.calibrator import Calibrator
@@ -58,6 +58,14 @@ class CollectingJob:
         return collect
 
 
+class Held(NamedTuple):
+    """What values held, on how much of the data, and how many batches there are of it."""
+
+    data: DataSource
+    collector: Collector
+    batches: int
+
+
 def collect(
     model: Model,
     low: DType,
@@ -65,10 +73,11 @@ def collect(
     names: Sequence[str],
     watching: Sequence[Calibrator],
     resume: Path | None = None,
-) -> tuple[DataSource, Collector]:
-    """What values of the model, by name, hold on the data, and how much of that there was. `resume` keeps it: where the
-    file exists, collecting goes on behind what it has. Calibrators that collect on their own see all numbers in this
-    process, and nothing is kept of what they saw.
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Held:
+    """What values of the model, by name, hold on the data. `resume` keeps it: where the file exists, collecting goes on
+    behind what it has. Calibrators that collect on their own see all numbers in this process, and nothing is kept of
+    what they saw. `may_go_on` is asked once there is a sample: batches behind are counted, and no more.
 
     Raises InputError: the data is at fault, or the file is.
     """
@@ -81,36 +90,45 @@ def collect(
     crew = HERE if collecting else crew_at_work()
     run = crew.team(job, lambda: [model], lambda: job.open_on(model, reading, collecting))
     wanted = Collected(model=graph.content, data=dataset.name, content=dataset.content, values=tuple(names))
-    collection = _Collection(None if collecting else resume, wanted)
+    collection = _Collection(None if collecting else resume, wanted, may_go_on)
     try:
         batches = (batch.feeds for batch in collection.unknown(dataset))
         for _, part in in_turn(run, batches):
             if model.progress is not None:
                 model.progress("calibrating", collection.done.batches, 0)
             collection.add(part)
-        collection.keeping.finish()
+        if not collection.is_cut:
+            collection.keeping.finish()
     finally:
         collection.keeping.save()
     if not collection.done.samples:
         raise InputError(f"{dataset.name}: has no sample, and scales come from data; give some with {option('data')}")
-    return dataset.source(collection.done.batches, collection.done.samples), collection.collector
+    done = collection.done
+    return Held(dataset.source(done.batches, done.samples), collection.collector, collection.batches)
 
 
 class _Collection:
     """What was collected so far, in the order of the batches."""
 
-    def __init__(self, path: Path | None, wanted: Collected) -> None:
+    def __init__(self, path: Path | None, wanted: Collected, may_go_on: Callable[[], bool]) -> None:
         self.done, self.collector = wanted, Collector()
         if path is not None and path.exists():
             self.done, self.collector = load_collected(path, wanted)
         self.keeping = Keeping(path, self.done, lambda: dump_collected(self.done, self.collector))
         self._under_way: deque[Batch] = deque()
+        self._may_go_on, self._samples = may_go_on, self.done.samples
+        self.batches, self.is_cut = 0, False
 
     def unknown(self, dataset: Dataset) -> "Iterator[Batch]":
         """The batches that are not in the file. Raises InputError: it has another in the place of one."""
         for number, batch in enumerate(dataset):
-            if not self.keeping.has(number, batch):
+            self.batches = number + 1
+            if self.is_cut or self.keeping.has(number, batch):
+                continue
+            self.is_cut = self._samples > 0 and not self._may_go_on()
+            if not self.is_cut:
                 self._under_way.append(batch)
+                self._samples += batch.samples
                 yield batch
 
     def add(self, collector: Collector) -> None:
