@@ -151,9 +151,9 @@ def tune(
     memory = memory.within(*scales_of(chosen))
     tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
 
-    def convert_alone() -> Converted:
+    def convert_alone(path: Path | None) -> Converted:
         fresh = open_source(src, request.trust_external_paths, None)
-        return convert_on_data(fresh, None, plain, data, labels=labels, batch_size=batch_size)
+        return convert_on_data(fresh, path, plain, data, labels=labels, batch_size=batch_size)
 
     return _Finish(model, tuner, goal, seen, unseen, ranges, prices, convert_alone, begin).write(dst, overwrite)
 
@@ -183,7 +183,7 @@ class _Finish:
         unseen: "Dataset | None",
         ranges: Ranges,
         prices: Measurement | _Table,
-        convert_alone: Callable[[], Converted],
+        convert_alone: Callable[[Path | None], Converted],
         begin: float,
     ) -> None:
         self.model, self.tuner, self.goal, self.seen, self.unseen = model, tuner, goal, seen, unseen
