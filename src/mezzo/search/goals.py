@@ -135,16 +135,6 @@ def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, st
     return {"model": graph.content, "data": data.name, "content of its data": files, **dict(options.settings)}
 
 
-def scales_of(options: Options) -> tuple[str, ...]:
-    """What tells runs apart beside what runs low: how numbers are quantized, which time may have cut short; nothing
-    where none are.
-    """
-    if not options.wishes.quantized:
-        return ()
-    text = repr((sorted(options.wishes.quantized.items()), options.corrected))
-    return (hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32],)
-
-
 class Memory:
     """Scores by what was run, kept in a file if one is given, so that a search that stopped goes on where it was."""
 
@@ -156,10 +146,10 @@ class Memory:
         if path is not None and path.exists():
             self._scores = _read_state(path, self._identity)
 
-    def within(self, *search: str) -> "Memory":
-        """The same memory for one of several searches, whose runs are told apart by its words."""
+    def within(self, search: str) -> "Memory":
+        """The same memory for one of several searches, whose runs are told apart by its name."""
         other = copy.copy(self)
-        other._search = (*self._search, *search)
+        other._search = (*self._search, search)
         return other
 
     def knows(self, part: str, low_nodes: Collection[str]) -> bool:

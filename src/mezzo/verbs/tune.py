@@ -39,7 +39,7 @@ from mezzo.numerics.verdicts import read_drop
 from mezzo.places import check_destination, check_destinations, kept_beside
 from mezzo.search.costs import Measurement, check_measurable
 from mezzo.search.costs import measure as measure_target
-from mezzo.search.goals import Goal, Memory, Score, identity_of, scales_of
+from mezzo.search.goals import Goal, Memory, Score, identity_of
 from mezzo.search.protecting import check, convert_on_data, protect, with_data_settings
 from mezzo.search.racing import Race, race
 from mezzo.search.rig import can_cut
@@ -148,7 +148,7 @@ def tune(
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
     prices = measure_target(model, chosen, next(iter(seen)).feeds) if can_measure else _read_table(problem, chosen)
     chosen = replace(chosen, wishes=replace(chosen.wishes, measured=prices.costs))
-    memory = memory.within(*scales_of(chosen))
+    # Where time has cut scales short there is none for a run: no score that is kept is of other scales.
     tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
 
     def convert_alone(path: Path | None) -> Converted:
