@@ -136,9 +136,9 @@ def judge_one(model: OnnxModel, shape: tuple[int, ...], target: str, effort: Eff
         "measured": options.wishes.strategy.assign(problem),
     }
     protos = [
-        measuring.typed_model(model, judged, lows["fp32"]),
+        model.materialize(measuring.typed_model(model, judged, lows["fp32"])),
         model.materialize(convert_model(model, options, None)[1]),
-        measuring.typed_model(model, judged, lows["measured"]),
+        model.materialize(measuring.typed_model(model, judged, lows["measured"])),
     ]
     times = time_model(protos, target, feeds, effort)
     predicted = {name: predict_ns(problem, low, measured.high_ns) / measured.high_ns for name, low in lows.items()}

@@ -16,3 +16,20 @@ g (float[N,4] x) => (float[N,4] y)
    [sm] y = Softmax<axis=-1>(n)
 }
 """
+
+# The variance of numbers far from zero: every value fits, and the difference drowns in rounding.
+CANCELS = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[4,8] x, float[8,8] w) => (float[4,8] y) <int64[1] axis = {1}, float far = {900}> {
+    [logits]  l = MatMul(x, w)
+    [softmax] p = Softmax(l)
+    [shift]   s = Add(p, far)
+    [back]    d = Sub(s, far)
+    [last]    y = MatMul(d, w)
+}"""
+
+# Inputs far from zero, which nothing in the graph tells of.
+OFFSET = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[4,8] x, float[8,8] w) => (float[4,8] y) <float far = {3}> {
+    [back] d = Sub(x, far)
+    [last] y = MatMul(d, w)
+}"""

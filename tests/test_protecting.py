@@ -8,6 +8,7 @@ import onnx
 import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
+from model_texts import CANCELS, OFFSET
 from problems import Case, cases
 
 import mezzo
@@ -115,20 +116,9 @@ def test_a_body_that_never_ran_stays_suspected() -> None:
     assert high == {"other": "softmax"}
 
 
-# The variance of numbers far from zero: every value fits, and the difference drowns in rounding.
-_CANCELS = """<ir_version: 10, opset_import: ["" : 21]>
-g (float[4,8] x, float[8,8] w) => (float[4,8] y) <int64[1] axis = {1}, float far = {900}> {
-    [logits]  l = MatMul(x, w)
-    [softmax] p = Softmax(l)
-    [shift]   s = Add(p, far)
-    [back]    d = Sub(s, far)
-    [last]    y = MatMul(d, w)
-}"""
-
-
 def test_protection_comes_back_by_what_errors_cost_and_says_so() -> None:
     """The softmax is lifted with the rest; what the answers cannot bear goes back, and nothing else has to."""
-    model = model_of(_CANCELS)
+    model = model_of(CANCELS)
     made = mezzo.convert(model, data=batches(3, x=(4, 8), w=(8, 8)))
     assert {"shift", "back"}.isdisjoint(low_nodes(made)) and "last" in low_nodes(made)
     assert made.measured is not None and made.measured.comparison is not None
@@ -140,20 +130,12 @@ def test_protection_comes_back_by_what_errors_cost_and_says_so() -> None:
     assert fresh.verdict.is_same, fresh.verdict.because
 
 
-# Inputs far from zero, which nothing in the graph tells of.
-_OFFSET = """<ir_version: 10, opset_import: ["" : 21]>
-g (float[4,8] x, float[8,8] w) => (float[4,8] y) <float far = {3}> {
-    [back] d = Sub(x, far)
-    [last] y = MatMul(d, w)
-}"""
-
-
 def test_a_result_that_is_wrong_with_all_protection_is_repaired() -> None:
     """Nothing is suspected, so nothing is lifted, and ranges know nothing of differences; the outputs tell."""
     data = batches(3, x=(4, 8), w=(8, 8))
     for batch in data:
         batch["x"] = (3 + 0.01 * batch["x"]).astype(np.float32)
-    made = mezzo.convert(model_of(_OFFSET), data=data)
+    made = mezzo.convert(model_of(OFFSET), data=data)
     assert low_nodes(made) == {"last"}
     assert made.measured is not None and made.measured.comparison is not None
     assert made.measured.comparison.verdict.is_same
@@ -186,7 +168,7 @@ def test_values_that_vanish_protect_only_where_the_output_shows_it() -> None:
 
 def test_two_conversions_on_the_same_data_give_the_same_plan() -> None:
     data = batches(3, x=(4, 8), w=(8, 8))
-    plans = [planfile.to_json(mezzo.convert(model_of(_CANCELS), data=data).plan) for _ in range(2)]
+    plans = [planfile.to_json(mezzo.convert(model_of(CANCELS), data=data).plan) for _ in range(2)]
     assert plans[0] == plans[1]
 
 

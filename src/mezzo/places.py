@@ -76,6 +76,11 @@ def stage_beside(destination: Path) -> Path:
     return destination.with_name(f".{secrets.token_hex(8)}.mezzo-tmp")
 
 
+def kept_beside(resume: str | os.PathLike[str] | None, what: str) -> Path | None:
+    """The file beside the one to resume from that keeps what comes before a search: "ranges" or "calibration"."""
+    return None if resume is None else Path(f"{os.fspath(resume)}.{what}.npz")
+
+
 def write_file(path: str | os.PathLike[str], data: bytes, what: str = "") -> None:
     """Write a file, all of it or nothing. Raises InputError: it cannot be written; then nothing was."""
     check_destination(path, what)

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from mezzo.numerics.errors import ErrorSum
+from mezzo.numerics.errors import ErrorSum, squares_by_row, squares_of
 
 
 def error(reference: object, got: object) -> float:
@@ -55,3 +55,21 @@ def test_low_types_sequences_and_optionals() -> None:
     assert error([np.ones(2)], []) == math.inf
     assert error(None, None) == 0.0
     assert error(np.ones(2), np.ones(3)) == math.inf
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_add_up_to_the_whole(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    want, found = rng.normal(size=(2, 6, 3, 5)).astype(np.float32)
+    rows, whole = squares_by_row(want, found, 6)
+    ((_, wrong, of),) = squares_of({"y": want}, {"y": found}, {}) or ()
+    assert whole == of and rows.shape == (6,)
+    assert math.isclose(rows.sum(), wrong, rel_tol=90 * 2**-53), f"seed {seed}: as many roundings as numbers"
+
+
+def test_a_row_that_is_broken_is_infinite_and_the_others_are_as_they_are() -> None:
+    want = np.array([[1.0, 2.0], [np.inf, 1.0], [np.nan, 1.0], [3.0, 4.0], [np.inf, 1.0]])
+    found = np.array([[1.5, 2.0], [np.inf, 1.0], [np.nan, 3.0], [np.nan, 4.0], [7.0, 1.0]])
+    rows, whole = squares_by_row(want, found, 5)
+    assert rows.tolist() == [0.25, 0.0, 4.0, math.inf, math.inf]
+    assert whole == 1 + 4 + 1 + 1 + 9 + 16 + 1

@@ -3,6 +3,7 @@
 import os
 import random
 import re
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,9 +17,11 @@ from random_models import random_feeds, random_model
 
 import mezzo
 from mezzo.clusters.crew import RayCrew
+from mezzo.clusters.holding import tidy_up
 from mezzo.clusters.tasks import MOST_DEATHS
 from mezzo.core.crew import HERE, crew_at_work, in_turn, working_with
 from mezzo.errors import InputError, MezzoError
+from mezzo.machine import find_temporary_folder
 from mezzo.voices import Voice, speaking_to
 
 pytest.importorskip("ray", reason="needs mezzo[ray]")
@@ -172,6 +175,24 @@ def test_a_model_in_memory_travels_once(crew: RayCrew, tmp_path: Path) -> None:
         assert split == mezzo.ranges(held, data)
 
 
+def held_folders() -> set[Path]:
+    return set(Path(find_temporary_folder()).glob("mezzo-crew-*"))
+
+
+def test_a_killed_worker_leaves_no_copy_of_a_model(crew: RayCrew, tmp_path: Path) -> None:
+    """A model in memory is written by each worker; whoever replaces one that is killed tidies up behind it."""
+    model, data = model_and_data(tmp_path, 8, 12)
+    tidy_up()
+    mezzo.ranges(onnx.load(model), data)
+    made, dead = held_folders(), set(crew.pids())
+    assert any(any(folder.glob("*/model.onnx")) for folder in made), "workers wrote the model"
+    for pid in dead:
+        os.kill(pid, signal.SIGKILL)
+    assert doubled(crew, Doubling(takes_s=0.3), range(12))
+    assert not set(crew.pids()) & dead
+    assert not held_folders() & made
+
+
 @pytest.mark.slow
 def test_int8_is_the_same_calibrated_by_a_cluster(crew: RayCrew, tmp_path: Path) -> None:
     digits = Path(__file__).parents[2] / "examples" / "digits"
@@ -186,7 +207,7 @@ def test_int8_is_the_same_calibrated_by_a_cluster(crew: RayCrew, tmp_path: Path)
 def test_a_path_that_workers_do_not_see_is_no_fault(
     crew: RayCrew, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mezzo.clusters import crew as module
+    from mezzo.clusters import orders as module
 
     model, data = model_and_data(tmp_path, 6, 4)
 

@@ -125,9 +125,7 @@ def test_replayed_plan_says_it_once() -> None:
 
 def test_sound_model_passes_in_full() -> None:
     source = from_proto(_parse(_ONE + "{ h = Relu(x) y = Neg(h) }"))
-    assert checking.stand(source.model, source.blobs, may_crash=False) == checking.Standing(
-        checking.Strictness.FULL, None
-    )
+    assert checking.stand(source, may_crash=False) == checking.Standing(checking.Strictness.FULL, None)
 
 
 def _file_of_spoilt_name(folder: Path, text: str) -> Path:

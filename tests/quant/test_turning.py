@@ -7,6 +7,7 @@ from mezzo.core.calibrator import Grid
 from mezzo.core.quantization import Quantization
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.quantized_payloads import payload_of, read_payload
+from mezzo.quant import turning
 from mezzo.quant.arithmetic import round_trip
 from mezzo.quant.kernels import Window, conv_sums
 from mezzo.quant.products import Convolution, Matrix, Moments, Product
@@ -133,3 +134,16 @@ def test_a_payload_in_pieces_is_turned_as_the_whole() -> None:
     nearest = payload_of(plain, weights.shape, "w").quantize(flat)
     is_inner = np.abs(nearest) < 127  # the ends have one neighbour that is held
     assert np.array_equal(np.abs(whole - nearest)[is_inner], bits[is_inner])
+
+
+@pytest.mark.parametrize("size", [1, 5, 64, 65, 200])
+def test_feedback_is_the_factor_of_the_inverse(size: int) -> None:
+    """U'U times the damped moments is one, and U is upper."""
+    rows = np.random.default_rng(size).standard_normal((max(size // 3, 2), size)) * np.linspace(0.1, 9, size)
+    square = rows.T @ rows / len(rows)
+    upper = turning._feedback(square)
+    damped = square / (turning._DAMPING * np.trace(square) / size) + np.eye(size)
+    assert not np.tril(upper, -1).any()
+    # Each entry sums as many products, of a matrix whose condition is at most its trace over the damping.
+    reach = size * np.finfo(np.float64).eps * np.linalg.cond(damped)
+    assert np.abs(upper.T @ upper @ damped - np.eye(size)).max() < reach, f"seed {size}"

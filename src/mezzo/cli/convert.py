@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import folders, measuring, spreading
+from mezzo.cli import folders, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
@@ -34,6 +34,7 @@ def convert(
     batch: measuring.BatchSize = None,
     cluster: spreading.Cluster = None,
     workers: spreading.Workers = None,
+    resume: resuming.Resume = None,
     save_plan: given.SavePlan = None,
     overwrite: Annotated[
         bool,
@@ -56,7 +57,12 @@ def convert(
     """
     spreading.check_spread(cluster, workers, data)
     if source.is_dir():
-        unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
+        unfit: dict[str, object] = {
+            "--plan": plan_file,
+            "--save-plan": save_plan,
+            "--report": report,
+            "--resume": resume,
+        }
         with spreading.spread(cluster, workers):
             folders.convert_models(
                 source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
@@ -65,7 +71,7 @@ def convert(
         return
     folders.check_single(layout_name)
     check_destination(result)
-    check_report(report, source, result, save_plan=save_plan)
+    check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_writing()
 
     from mezzo.cli.moves import Given
@@ -73,7 +79,8 @@ def convert(
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.verbs import convert as pipeline
 
-    with Patience() as progress, spreading.spread(cluster, workers):
+    going_on = resuming.telling_how_to_go_on(resume)
+    with going_on, Patience() as progress, spreading.spread(cluster, workers):
         converted = pipeline.convert(
             source,
             result,
@@ -82,6 +89,7 @@ def convert(
             data=data,
             labels=tuple(labels or ()),
             batch_size=batch,
+            resume=resume,
             overwrite=overwrite,
             progress=progress,
         )

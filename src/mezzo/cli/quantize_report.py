@@ -9,6 +9,7 @@ import typer
 from mezzo.cli import choices, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
+from mezzo.cli.durations import read_duration
 from mezzo.cli.verdicts import CANNOT_TELL
 from mezzo.core.option import Panel
 from mezzo.report.names import quote
@@ -39,6 +40,11 @@ def quantize_report(
                      show_default="all that there are", rich_help_panel=Panel.WHAT.value,
                      autocompletion=choices.completing_plug_ins("calibrator")),
     ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="10m", help="End with what is judged by then, one row at least: 90s, 10m.",
+                     rich_help_panel=measuring.PANEL, show_default=False),
+    ] = None,
     resume: resuming.Resume = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
@@ -51,6 +57,7 @@ def quantize_report(
     """
     spreading.check_spread(cluster, workers, data)
     chosen = options.to_library()
+    limit_s = None if time_limit is None else read_duration(time_limit)
 
     from mezzo.cli.progress import Patience
     from mezzo.machine import find_machine
@@ -62,7 +69,7 @@ def quantize_report(
     with going_on, Patience() as progress, spreading.spread(cluster, workers):
         found = find(
             model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric, batch_size=batch,
-            calibrators=calibrators or (), resume=resume, progress=progress, **chosen,
+            calibrators=calibrators or (), time_limit_s=limit_s, resume=resume, progress=progress, **chosen,
         )  # fmt: skip
     if as_json and not quiet:
         print_document(describe_calibrations(os.fspath(model), found, find_machine()))

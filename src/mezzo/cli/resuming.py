@@ -25,9 +25,7 @@ def telling_how_to_go_on(resume: Path | None) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if resume is not None and any(
-            map(os.path.lexists, (resume, *resume.parent.glob(f"{glob.escape(resume.name)}.*.npz")))
-        ):
+        if resume is not None and _is_begun(resume):
             print_error(f"what was run is kept in {os.fspath(resume)!r}; the same command goes on from there")
         raise
 

@@ -1,7 +1,6 @@
 """mezzo tune: the fastest model inside a budget of error, with the frontier it was chosen from."""
 
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,16 +9,15 @@ import typer
 from mezzo.cli import measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
+from mezzo.cli.durations import read_duration
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
 from mezzo.cli.verdicts import NO, end_unless_told
-from mezzo.errors import InputError
 from mezzo.places import check_destination
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured
 
 _PANEL = "Budget and search"
-_UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @given.with_options
@@ -81,7 +79,7 @@ def tune(
     check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_writing()
     chosen.setdefault("policy", "aggressive")
-    limit_s = None if time_limit is None else _read_duration(time_limit)
+    limit_s = None if time_limit is None else read_duration(time_limit)
 
     from mezzo.cli.moves import Given, with_step
     from mezzo.cli.progress import Patience
@@ -141,11 +139,3 @@ def _end(measured: "Measured") -> None:
         end_unless_told(search.unknown)
     if not search.is_within_budget:
         raise typer.Exit(NO)
-
-
-def _read_duration(text: str) -> float:
-    """Seconds of "90s", "10m" or "2h". Raises InputError: it is none of these."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-    if found is None or float(found[1]) == 0:
-        raise InputError(f"--time-limit {text!r} is no duration; give one such as 90s, 10m or 2h")
-    return float(found[1]) * _UNITS_S[found[2]]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from mezzo.clusters.holding import tidy_up
 from mezzo.core.crew import working_with
 from mezzo.errors import InputError
 from mezzo.machine import count_cores
@@ -60,6 +61,7 @@ def cluster(
     finally:
         if is_ours:
             ray.shutdown()
+        tidy_up()  # of those that were let go in the middle of something, as far as they are on this machine
 
 
 def check_cluster(address: str, workers: int | None) -> None:

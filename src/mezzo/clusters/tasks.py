@@ -73,6 +73,34 @@ def poisonous(task: Task) -> MezzoError:
     )
 
 
+@dataclass(kw_only=True)
+class Spent:
+    """What workers have done for one kind of job, without what was lost."""
+
+    tasks: int = 0
+    time_s: float = 0.0
+    ready: int = 0  # how often it was made ready
+    ready_s: float = 0.0
+
+
+@dataclass(kw_only=True)
+class Counts:
+    """What a crew has seen. `twice`: replies to tasks that had one already; `files_bytes`: files that models were sent
+    as, once each; `spent` goes by the titles of jobs.
+    """
+
+    done: int = 0
+    lost: int = 0
+    again: int = 0
+    twice: int = 0
+    files_bytes: int = 0
+    spent: dict[str, Spent] = field(default_factory=dict)
+
+    def of(self, title: str) -> Spent:
+        """What was spent on jobs of a title."""
+        return self.spent.setdefault(title, Spent())
+
+
 @dataclass
 class Queue:
     """Tasks that wait for a worker, those of a lost one first, and how long tasks took."""

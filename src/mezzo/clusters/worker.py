@@ -2,7 +2,6 @@
 
 import os
 import platform
-import tempfile
 import time
 import traceback
 from collections import OrderedDict
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mezzo.clusters.holding import Holding, tidy_up
 from mezzo.clusters.sending import Bundle, Source, open_bundle, open_by_path
 from mezzo.core.crew import Job
 from mezzo.core.frontend import Model
@@ -67,9 +67,10 @@ class Worker:
     def __init__(self) -> None:
         self._models: OrderedDict[str, Model] = OrderedDict()
         self._ready: OrderedDict[int, tuple[Callable[[Any], Any], Voice]] = OrderedDict()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Holding | None = None
 
     def greet(self) -> Greeting:
+        tidy_up()
         return Greeting(version=VERSION, machine=find_machine(), host=platform.node(), pid=os.getpid())
 
     def prepare(self, order: Order, numbers: Sequence[int], *sent: Bundle) -> Reply:
@@ -121,8 +122,8 @@ class Worker:
 
     def _place(self, key: str) -> Path:
         """A folder of this worker's own for the files of a model."""
-        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="mezzo-worker-")
-        folder = Path(self._folder.name) / key
+        self._folder = self._folder or Holding()
+        folder = self._folder.path / key
         folder.mkdir(exist_ok=True)
         return folder
 
@@ -131,7 +132,7 @@ class Worker:
         self._ready.clear()
         self._models.clear()
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.close()
 
 
 def _spell(error: Exception) -> tuple[str, str]:

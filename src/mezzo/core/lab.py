@@ -209,7 +209,7 @@ class Profiler(Protocol):
         """The installed version of a target's runtime. Raises InputError: it cannot be measured here."""
 
     def variant(self, reading: Reading, edits: "Sequence[Edit]") -> Artifact:
-        """Carry edits out, with all weights; operators of the result say which node they are. The reading is spent."""
+        """Carry edits out; operators of the result say which node they are. The reading is spent."""
 
     def profile(
         self, variants: Sequence[Artifact], target: str, feeds: Feeds, weights: Mapping[str, float], effort: "Effort"

@@ -1,6 +1,6 @@
 """Scales and zero points for what may be quantized: values are watched on data, and weights read one by one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,9 +35,12 @@ _ANY_RANGE = Range(0.0, 1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """What data shows of a model's values, for any calibrator to choose from."""
+    """What data shows of a model's values, for any calibrator to choose from; `batches` are those that it has, of which
+    time may have left some out.
+    """
 
     data: DataSource
+    batches: int
     reading: Reading
     units: Sequence[QuantizedUnit]
     asked: "_Asked"
@@ -45,28 +48,35 @@ class Watched:
 
 
 def calibrate(
-    model: Model, options: Options, dataset: Dataset, calibrator: Calibrator, resume: Path | None = None
-) -> Options:
+    model: Model, options: Options, dataset: Dataset, calibrator: Calibrator, resume: Path | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Options:  # fmt: skip
     """The options with the parameters of every value that the target's kernels may read or make quantized. `resume`
-    keeps what was collected, and is gone on from where it exists.
+    keeps what was collected, and is gone on from where it exists. `may_go_on` is asked before each batch but the first:
+    where it may not, scales are of the batches until then, and a note says so.
 
     Raises:
         InputError: the data is at fault, or has no sample, or the calibrator does not suit the format.
         ContractError: the model does not run.
     """
     check_method(calibrator, options)
-    return choose_parameters(model, options, watch(model, options, dataset, [calibrator], resume), calibrator)
+    watched = watch(model, options, dataset, [calibrator], resume, may_go_on)
+    return choose_parameters(model, options, watched, calibrator)
 
 
 def watch(
-    model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator], resume: Path | None = None
-) -> Watched:
+    model: Model, options: Options, dataset: Dataset, calibrators: Sequence[Calibrator], resume: Path | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Watched:  # fmt: skip
     """What values that may be quantized hold on the data; calibrators see it too. Errors are those of `calibrate`."""
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     asked = _asked(reading.graph, judged.quantizing.units)
-    source, collector = collect(model, options.wishes.low, dataset, [*asked.operands], calibrators, resume)
-    return Watched(data=source, reading=reading, units=judged.quantizing.units, asked=asked, collector=collector)
+    held = collect(model, options.wishes.low, dataset, [*asked.operands], calibrators, resume, may_go_on)
+    return Watched(
+        data=held.data, batches=held.batches, reading=reading, units=judged.quantizing.units, asked=asked,
+        collector=held.collector,
+    )  # fmt: skip
 
 
 def choose_parameters(model: Model, options: Options, watched: Watched, calibrator: Calibrator) -> Options:
@@ -76,9 +86,18 @@ def choose_parameters(model: Model, options: Options, watched: Watched, calibrat
     found = _of_values(watched.collector, watched.asked, calibrator, dtype)
     found |= _of_weights(model, watched.reading, watched.asked)
     add_offsets(model, watched.reading, watched.units, found)
-    told = (note for note in _tell_strangers(watched.collector) if note not in options.notes)
+    notes = (*tell_cut(watched), *_tell_strangers(watched.collector))
+    told = (note for note in notes if note not in options.notes)
     notes = (*options.notes, *told)
     return replace(options, wishes=replace(options.wishes, quantized=found), notes=notes)
+
+
+def tell_cut(watched: Watched) -> list[str]:
+    """What of the data gave no scale, as time was up."""
+    done, every = watched.data.batches, watched.batches
+    if done == every:
+        return []
+    return [f"the time limit ended the calibration: scales are from {done} of {every} batches of {watched.data.name}"]
 
 
 def _tell_strangers(collector: Collector) -> list[str]:
@@ -242,10 +261,11 @@ def _grid(storage: tuple[DType, bool]) -> Grid:
 
 
 def with_parameters(
-    model: Model, options: Options, dataset: Dataset, calibrator: str, resume: Path | None = None
-) -> Options:
+    model: Model, options: Options, dataset: Dataset, calibrator: str, resume: Path | None = None,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Options:  # fmt: skip
     """The options with the parameters that data gives, where something is to be quantized; else as they are. Where
-    ranges are found at run time only weights have parameters. `resume`: as of `calibrate`.
+    ranges are found at run time only weights have parameters. `resume` and `may_go_on`: as of `calibrate`.
 
     Raises InputError: there is no such calibrator.
     """
@@ -253,7 +273,7 @@ def with_parameters(
         return options
     if options.wishes.is_dynamic:
         return at_run_time(model, options)
-    return calibrate(model, options, dataset, calibrator_of(calibrator), resume)
+    return calibrate(model, options, dataset, calibrator_of(calibrator), resume, may_go_on)
 
 
 def suits(calibrator: Calibrator, options: Options) -> bool:

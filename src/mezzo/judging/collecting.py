@@ -1,10 +1,10 @@
 """What values of a model hold on data, for calibrators: collected by whoever works, and kept in a file."""
 
-import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.converting.results import lab_of
 from mezzo.core.calibrator import Calibrator
@@ -13,18 +13,16 @@ from mezzo.core.frontend import Model
 from mezzo.core.lab import Feeds
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
-from mezzo.judging.collected import Collected, dump_journal, load_journal
+from mezzo.judging.collected import Collected, dump_collected, load_collected
+from mezzo.judging.keeping import Keeping
 from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.measures import DataSource
 from mezzo.quant.collector import Collector
-from mezzo.staging import Staging
 from mezzo.voices import option
 
 if TYPE_CHECKING:
     from mezzo.core.reading import Reading
     from mezzo.numerics.datasets import Batch
-
-_SAVE_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +58,14 @@ class CollectingJob:
         return collect
 
 
+class Held(NamedTuple):
+    """What values held, on how much of the data, and how many batches there are of it."""
+
+    data: DataSource
+    collector: Collector
+    batches: int
+
+
 def collect(
     model: Model,
     low: DType,
@@ -67,10 +73,11 @@ def collect(
     names: Sequence[str],
     watching: Sequence[Calibrator],
     resume: Path | None = None,
-) -> tuple[DataSource, Collector]:
-    """What values of the model, by name, hold on the data, and how much of that there was. `resume` keeps it: where the
-    file exists, collecting goes on behind what it has. Calibrators that collect on their own see all numbers in this
-    process, and nothing is kept of what they saw.
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> Held:
+    """What values of the model, by name, hold on the data. `resume` keeps it: where the file exists, collecting goes on
+    behind what it has. Calibrators that collect on their own see all numbers in this process, and nothing is kept of
+    what they saw. `may_go_on` is asked once there is a sample: batches behind are counted, and no more.
 
     Raises InputError: the data is at fault, or the file is.
     """
@@ -83,72 +90,47 @@ def collect(
     crew = HERE if collecting else crew_at_work()
     run = crew.team(job, lambda: [model], lambda: job.open_on(model, reading, collecting))
     wanted = Collected(model=graph.content, data=dataset.name, content=dataset.content, values=tuple(names))
-    keeping = _Keeping(None if collecting else resume, wanted)
+    collection = _Collection(None if collecting else resume, wanted, may_go_on)
     try:
-        batches = (batch.feeds for batch in keeping.unknown(dataset))
-        for _, collector in in_turn(run, batches):
+        batches = (batch.feeds for batch in collection.unknown(dataset))
+        for _, part in in_turn(run, batches):
             if model.progress is not None:
-                model.progress("calibrating", keeping.done.batches, 0)
-            keeping.add(collector)
-        keeping.finish()
+                model.progress("calibrating", collection.done.batches, 0)
+            collection.add(part)
+        if not collection.is_cut:
+            collection.keeping.finish()
     finally:
-        keeping.save()
-    if not keeping.done.samples:
+        collection.keeping.save()
+    if not collection.done.samples:
         raise InputError(f"{dataset.name}: has no sample, and scales come from data; give some with {option('data')}")
-    return dataset.source(keeping.done.batches, keeping.done.samples), keeping.collector
+    done = collection.done
+    return Held(dataset.source(done.batches, done.samples), collection.collector, collection.batches)
 
 
-class _Keeping:
+class _Collection:
     """What was collected so far, in the order of the batches."""
 
-    def __init__(self, path: Path | None, wanted: Collected) -> None:
-        self._path, self.done, self.collector = path, wanted, Collector()
+    def __init__(self, path: Path | None, wanted: Collected, may_go_on: Callable[[], bool]) -> None:
+        self.done, self.collector = wanted, Collector()
         if path is not None and path.exists():
-            self.done, self.collector = load_journal(path, wanted)
-        self._under_way: list[Batch] = []
-        self._seen = 0
-        self._is_saved = self._is_sound = True
-        self._saved_at = time.monotonic()
+            self.done, self.collector = load_collected(path, wanted)
+        self.keeping = Keeping(path, self.done, lambda: dump_collected(self.done, self.collector))
+        self._under_way: deque[Batch] = deque()
+        self._may_go_on, self._samples = may_go_on, self.done.samples
+        self.batches, self.is_cut = 0, False
 
     def unknown(self, dataset: Dataset) -> "Iterator[Batch]":
         """The batches that are not in the file. Raises InputError: it has another in the place of one."""
-        known = self.done.batches
         for number, batch in enumerate(dataset):
-            self._seen = number + 1
-            if number == known - 1 and batch.origin != self.done.last:
-                raise InputError(
-                    f"{self._path}: batch {number} was {self.done.last!r} and is {batch.origin!r} now; give the same "
-                    "data and batch size, or delete the file to start anew"
-                )
-            if number >= known:
+            self.batches = number + 1
+            if self.is_cut or self.keeping.has(number, batch):
+                continue
+            self.is_cut = self._samples > 0 and not self._may_go_on()
+            if not self.is_cut:
                 self._under_way.append(batch)
+                self._samples += batch.samples
                 yield batch
 
     def add(self, collector: Collector) -> None:
-        batch = self._under_way.pop(0)
-        # An interrupt from here on leaves a batch half added, which must not be saved.
-        self._is_sound = False
-        self.collector.merge(collector)
-        self.done.batches, self.done.samples = self.done.batches + 1, self.done.samples + batch.samples
-        self.done.last = batch.origin
-        self._is_sound, self._is_saved = True, False
-        if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
-            self.save()
-
-    def finish(self) -> None:
-        """Check that the data has all the batches that the file says it had."""
-        if self._seen < self.done.batches:
-            raise InputError(
-                f"{self._path}: the state has {self.done.batches} batches and the data {self._seen}; give the same "
-                "data, or delete the file to start anew"
-            )
-
-    def save(self) -> None:
-        """Write the file, if there is one and something new to write."""
-        if self._path is None or self._is_saved or not self._is_sound:
-            return
-        with Staging() as staging:
-            with staging.create(self._path) as file:
-                file.write(dump_journal(self.done, self.collector))
-            staging.commit()
-        self._is_saved, self._saved_at = True, time.monotonic()
+        with self.keeping.adding(self._under_way.popleft()):
+            self.collector.merge(collector)

@@ -2,7 +2,7 @@
 shows that answers are nearer by more than samples vary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ from mezzo.judging.gains import Errors, errors_of
 from mezzo.judging.leaving import with_floats_left
 from mezzo.judging.smoothing import smoothed
 from mezzo.judging.turning import with_turned_weights
-from mezzo.numerics.datasets import Dataset
+from mezzo.numerics.datasets import Dataset, OutOfTime, in_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +43,13 @@ class Corrected:
 
 
 def correct_parameters(
-    model: Model, options: Options, seen: Dataset, unseen: Dataset | None, calibrator: str
-) -> tuple[Model, Options]:
+    model: Model, options: Options, seen: Dataset, unseen: Dataset | None, calibrator: str,
+    may_go_on: Callable[[], bool] = lambda: True,
+) -> tuple[Model, Options]:  # fmt: skip
     """The model and its options with those corrections of constants and scales that help, with a note of each.
 
     `seen` is what scales are from, as the calibrator takes them again for a changed model; `unseen` decides.
+    `may_go_on` is asked before each batch of either: where it may not, the correction that is tried is left.
     """
     now = Corrected(model=model, options=options)
     for step in (step for step in options.steps if step in (LEAVE, SMOOTH, WEIGHTS)):
@@ -60,9 +62,13 @@ def correct_parameters(
         if step == WEIGHTS and (uneven := _uneven(options)) is not None:
             now = now.noting(f"correction {step}: left, as it moves weights by even steps, which {uneven} has not")
             continue
-        candidate = _tried(step, now, seen, unseen, calibrator)
-        if candidate is not None:
-            now = _better_of(step, now, candidate, unseen)
+        limited, deciding = in_time(seen, may_go_on), in_time(unseen, may_go_on)
+        try:
+            candidate = _tried(step, now, limited, deciding, calibrator)
+            if candidate is not None:
+                now = _better_of(step, now, candidate, deciding)
+        except OutOfTime:
+            now = now.noting(f"correction {step}: left, as the time limit came first")
     return now.model, now.options
 
 

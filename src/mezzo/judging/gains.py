@@ -10,6 +10,7 @@ from mezzo.core.frontend import Model
 from mezzo.core.lab import EMULATED
 from mezzo.core.reading import Artifact
 from mezzo.numerics.datasets import Dataset
+from mezzo.numerics.errors import squares_by_row
 from mezzo.numerics.statistics import root_ratio
 
 Doubles = npt.NDArray[np.float64]
@@ -48,15 +49,12 @@ def errors_of(model: Model, result: Artifact, dataset: Dataset) -> Errors:
         wanted, found = sessions.run(batch.feeds)
         for name in wanted:
             want, have = np.asarray(wanted[name]), np.asarray(found[name])
-            if want.dtype.kind != "f" or want.shape != have.shape:
+            if want.dtype.kind not in "fV" or want.shape != have.shape:
                 continue
             rows = batch.samples if want.ndim and want.shape[0] % batch.samples == 0 else 1
-            want, have = (each.astype(np.float64).reshape(rows, -1) for each in (want, have))
-            with np.errstate(invalid="ignore", over="ignore"):
-                squares.setdefault(name, []).append(
-                    np.nan_to_num(((have - want) ** 2).sum(1), nan=np.inf, posinf=np.inf)
-                )
-                wholes[name] = wholes.get(name, 0.0) + float(np.nan_to_num(want**2, posinf=0.0).sum())
+            wrong, whole = squares_by_row(want, have, rows)
+            squares.setdefault(name, []).append(wrong)
+            wholes[name] = wholes.get(name, 0.0) + whole
     parts = [np.concatenate(held) for held in squares.values()]
     counts = {len(part) for part in parts}
     if len(counts) != 1:  # outputs without a sample of their own

@@ -1,7 +1,6 @@
 """What every value of a model holds on data, measured batch by batch."""
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,20 +9,18 @@ from typing import TYPE_CHECKING, Any
 from mezzo.converting.results import Progress, lab_of
 from mezzo.core.crew import Team, crew_at_work, in_turn
 from mezzo.core.lab import Feeds, MeasuredValue, Records
-from mezzo.errors import InputError
+from mezzo.judging.keeping import Keeping
 from mezzo.numerics.measures import DataSource, Ranges
 from mezzo.numerics.range_state import Progress as State
 from mezzo.numerics.range_state import dump_state, load_state
 from mezzo.numerics.ranges import Accumulator, ValueName
 from mezzo.numerics.telling import DataWatch
-from mezzo.staging import Staging
 
 if TYPE_CHECKING:
     from mezzo.core.frontend import Model
     from mezzo.core.lab import Lab
     from mezzo.numerics.datasets import Batch, Dataset
 
-_SAVE_EVERY_S = 5.0
 # Names of batches are kept up to this many before those that no longer matter are dropped.
 _MOST_ORIGINS = 1000
 # Samples per value: a share of what a run computes, so that adding them up takes a share of its time.
@@ -100,9 +97,9 @@ def measure_ranges(
             if progress is not None:
                 progress("measuring", number, 0)
         if may_go_on():
-            measuring.finish()
+            measuring.keeping.finish()
     finally:
-        measuring.save()
+        measuring.keeping.save()
     return replace(measuring.result(), unknown=watch.faults())
 
 
@@ -124,7 +121,7 @@ class _Measuring:
     def __init__(
         self, team: Team[Reading | None, Records | About], data: "Dataset", first: "Batch", path: Path | None
     ) -> None:
-        self._team, self._path, self._data = team, path, data
+        self._team, self._data = team, data
         about = team.start(None).result()
         assert isinstance(about, About), "asked for nothing else"
         self._about = about
@@ -132,16 +129,13 @@ class _Measuring:
         self._accumulator = Accumulator(about.size)
         if path is not None and os.path.lexists(path):
             self._state, self._accumulator = load_state(path, self._state)
+        self.keeping = Keeping(path, self._state, self._spell)
         self._first_fed = _count_numbers(first.feeds)
-        self._seen = 0
-        self._is_saved = True
-        self._is_sound = True
-        self._saved_at = time.monotonic()
 
     def take(self, first: "Batch", more: "Iterator[Batch]") -> "Iterator[int]":
         """Measure all batches that the state has not; gives the number of each before it is waited for."""
         yield 0
-        if not self._has(0, first):  # by what it shows the others are sampled
+        if not self.keeping.has(0, first):  # by what it shows the others are sampled
             self._add(0, first, self._measure(Reading(first, 0, _sample_size(self._about.elements, self._about.size))))
         for reading, records in in_turn(self._team, self._readings(more)):
             assert reading is not None and isinstance(records, Records), "what was asked for"
@@ -155,59 +149,28 @@ class _Measuring:
 
     def _readings(self, batches: "Iterator[Batch]") -> Iterator[Reading | None]:
         for number, batch in enumerate(batches, 1):
-            if not self._has(number, batch):
+            if not self.keeping.has(number, batch):
                 # By its own length, so that the same batch gives the same samples whatever was measured before.
                 elements = self._state.elements * _count_numbers(batch.feeds) // max(self._state.fed, 1)
                 yield Reading(batch, number, _sample_size(elements, self._state.values))
 
-    def _has(self, number: int, batch: "Batch") -> bool:
-        """Whether the state has a batch. Raises InputError: it has another in its place."""
-        state, self._seen = self._state, number + 1
-        was = state.last if number == state.batches - 1 else state.origins.get(number, batch.origin)
-        if number < state.batches and batch.origin != was:
-            raise InputError(
-                f"{self._path}: batch {number} was {was!r} and is {batch.origin!r} now; give the same data "
-                "and batch size, or delete the file to start anew"
-            )
-        return number < state.batches
-
     def _add(self, number: int, batch: "Batch", records: Records) -> None:
         state = self._state
-        # An interrupt from here on leaves a batch half added, which must not be saved.
-        self._is_sound = False
-        self._accumulator.add(records, number)
-        if number == 0:
-            state.elements, state.fed = int(records.counts.sum()), self._first_fed
-        state.batches, state.samples, state.last = number + 1, state.samples + batch.samples, batch.origin
-        state.origins[number] = batch.origin
-        if len(state.origins) > _MOST_ORIGINS:
-            self._drop_origins()
-        self._is_sound, self._is_saved = True, False
-        if time.monotonic() - self._saved_at > _SAVE_EVERY_S:
-            self.save()
-
-    def finish(self) -> None:
-        """Check that the data has all the batches that the state says it had."""
-        if self._seen < self._state.batches:
-            raise InputError(
-                f"{self._path}: the state has {self._state.batches} batches and the data {self._seen}; give the same "
-                "data, or delete the file to start anew"
-            )
+        with self.keeping.adding(batch):
+            self._accumulator.add(records, number)
+            if number == 0:
+                state.elements, state.fed = int(records.counts.sum()), self._first_fed
+            state.origins[number] = batch.origin
+            if len(state.origins) > _MOST_ORIGINS:
+                self._drop_origins()
 
     def _drop_origins(self) -> None:
         kept = self._accumulator.largest_batches()
         self._state.origins = {number: name for number, name in self._state.origins.items() if number in kept}
 
-    def save(self) -> None:
-        """Write the state, if there is a file for it and something new to write."""
-        if self._path is None or self._is_saved or not self._is_sound:
-            return
+    def _spell(self) -> bytes:
         self._drop_origins()
-        with Staging() as staging:
-            with staging.create(self._path) as file:
-                file.write(dump_state(self._state, self._accumulator))
-            staging.commit()
-        self._is_saved, self._saved_at = True, time.monotonic()
+        return dump_state(self._state, self._accumulator)
 
     def result(self) -> Ranges:
         """What was measured so far."""

@@ -67,6 +67,22 @@ class Dataset:
             raise InputError(f"{self.name}: found no batch; give at least one")
 
 
+class OutOfTime(Exception):
+    """A pass over data was not finished, as it might not go on."""
+
+
+def in_time(data: Dataset, may_go_on: Callable[[], bool]) -> Dataset:
+    """The same data, whose passes raise OutOfTime before a batch that they may not go on to."""
+
+    def start() -> Iterator[Batch]:
+        for batch in data:
+            if not may_go_on():
+                raise OutOfTime
+            yield batch
+
+    return Dataset(data.name, start, data.seed, data.content)
+
+
 @dataclass(frozen=True, slots=True)
 class _Wanted:
     """Names that data has to hold, may hold, and holds for the metric. `others`: it may hold any others too."""

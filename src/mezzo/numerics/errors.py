@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 # What was wrong with an output, or with a part of it, and the whole of which it is: sums of squares.
 Square = tuple[str, float, float]
@@ -56,6 +57,19 @@ def squares_of(
     return None if found.is_broken else tuple(found.squares)
 
 
+def squares_by_row(want: Any, found: Any, rows: int) -> tuple[npt.NDArray[np.float64], float]:
+    """The squared error of each of so many rows of floats of one shape, and the square of the whole reference. A row is
+    infinite where it is broken: a number in it is NaN or infinite and should not be, or should be and is not.
+    """
+    want, found = (np.asarray(side).astype(np.float64).reshape(rows, -1) for side in (want, found))
+    finite = np.isfinite(want)
+    fits = np.where(finite, np.isfinite(found), (want == found) | (np.isnan(want) & np.isnan(found)))
+    with np.errstate(invalid="ignore", over="ignore"):
+        wrong = np.where(finite, found - want, 0.0)
+        squares = np.where(fits.all(1), (wrong**2).sum(1), np.inf)
+        return squares, float(np.sum(np.where(finite, want, 0.0) ** 2))
+
+
 class _Squares:
     """What one batch shows."""
 
@@ -78,18 +92,17 @@ class _Squares:
         if want.shape != found.shape:
             self.is_broken = True
         elif want.dtype.kind in "fV":
-            self._add_floats(name, want.astype(np.float64), found.astype(np.float64))
+            self._add_floats(name, want, found)
         elif not np.array_equal(want, found):
             # Integers that differ are counted as wrong numbers of size one: an argmax that flips is no broken output.
             self._note(name, float(np.sum(want != found)), float(want.size))
 
     def _add_floats(self, name: str, want: Any, found: Any) -> None:
-        finite = np.isfinite(want)
-        same = finite | (want == found) | (np.isnan(want) & np.isnan(found))
-        if not same.all() or not np.isfinite(found[finite]).all():
+        (wrong,), whole = squares_by_row(want, found, 1)
+        if np.isinf(wrong):
             self.is_broken = True
             return
-        self._note(name, float(np.sum((found[finite] - want[finite]) ** 2)), float(np.sum(want[finite] ** 2)))
+        self._note(name, float(wrong), whole)
 
     def _note(self, name: str, wrong: float, whole: float) -> None:
         self.squares.append((name, wrong, whole))

@@ -183,7 +183,7 @@ def with_costs(judged: Judged, measured: Measurement) -> Judged:
 
 
 def typed_model(model: Model, judged: Judged, levels: Sequence[int], version: int | None = None) -> Artifact:
-    """Make the model in the precisions of an assignment, with all weights; operators say which planner's node they are.
+    """Make the model in the precisions of an assignment; operators say which planner's node they are.
 
     `version`: that of the reading that was judged; None for the model's own.
     """

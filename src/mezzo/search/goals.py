@@ -1,9 +1,9 @@
 """What a search has to hold: a budget of output error, or of the user's own metric."""
 
+import copy
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,24 +135,26 @@ def identity_of(graph: Graph, data: "Dataset", options: Options) -> dict[str, st
     return {"model": graph.content, "data": data.name, "content of its data": files, **dict(options.settings)}
 
 
-def kept_beside(resume: "str | os.PathLike[str] | None", what: str) -> Path | None:
-    """The file beside the one to resume from that keeps what comes before the search: "ranges" or "calibration"."""
-    return None if resume is None else Path(f"{os.fspath(resume)}.{what}.npz")
-
-
 class Memory:
     """Scores by what was run, kept in a file if one is given, so that a search that stopped goes on where it was."""
 
     def __init__(self, path: Path | None, identity: Mapping[str, str]) -> None:
         """Read the file if it exists. Raises InputError: it is of another search, or none of ours."""
         self._path, self._identity = path, dict(identity)
+        self._search: tuple[str, ...] = ()
         self._scores: dict[str, Score] = {}
         if path is not None and path.exists():
             self._scores = _read_state(path, self._identity)
 
+    def within(self, search: str) -> "Memory":
+        """The same memory for one of several searches, whose runs are told apart by its name."""
+        other = copy.copy(self)
+        other._search = (*self._search, search)
+        return other
+
     def knows(self, part: str, low_nodes: Collection[str]) -> bool:
         """Whether the score of running these nodes low on a part of the data is kept."""
-        return _key(part, low_nodes) in self._scores
+        return self._key(part, low_nodes) in self._scores
 
     def score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score]) -> Score:
         """The score of running these nodes low on a part of the data, computed if it is not known."""
@@ -162,7 +164,7 @@ class Memory:
 
     def try_score(self, part: str, low_nodes: Collection[str], compute: Callable[[], Score | None]) -> Score | None:
         """The same; None, and nothing kept, where it was not computed to its end."""
-        key = _key(part, low_nodes)
+        key = self._key(part, low_nodes)
         if key not in self._scores:
             computed = compute()
             if computed is None:
@@ -171,17 +173,16 @@ class Memory:
             self._save()
         return self._scores[key]
 
+    def _key(self, part: str, low_nodes: Collection[str]) -> str:
+        text = json.dumps([*self._search, part, sorted(low_nodes)])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
     def _save(self) -> None:
         if self._path is None:
             return
         scores = {key: [_spell(s.error), _spell(s.drop), _spell(s.reference)] for key, s in self._scores.items()}
         document = {"format": _STATE, "of": self._identity, "scores": scores}
         write_file(self._path, json.dumps(document).encode(), "resume")
-
-
-def _key(part: str, low_nodes: Collection[str]) -> str:
-    text = json.dumps([part, sorted(low_nodes)])
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _spell(number: float | None) -> str | None:

@@ -28,15 +28,16 @@ from mezzo.numerics.lifting import can_tell, lifts
 from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling
 from mezzo.numerics.protection import protections
 from mezzo.numerics.splits import split
-from mezzo.search.goals import Goal, Memory, shares_of
+from mezzo.places import kept_beside
+from mezzo.search.goals import Goal, Memory, identity_of, shares_of
 from mezzo.search.rig import can_cut, few_samples
+from mezzo.search.tuner import Limits, Tuner
 
 if TYPE_CHECKING:
     from mezzo.converting.decided import Decided
     from mezzo.core.frontend import Model
     from mezzo.core.reading import Artifact
     from mezzo.numerics.datasets import Data
-    from mezzo.search.tuner import Tuner
 
 # Values within this factor of the limit are protected too: other data may hold larger ones.
 HEADROOM = 2.0
@@ -57,32 +58,38 @@ def convert_on_data(
     labels: Sequence[str] = (),
     batch_size: int | None = None,
     overwrite: bool = False,
+    resume: "str | os.PathLike[str] | None" = None,
 ) -> Converted:
     """Convert with what the data shows, and check the answers on it in the true precision.
 
     What was only suspected is lifted where the data shows that it fits, and values that vanish protect nobody, as long
-    as the check holds; else protection comes back by what each node's error costs, and in the end as a whole.
+    as the check holds; else protection comes back by what each node's error costs, and in the end as a whole. `resume`
+    keeps what searches for that have run; what was measured and collected before is kept beside it.
     """
     options = recall(model, with_data_settings(read_options(request), data))
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
+    identity = identity_of(model.read(options.wishes.low).graph, dataset, options)
+    memory = Memory(None if resume is None else Path(resume), identity)
     model, options = fuse(model, options)
     whole, seen = dataset, None
     if options.wishes.is_dynamic:
         options = with_parameters(model, options, dataset, request.calibrator)
     elif options.wishes.line.quantized is not None:
-        model, options, seen, dataset = _calibrated(model, options, dataset, request.calibrator)
-    attempt = attempt_on(model, options, dataset, measure_ranges(model, whole), seen)
+        kept = kept_beside(resume, "calibration")
+        model, options, seen, dataset = _calibrated(model, options, dataset, request.calibrator, kept)
+    ranges = measure_ranges(model, whole, resume=kept_beside(resume, "ranges"))
+    attempt = attempt_on(model, options, dataset, ranges, seen, memory)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
 
 def _calibrated(
-    model: "Model", options: Options, dataset: Dataset, calibrator: str
+    model: "Model", options: Options, dataset: Dataset, calibrator: str, resume: Path | None
 ) -> "tuple[Model, Options, Dataset | None, Dataset]":
     """The options with scales from a part of the data, that part, and the rest, which judges them; None and all of it
     where it is too little to be parted. The model comes with the corrections of its constants that help on the rest.
     """
     seen, unseen, note = split_for_scales(model, dataset)
-    options = with_parameters(model, options, seen, calibrator)
+    options = with_parameters(model, options, seen, calibrator, resume)
     model, options = correct_parameters(model, options, seen, unseen, calibrator)
     told = replace(options, notes=(*options.notes, note))
     return (model, told, None, dataset) if unseen is None else (model, told, seen, unseen)
@@ -114,14 +121,15 @@ class Attempt:
 
 
 def attempt_on(
-    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, seen: "Dataset | None" = None
+    model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, seen: "Dataset | None", memory: Memory
 ) -> Attempt:
     """Convert by what the data shows: with what it lifts where the answers hold then, else with all protection. `seen`
-    is what scales are from where other data judges; biases are corrected on it if that is asked for.
+    is what scales are from where other data judges; biases are corrected on it if that is asked for. `memory` keeps
+    what searches run.
     """
     # What was made up speaks against running low, and never for it.
-    lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges)
-    attempt = lifted or _protect(model, options, dataset, ranges)
+    lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges, memory)
+    attempt = lifted or _protect(model, options, dataset, ranges, memory)
     if BIAS in options.steps and seen is not None and seen.seed is None:
         return _with_biases(model, options, attempt, seen, dataset)
     return attempt
@@ -143,16 +151,16 @@ def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Range
     return Attempt(decided, result, Measured(data=comparison.data, ranges=ranges, comparison=comparison, notes=notes))
 
 
-def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> Attempt:
+def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt:
     """Convert with all protection, from structure and from data; a result that fails its check is repaired."""
     options = with_protection(model, options, ranges, HEADROOM)
     attempt = _attempt(model, options, dataset, ranges)
     if _is_wrong(attempt.comparison) and _knows_prices(options):
-        return _repair(model, options, dataset, attempt)
+        return _repair(model, options, dataset, attempt, memory)
     return attempt
 
 
-def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) -> Attempt | None:
+def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt | None:
     """Convert with what data lifts, and put protection back by what errors cost where the check does not hold with its
     margin. None where nothing is lifted, nothing that was lifted holds, or the data cannot tell.
     """
@@ -167,12 +175,12 @@ def _lift(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges) 
         return None  # nothing shows that what was lifted fits
     if _holds(attempt.comparison):
         return attempt
-    returned = _put_back(model, lifted, dataset, attempt) if _knows_prices(options) else None
+    returned = _put_back(model, lifted, dataset, attempt, memory) if _knows_prices(options) else None
     if returned is None:
         return None
     protected = with_protection(model, options, ranges, HEADROOM)
     if _is_cheaper(convert_model(model, protected, None)[0], returned.decided):
-        attempt = _protect(model, options, dataset, ranges)
+        attempt = _protect(model, options, dataset, ranges, memory)
         if not _is_wrong(attempt.comparison) and _is_cheaper(attempt.decided, returned.decided):
             return attempt
     return returned
@@ -186,11 +194,12 @@ def _is_cheaper(one: "Decided", other: "Decided") -> bool:
     return cost(problem, one.levels) < cost(problem, other.levels)
 
 
-def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt) -> Attempt | None:
+def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: Attempt, memory: Memory) -> Attempt | None:
     """Give nodes back to FP32, the costliest first, until the check holds. None where that leaves nothing low."""
     verdict = lifted.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=_MARGIN_ON_FEW, shares=shares_of(lifted.comparison))
-    tuner = _tuner(model, options, dataset, goal, _EVALUATIONS_ON_FEW)
+    limits = Limits(evaluations=_EVALUATIONS_ON_FEW)
+    tuner = Tuner(model, options, goal, dataset, limits, memory.within("what was lifted"))
     few = few_samples(tuner.rig, next(iter(dataset)))
     tuner.data = Dataset(few.origin, lambda: iter([few]), dataset.seed)
     slack = 1.0
@@ -295,17 +304,12 @@ def _lifts_in(judged: Judged) -> Counter[str]:
     return Counter(verdict.lift.rule for side in judged.sides for verdict in side if verdict.lift is not None)
 
 
-def _tuner(model: "Model", options: Options, dataset: "Dataset", goal: Goal, evaluations: int) -> "Tuner":
-    from mezzo.search.tuner import Limits, Tuner
-
-    return Tuner(model, options, goal, dataset, Limits(evaluations=evaluations), Memory(None, {}))
-
-
-def _repair(model: "Model", options: Options, dataset: "Dataset", failed: Attempt) -> Attempt:
+def _repair(model: "Model", options: Options, dataset: "Dataset", failed: Attempt, memory: Memory) -> Attempt:
     """Give nodes back to FP32, the costliest first, until the check holds."""
     verdict = failed.comparison.verdict
     goal = Goal(max_error=verdict.budget, margin=1.0, shares=shares_of(failed.comparison))
-    choosing = _tuner(model, options, dataset, goal, _EVALUATIONS).choose()
+    limits = Limits(evaluations=_EVALUATIONS)
+    choosing = Tuner(model, options, goal, dataset, limits, memory.within("repair")).choose()
     note = (
         f"by the ranges alone the answers were off ({verdict.because}); nodes went back to FP32 by what their error "
         f"costs: {choosing.stopped_by}"

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from mezzo.converting.results import Converted, Progress, open_source
@@ -9,6 +11,7 @@ from mezzo.core.timings import Loading
 from mezzo.errors import MezzoError
 from mezzo.judging.side_by_side import Entrant, time_side_by_side
 from mezzo.judging.turns import USUAL
+from mezzo.machine import find_temporary_folder
 from mezzo.numerics.measures import DataSource, Interval, TimedModel, Timing
 from mezzo.numerics.speeds import Difference, judge_speed, speed
 from mezzo.numerics.timings import FileTimes, Timings
@@ -44,34 +47,51 @@ class Race:
 def race(
     model: "Model",
     result: "Artifact",
-    convert_alone: Callable[[], Converted],
+    convert_alone: Callable[[Path | None], Converted],
     target: str,
     batch: "Batch",
     progress: Progress | None,
 ) -> Race:
-    """Time what was found, as `mezzo bench` times files. `convert_alone` makes what no search has seen.
+    """Time what was found, as `mezzo bench` times files. `convert_alone` makes what no search has seen, as a file if
+    told where.
 
-    Raises InputError: nothing is timed on the target here.
+    Raises InputError: nothing is timed on the target here, or there is no room for what is timed.
     """
-    found = open_source(model.materialize(result), False, None)
-    entrants = [
-        Entrant(name=name, model=each, feeds=batch.feeds) for name, each in ((BASE, model.given), (RESULT, found))
-    ]
     notes: list[str] = []
     alone: Converted | None = None
-    try:
-        alone = convert_alone()
-    except MezzoError as error:
-        notes.append(f"what convert alone gives was not timed: {error}")
-    else:
-        entrants.append(Entrant(name=ALONE, model=open_source(alone.model, False, None), feeds=batch.feeds))
-    timings = time_side_by_side(
-        entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(), turning=USUAL,
-        loading=Loading(), progress=progress,
-    )  # fmt: skip
+    with TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()) as folder:
+        found = _place(model, result, Path(folder))
+        entrants = [
+            Entrant(name=name, model=each, feeds=batch.feeds) for name, each in ((BASE, model.given), (RESULT, found))
+        ]
+        path = None if model.store is None else Path(folder, f"alone{_suffix(model)}")
+        try:
+            alone = convert_alone(path)
+        except MezzoError as error:
+            notes.append(f"what convert alone gives was not timed: {error}")
+        else:
+            opened = open_source(alone.model if path is None else path, False, None)
+            entrants.append(Entrant(name=ALONE, model=opened, feeds=batch.feeds))
+        timings = time_side_by_side(
+            entrants, target, data=DataSource(batch.origin, 1, batch.samples), batch=None, notes=(), turning=USUAL,
+            loading=Loading(), progress=progress,
+        )  # fmt: skip
     if alone is not None:
         notes.append(_tell_alone(timings.files[1], timings.files[2], alone))
     return Race(_summarise(timings), tuple(notes))
+
+
+def _place(model: "Model", result: "Artifact", folder: Path) -> "Model":
+    """Open a result, from a file where its front end writes any: in memory there may be no room for its weights."""
+    if model.store is None:
+        return open_source(model.materialize(result), False, None)
+    path = folder / f"result{_suffix(model)}"
+    model.store.write(result, path, overwrite=False)
+    return open_source(path, False, None)
+
+
+def _suffix(model: "Model") -> str:
+    return next((end for end in model.frontend.suffixes if end), "")
 
 
 def _summarise(timings: Timings) -> Timing:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
 from mezzo.converting.results import Converted, Progress, aimed, finish, open_source, read_plan_options
@@ -13,7 +14,7 @@ from mezzo.core.request import Request
 from mezzo.deciding.options import Options, check_parameters, read_options, replay_options
 from mezzo.errors import InputError
 from mezzo.files import planfile
-from mezzo.places import check_destination
+from mezzo.places import check_destination, check_destinations, kept_beside
 from mezzo.voices import option, verb
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def convert(
     data: "Data | None" = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
+    resume: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
     **options: Unpack[ConvertOptions],
@@ -70,6 +72,9 @@ def convert(
             was only suspected and fits runs low, and the result is checked on it in the true precision; `labels` names
             arrays that are no inputs, `batch_size` splits along the first axis. "random" draws inputs that fit it:
             they add protection, and lift none.
+        resume: with `data`, a file that keeps what searches for nodes that go back to FP32 have run, so that a
+            conversion that was ended goes on; what was measured and collected before is kept beside it, in
+            FILE.ranges.npz and FILE.calibration.npz. Checks of a result begin anew.
         provenance: whether the result's metadata says what made it: mezzo's version, the options and the plan. A model
             that says so keeps its FP32 nodes when it is converted again, unless another format, policy, strategy or
             target is asked for.
@@ -82,11 +87,14 @@ def convert(
     """
     if dst is not None:
         check_destination(dst)
+    kept = {what: kept_beside(resume, what) for what in ("ranges", "calibration")}
+    check_destinations({"resume": resume, **kept}, () if dst is None else (Path(dst),))
     replayed = _given_plan(plan)
     if replayed is not None and data is not None:
         raise InputError(f"data cannot change what a plan has decided; leave one of them out, or use {verb('compare')}")
-    if data is None and (labels or batch_size is not None):
-        name = "labels" if labels else "batch_size"
+    about_data = {"labels": labels or None, "batch_size": batch_size, "resume": resume}
+    if data is None and any(value is not None for value in about_data.values()):
+        name = next(name for name, value in about_data.items() if value is not None)
         raise InputError(f"{option(name)} is about data, and none is given; give {option('data')} too, or leave it out")
     request = aimed(src, request_of(options))
     if replayed is not None:
@@ -98,7 +106,9 @@ def convert(
         return convert_opened(model, dst, request, overwrite=overwrite)
     from mezzo.search.protecting import convert_on_data
 
-    return convert_on_data(model, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite)
+    return convert_on_data(
+        model, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite, resume=resume
+    )
 
 
 def convert_opened(

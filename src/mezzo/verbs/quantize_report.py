@@ -1,8 +1,9 @@
 """What each calibrator makes of a model: answers, classes, size and share of integers beside FP32's."""
 
+import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
@@ -17,20 +18,20 @@ from mezzo.core.lab import EMULATED
 from mezzo.core.nodes import Kind
 from mezzo.deciding.planner import rows_of
 from mezzo.errors import InputError
-from mezzo.judging.calibrating import Watched, check_method, choose_parameters, suits, watch, with_parameters
+from mezzo.judging.calibrating import Watched, check_method, choose_parameters, suits, tell_cut, watch, with_parameters
 from mezzo.judging.correcting import correct_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.judging.measuring import measure_ranges
 from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
 from mezzo.numerics.custom import Metric, MetricTally, load_metric, name_metric
-from mezzo.numerics.datasets import Dataset
+from mezzo.numerics.datasets import Dataset, OutOfTime, in_time
 from mezzo.numerics.measures import Interval, Ranges
 from mezzo.numerics.ranks import find_classes
-from mezzo.places import check_destinations
+from mezzo.places import check_destinations, kept_beside
 from mezzo.plugins.discovery import calibrators as known_calibrators
 from mezzo.plugins.discovery import settle_name
 from mezzo.quant.reading import calibrator_of
-from mezzo.search.goals import kept_beside
+from mezzo.search.goals import Memory
 from mezzo.search.protecting import Attempt, attempt_on, split_for_scales, with_data_settings
 from mezzo.voices import option
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from mezzo.deciding.options import Options
     from mezzo.numerics.datasets import Data
 
+_CUT = "the time limit came while corrections were tried: those that need data behind it were left"
 _AT_RUN_TIME = "ranges are found as the model runs"
 
 
@@ -57,6 +59,7 @@ def quantize_report(
     metric: str | Metric | None = None,
     calibrators: str | Sequence[str] = (),
     batch_size: int | None = None,
+    time_limit_s: float | None = None,
     resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     **options: Unpack[PlanOptions],
@@ -72,6 +75,8 @@ def quantize_report(
         labels: arrays of the data that judges which are no inputs. One with an integer per sample gives top-1 and, of
             more than five classes, top-5.
         metric: instead of them a function of (outputs, labels), or its "module:function", as of `mezzo.compare`.
+        time_limit_s: end with the batch that runs then: scales are from what was seen until then, and calibrators
+            behind the first are left out that are not judged by then. Notes say so.
         resume: a file that keeps what was collected, and is gone on from where it exists; FILE.ranges.npz beside it
             keeps the ranges.
         calibrators: which, such as "minmax,percentile=99.9"; all that there are unless given.
@@ -82,6 +87,11 @@ def quantize_report(
         ModelError: the model is not valid ONNX.
         ContractError: the model does not run.
     """
+    deadline = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
+
+    def has_time() -> bool:
+        return time.monotonic() < deadline
+
     check_destinations({"resume": resume, "ranges": kept_beside(resume, "ranges")})
     words = _calibrator_words(calibrators, options)
     if options.get("to") is None:
@@ -101,21 +111,28 @@ def quantize_report(
     if late is not None:
         late = fuse(model, with_data_settings(late, data))[1]
     model, chosen = fuse(model, with_data_settings(chosen, data))
-    ranges = measure_ranges(model, parted.whole, resume=kept_beside(resume, "ranges"), progress=progress)
+    kept = kept_beside(resume, "ranges")
+    ranges = measure_ranges(model, parted.whole, resume=kept, progress=progress, may_go_on=has_time)
+    cut = [] if has_time() else [f"the time limit ended the ranges: they are of {ranges.data.batches} batches"]
     begin = time.monotonic()
     calibrating = [one for one in named.values() if one is not None]
-    watched = watch(model, chosen, parted.seen, calibrating, None if resume is None else Path(resume))
+    watched = watch(model, chosen, parted.seen, calibrating, None if resume is None else Path(resume), has_time)
     collecting_s = time.monotonic() - begin
     metrics, said = _metrics_of(model, parted.judging, metric)
     trials = _Trials(
         model=model, options=chosen, watched=watched, ranges=ranges, parted=parted, metrics=metrics,
-        has_shares=metric is None, late=late,
+        has_shares=metric is None, late=late, has_time=has_time,
     )  # fmt: skip
     rows, noted, references = list[CalibratorRow](), dict[str, list[str]](), dict[str, float]()
+    untried: list[str] = []
     for number, (word, calibrator) in enumerate(named.items()):
         if progress is not None:
             progress(f"calibrator {word}", number, len(named))
-        attempt, row = trials.run(word, calibrator, references)
+        try:
+            attempt, row = (trials.in_time() if rows else trials).run(word, calibrator, references)
+        except OutOfTime:
+            untried.append(word)
+            continue
         judged = attempt.comparison.data
         for note in attempt.measured.notes:
             noted.setdefault(note, []).append(word)
@@ -123,8 +140,13 @@ def quantize_report(
     return Calibrations(
         to=to, target=chosen.wishes.target.name, calibrated=watched.data, judged=judged, is_unseen=parted.is_unseen,
         scores=tuple(references.items()), size_bytes=model.size_bytes, collecting_s=collecting_s, rows=tuple(rows),
-        notes=(parted.note, *said, *_spell_notes(noted, len(rows))),
+        notes=(parted.note, *cut, *tell_cut(watched), *said, *_spell_notes(noted, len(rows)), *_tell_untried(untried)),
     )  # fmt: skip
+
+
+def _tell_untried(words: Sequence[str]) -> list[str]:
+    """What time left out."""
+    return [f"the time limit came before {', '.join(words)}: not judged"] if words else []
 
 
 def _spell_notes(noted: Mapping[str, Sequence[str]], of: int) -> list[str]:
@@ -210,6 +232,12 @@ class _Trials:
     metrics: Mapping[str, str | Metric]
     has_shares: bool
     late: "Options | None"
+    has_time: Callable[[], bool]
+
+    def in_time(self) -> "_Trials":
+        """The same, whose passes over data raise OutOfTime once there is none."""
+        seen, judging = (in_time(data, self.has_time) for data in (self.parted.seen, self.parted.judging))
+        return replace(self, parted=replace(self.parted, seen=seen, judging=judging))
 
     def run(
         self, word: str, calibrator: "Calibrator | None", references: dict[str, float]
@@ -225,11 +253,18 @@ class _Trials:
         choosing_s = time.monotonic() - begin
         if calibrator is not None:
             seen, unseen = self.parted.seen, judging if self.parted.is_unseen else None
-            model, options = correct_parameters(model, options, seen, unseen, word)
-            ranges = ranges if model is self.model else measure_ranges(model, self.parted.whole)
+            model, options = correct_parameters(model, options, seen, unseen, word, self.has_time)
+            if model is not self.model:
+                ranges = measure_ranges(model, self.parted.whole, may_go_on=self.has_time)
+        is_cut = calibrator is not None and options.steps and not self.has_time()
+        if is_cut:
+            options = replace(options, steps=())
         settings = tuple((name, word if name == "calibrator" else value) for name, value in options.settings)
         options = replace(options, settings=settings)
-        attempt = attempt_on(model, options, judging, ranges, seen if self.parted.is_unseen else None)
+        seen = seen if self.parted.is_unseen else None
+        attempt = attempt_on(model, options, judging, ranges, seen, Memory(None, {}))
+        if is_cut:
+            attempt = replace(attempt, measured=replace(attempt.measured, notes=(*attempt.measured.notes, _CUT)))
         scores = []
         for name, tally in self._score(attempt).items():
             result = tally.result()

@@ -15,8 +15,8 @@ from mezzo.judging.calibrating import with_parameters
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import Sensitivity
 from mezzo.numerics.telling import DataWatch
-from mezzo.places import check_destinations
-from mezzo.search.goals import Memory, identity_of, kept_beside, score_one
+from mezzo.places import check_destinations, kept_beside
+from mezzo.search.goals import Memory, identity_of, score_one
 from mezzo.search.rig import MOST_RUNS, Rig, Unit, describe_probing, few_samples, places_of, probe, units_of
 from mezzo.voices import option
 

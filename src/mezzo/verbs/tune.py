@@ -36,10 +36,10 @@ from mezzo.numerics.measures import (
 )
 from mezzo.numerics.splits import split
 from mezzo.numerics.verdicts import read_drop
-from mezzo.places import check_destination, check_destinations
+from mezzo.places import check_destination, check_destinations, kept_beside
 from mezzo.search.costs import Measurement, check_measurable
 from mezzo.search.costs import measure as measure_target
-from mezzo.search.goals import Goal, Memory, Score, identity_of, kept_beside
+from mezzo.search.goals import Goal, Memory, Score, identity_of
 from mezzo.search.protecting import check, convert_on_data, protect, with_data_settings
 from mezzo.search.racing import Race, race
 from mezzo.search.rig import can_cut
@@ -102,7 +102,8 @@ def tune(
         accumulate, tile: the target's sums are rounded to "fp16" or "bf16" after every `tile` products; in FP32 unless
             given.
         time_limit_s: end the search with the best plan found by then, and with the batch that runs then; the check of
-            that plan comes after it.
+            that plan comes after it. What INT8 takes its scales from ends so too, and a note says how much of it was
+            seen.
         resume: a file that keeps what was run, so that a search that stopped goes on; what was measured and collected
             before it is kept beside, in FILE.ranges.npz and FILE.calibration.npz.
         options: those of `mezzo.plan`, and `provenance` as of `mezzo.convert`; the policy says what may run low at all,
@@ -134,19 +135,25 @@ def tune(
     goal = replace(goal, margin=_MARGIN_UNSEEN if unseen is None else _MARGIN)
     chosen = with_data_settings(_check_strategy(chosen), data, **_spell(goal))
     model, chosen = fuse(model, chosen)
-    model, chosen = _calibrated(model, chosen, seen, request.calibrator, kept["calibration"])
-    chosen, ranges = protect(model, chosen, seen, kept["ranges"], lambda: time.monotonic() < deadline)
+    identity = identity_of(model.read(chosen.wishes.low).graph, seen, chosen)
+    memory = Memory(None if resume is None else Path(resume), identity)
+
+    def has_time() -> bool:
+        return time.monotonic() < deadline
+
+    model, chosen = _calibrated(model, chosen, seen, request.calibrator, kept["calibration"], has_time)
+    # Corrections that time has cut short make another model than the one that this goes on with the next time.
+    chosen, ranges = protect(model, chosen, seen, kept["ranges"] if has_time() else None, has_time)
     problem = judge_model(model, chosen)[1].problem
     can_measure = measure and ranges.data.samples > 0  # without a sample there is nothing to run
     prices = measure_target(model, chosen, next(iter(seen)).feeds) if can_measure else _read_table(problem, chosen)
     chosen = replace(chosen, wishes=replace(chosen.wishes, measured=prices.costs))
-    identity = identity_of(problem.graph, seen, chosen)
-    memory = Memory(None if resume is None else Path(resume), identity)
+    # Where time has cut scales short there is none for a run: no score that is kept is of other scales.
     tuner = Tuner(model, chosen, goal, seen, Limits(deadline), memory, prices.table, progress)
 
-    def convert_alone() -> Converted:
+    def convert_alone(path: Path | None) -> Converted:
         fresh = open_source(src, request.trust_external_paths, None)
-        return convert_on_data(fresh, None, plain, data, labels=labels, batch_size=batch_size)
+        return convert_on_data(fresh, path, plain, data, labels=labels, batch_size=batch_size)
 
     return _Finish(model, tuner, goal, seen, unseen, ranges, prices, convert_alone, begin).write(dst, overwrite)
 
@@ -176,7 +183,7 @@ class _Finish:
         unseen: "Dataset | None",
         ranges: Ranges,
         prices: Measurement | _Table,
-        convert_alone: Callable[[], Converted],
+        convert_alone: Callable[[Path | None], Converted],
         begin: float,
     ) -> None:
         self.model, self.tuner, self.goal, self.seen, self.unseen = model, tuner, goal, seen, unseen
@@ -334,17 +341,18 @@ def _check_strategy(options: Options) -> Options:
 
 
 def _calibrated(
-    model: "Model", options: Options, seen: "Dataset", calibrator: str, resume: Path | None
-) -> "tuple[Model, Options]":
+    model: "Model", options: Options, seen: "Dataset", calibrator: str, resume: Path | None,
+    has_time: Callable[[], bool],
+) -> "tuple[Model, Options]":  # fmt: skip
     """The options with parameters from the data that is tuned on, and the model with corrections of its constants that
-    help on a part of it which gave none.
+    help on a part of it which gave none; as far as there is time.
     """
     if options.wishes.line.quantized is None or not options.steps:
-        return model, with_parameters(model, options, seen, calibrator, resume)
+        return model, with_parameters(model, options, seen, calibrator, resume, has_time)
     known, held_back = split(seen, lambda batch: can_cut(model, batch))
-    options = with_parameters(model, options, known, calibrator, resume)
+    options = with_parameters(model, options, known, calibrator, resume, has_time)
     searched = replace(options, steps=tuple(step for step in options.steps if step != LEAVE))  # the search itself does
-    return correct_parameters(model, searched, known, held_back, calibrator)
+    return correct_parameters(model, searched, known, held_back, calibrator, has_time)
 
 
 def _split(

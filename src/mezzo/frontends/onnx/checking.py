@@ -14,8 +14,10 @@ import onnx.shape_inference
 
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.blobs import Blobs
-from mezzo.frontends.onnx.save import materialize, without_payloads
+from mezzo.frontends.onnx.files import Source
+from mezzo.frontends.onnx.save import without_payloads
 from mezzo.frontends.onnx.shapes import all_nodes, can_infer
+from mezzo.frontends.onnx.whole import whole_of
 
 _LONGEST_FAULT = 200
 _FAILURES = (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError)
@@ -52,10 +54,11 @@ class Standing:
         return f"ONNX's full check faults the model as it came ({fault}); {held}"
 
 
-def stand(model: onnx.ModelProto, blobs: Blobs, *, may_crash: bool) -> Standing:
+def stand(source: Source, *, may_crash: bool) -> Standing:
     """Find out how much of the full check a model passes as it came. The plain check alone is enough where ONNX
     Runtime loads the model, or where sparse weights are in it, which the inference does not know.
     """
+    model, blobs = source.model, source.blobs
     fault = find_fault(model, blobs, Strictness.FULL, may_crash=may_crash)
     if fault is None:
         return Standing(Strictness.FULL, None)
@@ -63,7 +66,7 @@ def stand(model: onnx.ModelProto, blobs: Blobs, *, may_crash: bool) -> Standing:
         return Standing(None, fault)
     if find_fault(model, blobs, Strictness.UNDECLARED, may_crash=may_crash) is None:
         return Standing(Strictness.UNDECLARED, fault)
-    if ("sparse_tensor" in fault and _has_sparse_weights(model.graph)) or _loads(model, blobs):
+    if ("sparse_tensor" in fault and _has_sparse_weights(model.graph)) or _loads(source):
         return Standing(Strictness.PLAIN, fault)
     return Standing(None, fault)
 
@@ -154,12 +157,13 @@ def _has_sparse_weights(graph: onnx.GraphProto) -> bool:
     return any(a.type == onnx.AttributeProto.SPARSE_TENSOR for a in constants)
 
 
-def _loads(model: onnx.ModelProto, blobs: Blobs) -> bool:
-    """Whether ONNX Runtime, as installed, loads a model."""
+def _loads(source: Source) -> bool:
+    """Whether ONNX Runtime, as installed, loads a model, large weights where they lie."""
     from mezzo.frontends.onnx.run import Engine, native_session
 
     try:
-        native_session(materialize(model, blobs) if len(blobs) else model, Engine.ONNXRUNTIME)
+        whole = whole_of(source.model, source)
+        native_session(whole.model, Engine.ONNXRUNTIME, weights=whole.weights)
     except (ContractError, ImportError):
         return False
     return True

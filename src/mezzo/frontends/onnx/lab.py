@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 
 import onnx
@@ -22,6 +23,7 @@ from mezzo.frontends.onnx.observing import Observer
 from mezzo.frontends.onnx.pairs import Pair
 from mezzo.frontends.onnx.reading import own
 from mezzo.frontends.onnx.run import emulated_session, native_session
+from mezzo.frontends.onnx.save import save
 from mezzo.frontends.onnx.subject import OnnxSubject
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.frontends.onnx.whole import Whole
@@ -110,7 +112,12 @@ class OnnxProfiler:
         from mezzo.frontends.onnx.profile.nodes import profile_models
         from mezzo.frontends.onnx.profile.variants import label_of
 
-        return profile_models(variants, target, feeds, label_of, weights, effort)
+        source = self._model.source
+
+        def write(variant: onnx.ModelProto, path: Path) -> None:
+            save(variant, source, path)
+
+        return profile_models(variants, target, feeds, label_of, weights, effort, write)
 
     def find_timed(self, target: str) -> str:
         from mezzo.frontends.onnx.profile.runtimes import timed_on

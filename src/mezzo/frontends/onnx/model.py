@@ -170,7 +170,7 @@ class OnnxModel:
     @cached_property
     def standing(self) -> Standing:
         """How much of ONNX's full check the model passes as it came."""
-        return stand(self.source.model, self.source.blobs, may_crash=self._may_crash)
+        return stand(self.source, may_crash=self._may_crash)
 
     def applied(self, reading: AnyReading) -> Applied:
         """What an application has done beside its edits."""

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mezzo.core.profiles import Effort
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.feeds import Datum, fit_feeds
 from mezzo.frontends.onnx.profile.feedfiles import write_feeds
+from mezzo.machine import find_temporary_folder
 from mezzo.packages import find_version, missing
 from mezzo.voices import option
 
@@ -77,6 +78,19 @@ def runtime_version(target: str) -> str:
     return version
 
 
+def write_whole(model: onnx.ModelProto, path: Path) -> None:
+    """Make a file of a model that holds all its weights."""
+    if model.ByteSize() < _INLINE_LIMIT_BYTES:
+        path.write_bytes(model.SerializeToString())
+    else:
+        copy = onnx.ModelProto()  # saving with external data empties the tensors of what it saves
+        copy.CopyFrom(model)
+        onnx.save(copy, path, save_as_external_data=True, location="weights")
+
+
+Write = Callable[[onnx.ModelProto, Path], None]
+
+
 def time_models(
     models: Sequence[onnx.ModelProto | str | os.PathLike[str]],
     target: str,
@@ -84,21 +98,23 @@ def time_models(
     effort: Effort,
     *,
     profile: bool,
+    write: "Write" = write_whole,
 ) -> tuple[Timed, ...]:
-    """Time models in turns, in one child process: what drifts on the machine drifts for all of them.
+    """Time models in turns, in one child process: what drifts on the machine drifts for all of them. `write` makes a
+    file of one that is none.
 
     Raises:
         InputError: the runtime is missing, or the feeds do not fit.
         ContractError: the runtime cannot load or run a model, crashes, or does not finish in time.
     """
     runtime_version(target)
-    with tempfile.TemporaryDirectory(prefix="mezzo-") as name:
+    with tempfile.TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()) as name:
         folder = Path(name)
         paths = []
         for number, model in enumerate(models):
             place = folder / str(number)
             place.mkdir()
-            paths.append(stage_model(model, place, feeds))
+            paths.append(stage_model(model, place, feeds, write))
         request = {"target": target, "profile": profile, "models": paths, **asdict(effort)}
         (folder / "request.json").write_text(json.dumps(request), encoding="utf-8")
         _call(folder, target, effort)
@@ -116,7 +132,9 @@ def spell_reason(said: str) -> str:
     return _PLACE.sub("", said)[:_LONGEST_REASON]
 
 
-def stage_model(model: onnx.ModelProto | str | os.PathLike[str], place: Path, feeds: Mapping[str, Datum]) -> str:
+def stage_model(
+    model: onnx.ModelProto | str | os.PathLike[str], place: Path, feeds: Mapping[str, Datum], write: Write = write_whole
+) -> str:
     """Put a model and its feeds where the child looks. A path is used as it is."""
     is_path = isinstance(model, str | os.PathLike)
     proto = onnx.load(os.fspath(model), load_external_data=False) if isinstance(model, str | os.PathLike) else model
@@ -128,12 +146,7 @@ def stage_model(model: onnx.ModelProto | str | os.PathLike[str], place: Path, fe
     if is_path:
         return os.path.abspath(os.fspath(model))
     path = place / "model.onnx"
-    if proto.ByteSize() < _INLINE_LIMIT_BYTES:
-        path.write_bytes(proto.SerializeToString())
-    else:
-        copy = onnx.ModelProto()  # saving with external data empties the tensors of what it saves
-        copy.CopyFrom(proto)
-        onnx.save(copy, path, save_as_external_data=True, location="weights")
+    write(proto, path)
     return str(path)
 
 

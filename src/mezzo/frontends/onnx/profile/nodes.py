@@ -9,7 +9,7 @@ import onnx
 from mezzo.core.profiles import CastTime, Effort, ModelTimes, NodeTimes
 from mezzo.frontends.onnx.feeds import Datum
 from mezzo.frontends.onnx.profile.attribution import share_out
-from mezzo.frontends.onnx.profile.jobs import Kernel, Timed, time_models
+from mezzo.frontends.onnx.profile.jobs import Kernel, Timed, Write, time_models, write_whole
 from mezzo.frontends.onnx.profile.prepare import Label, Piece, Prepared, prepare
 
 _DEFAULT = Effort()
@@ -50,10 +50,13 @@ def profile_models(
     label: Label,
     weights: Mapping[str, float],
     effort: Effort = _DEFAULT,
+    write: Write = write_whole,
 ) -> tuple[NodeTimes, ...]:
-    """Time the nodes of several models in turns. `label` names a node of any of them; errors are `profile_nodes`'."""
+    """Time the nodes of several models in turns. `label` names a node of any of them, `write` makes a file of one;
+    errors are `profile_nodes`'.
+    """
     prepared = [prepare(model, label) for model in models]
-    timed = time_models([copy.model for copy in prepared], target, feeds, effort, profile=True)
+    timed = time_models([copy.model for copy in prepared], target, feeds, effort, profile=True, write=write)
     return tuple(_node_times(copy, times, weights) for copy, times in zip(prepared, timed, strict=True))
 
 

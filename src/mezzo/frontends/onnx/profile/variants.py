@@ -13,11 +13,14 @@ _KEY = "mezzo.timed"
 
 
 def variant(model: OnnxModel, reading: Reading, edits: Sequence[Edit]) -> onnx.ModelProto:
-    """Carry edits out on a reading, which is spent, with all weights in the result."""
+    """Carry edits out on a reading, which is spent. Large weights stay where they are, but of a model with functions,
+    which are inlined before it is profiled: ONNX's converter takes those in memory alone.
+    """
     for node, proto in zip(reading.graph.nodes, reading.handles.protos, strict=True):
         if proto is not None and node.kind is Kind.OP:
             proto.metadata_props.add(key=_KEY, value=str(node.id))
-    return model.materialize(model.apply(reading, edits))
+    result = model.apply(reading, edits)
+    return model.materialize(result) if result.functions else result
 
 
 def label_of(node: onnx.NodeProto) -> str | None:

@@ -1,0 +1,108 @@
+"""A limit of time holds inside the calibration of INT8 too: what was seen until then is used, and told."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_resuming import Ending
+
+import mezzo
+from mezzo.core.crew import Job, working_with
+from mezzo.judging.collecting import CollectingJob
+
+DIGITS = Path(__file__).parents[1] / "examples" / "digits"
+ASKED: dict[str, Any] = {"data": DIGITS / "heldout.npz", "labels": ["label"], "batch_size": 45}
+# 12 batches, of which every fourth is held out for the last check, and of the other nine every fourth from the scales.
+CALIBRATED, HELD = 7, 9
+
+
+class Watching(Ending):
+    """Works in this process; counts what is collected, and what is begun once more than a limit was done."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(10**9)
+        self.limit, self.collected, self.late = limit, 0, list[str]()
+
+    def team(self, job: Job[Any, Any], models: Any, here: Callable[[], Callable[[Any], Any]]) -> Any:
+        def watching() -> Callable[[Any], Any]:
+            run = here()
+
+            def work(item: Any) -> Any:
+                self.collected += isinstance(job, CollectingJob)
+                if item is not None and self.done > self.limit:
+                    self.late.append(job.title)
+                return run(item)
+
+            return work
+
+        return super().team(job, models, watching)
+
+
+def clock_of(crew: Watching) -> Any:
+    """A clock that moves with runs alone."""
+
+    class Clock:
+        monotonic = staticmethod(lambda: float(crew.done))
+
+    return Clock
+
+
+def cut_of(notes: Any) -> tuple[int, int] | None:
+    """The batches that scales are from, and that there were, where a note tells."""
+    found = [re.fullmatch(r"the time limit ended the calibration: scales are from (\d+) of (\d+) .*", n) for n in notes]
+    told = [(int(one[1]), int(one[2])) for one in found if one]
+    assert len(told) <= 1
+    return told[0] if told else None
+
+
+@pytest.mark.parametrize("limit", [1, 3, 6])
+def test_tuning_calibrates_on_what_it_has_time_for(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    crew = Watching(limit)
+    for module in ("mezzo.verbs.tune", "mezzo.search.tuner"):
+        monkeypatch.setattr(f"{module}.time", clock_of(crew))
+    state = tmp_path / "state.json"
+    with working_with(crew):
+        found = mezzo.tune(
+            DIGITS / "digits.onnx", max_error=0.5, time_limit_s=float(limit), to="int8", resume=state, **ASKED
+        )
+    assert crew.collected == limit
+    assert cut_of(found.plan.notes) == (limit, CALIBRATED)
+    assert found.measured is not None and found.measured.search is not None
+    assert found.measured.search.stopped_by == "the time limit"
+    assert "correction weights: left, as the time limit came first" in found.plan.notes
+    # One batch of ranges and one look at the data, so that there is something to check, and then the check.
+    assert set(crew.late) <= {"ranges", "emulation", "comparison"}
+    assert crew.late.count("ranges") == 1 and crew.late.count("emulation") == 1
+
+    # The same command goes on, and ends as if it had never been cut.
+    monkeypatch.undo()
+    whole = [
+        mezzo.tune(DIGITS / "digits.onnx", max_error=0.5, to="int8", resume=path, **ASKED)
+        for path in (state, tmp_path / "whole.json")
+    ]
+    assert whole[0].plan == whole[1].plan and cut_of(whole[0].plan.notes) is None
+
+
+@pytest.mark.parametrize(("limit", "seen"), [(1, 1), (12, 1), (16, 4), (21, None)])
+def test_a_report_ends_with_its_first_row(limit: int, seen: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve batches are measured, nine are calibrated on, and then rows are judged."""
+    crew = Watching(limit)
+    monkeypatch.setattr("mezzo.verbs.quantize_report.time", clock_of(crew))
+    with working_with(crew):
+        found = mezzo.quantize_report(
+            DIGITS / "digits.onnx", calibrators=["minmax", "mse", "entropy"], time_limit_s=float(limit), **ASKED
+        )
+    assert cut_of(found.notes) == (None if seen is None else (seen, HELD))
+    assert [row.calibrator for row in found.rows] == ["minmax"]
+    assert found.notes[-1] == "the time limit came before mse, entropy: not judged"
+    assert sum(note.startswith("the time limit came while corrections were tried") for note in found.notes) == 1
+    assert any("the time limit ended the ranges: they are of" in note for note in found.notes) == (limit <= 12)
+    assert crew.collected == (seen or HELD)
+
+
+def test_without_a_limit_nothing_is_cut(tmp_path: Path) -> None:
+    found = mezzo.quantize_report(DIGITS / "digits.onnx", calibrators=["minmax", "mse"], **ASKED)
+    assert [row.calibrator for row in found.rows] == ["minmax", "mse"]
+    assert not any("time limit" in note for note in found.notes)
