@@ -25,7 +25,8 @@ from mezzo.frontends.onnx.instruments_sizes import Size, known_sizes, row_length
 from mezzo.frontends.onnx.instruments_values import mark_casts
 from mezzo.frontends.onnx.instruments_weave import Known, Weaver, Woven
 from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.run import MEASURING, Engine, Session
+from mezzo.frontends.onnx.run import Engine, Session
+from mezzo.frontends.onnx.runtime import MEASURING
 from mezzo.frontends.onnx.shapes import can_infer
 from mezzo.frontends.onnx.tags import tagged
 from mezzo.frontends.onnx.twin import twin

@@ -14,7 +14,8 @@ from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.compared import flatten, float_formats, float_values, with_outputs, with_sizes
 from mezzo.frontends.onnx.matching import Match, match_models
 from mezzo.frontends.onnx.reach import find_reached
-from mezzo.frontends.onnx.run import EMULATING, Optimizing, Session, Settings, emulated_session
+from mezzo.frontends.onnx.run import Session, emulated_session
+from mezzo.frontends.onnx.runtime import EMULATING, Optimizing, Settings
 from mezzo.frontends.onnx.subject import OnnxSubject
 from mezzo.frontends.onnx.whole import Whole
 

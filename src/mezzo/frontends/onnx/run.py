@@ -8,11 +8,8 @@ are as declared; numbers are rounded once to the declared type.
 import enum
 import logging
 import math
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,7 @@ from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.frontends.onnx.fed_weights import feed_weights
 from mezzo.frontends.onnx.feeds import Array, Datum, fit_feeds, retype
 from mezzo.frontends.onnx.lowcast import round_array, round_nodes
+from mezzo.frontends.onnx.runtime import JUDGING, NATIVE, Settings, lend, load_runtime, needs_number
 from mezzo.frontends.onnx.twin import twin
 from mezzo.frontends.onnx.types import TO_ONNX
 from mezzo.frontends.onnx.weights import Weights
@@ -33,41 +31,12 @@ from mezzo.frontends.onnx.whole import Whole
 
 _log = logging.getLogger(__name__)
 
-# Numpy types that ONNX Runtime's Python feed does not know; they go in by their ONNX number.
-_BY_NUMBER = frozenset(
-    {TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2,
-     TensorProto.FLOAT8E5M2FNUZ}
-)  # fmt: skip
-_PROTOBUF_LIMIT_BYTES = 2**31 - 2**20
-
 
 class Engine(enum.Enum):
     """What computes."""
 
     ONNXRUNTIME = "onnxruntime"
     REFERENCE = "onnx.reference"
-
-
-class Optimizing(enum.Enum):
-    """What ONNX Runtime may change of a model before it runs it."""
-
-    NOTHING = "nothing"  # every operator computes on its own, as it stands
-    BASICS = "basics"  # constants are folded; extended fusions would only hide the rounding between what they join
-    ALL = "all"  # but quantized parts: casts would move past what measures them, and some models would not load
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How ONNX Runtime runs a model. `threads` 0: as many as the machine has cores."""
-
-    threads: int
-    optimizing: Optimizing
-
-
-NATIVE = Settings(threads=1, optimizing=Optimizing.BASICS)
-JUDGING = Settings(threads=1, optimizing=Optimizing.NOTHING)
-EMULATING = Settings(threads=0, optimizing=Optimizing.NOTHING)
-MEASURING = Settings(threads=0, optimizing=Optimizing.ALL)
 
 
 class Session:
@@ -150,17 +119,17 @@ class Session:
 
             return ReferenceEvaluator(self._whole.filled())
         if self._whole.weights is None:
-            return _load_onnxruntime(self._whole.model, self._settings)
+            return load_runtime(self._whole.model, self._settings)
         try:
             model, weights = feed_weights(self._whole)
-            runner = _load_onnxruntime(model, self._settings)
+            runner = load_runtime(model, self._settings)
         except (InputError, ModelError):
             raise
         except Exception:  # noqa: BLE001  some kernels want weights that stay as they are
             _log.debug("the model does not load with its weights as inputs, and is taken into memory")
-            return _load_onnxruntime(self._whole.filled(), self._settings)
+            return load_runtime(self._whole.filled(), self._settings)
         self._fed = {
-            name: _lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in weights.items()
+            name: lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in weights.items()
         }
         return runner
 
@@ -170,7 +139,7 @@ class Session:
                 # It computes some operators in other types than the model declares.
                 answers = zip(self.output_names, self._runner.run(None, feeds), strict=True)
                 results = [retype(result, self._types[name]) for name, result in answers]
-            elif any(_needs_number(kind) for kind in self._types.values()):
+            elif any(needs_number(kind) for kind in self._types.values()):
                 results = self._compute_by_number(feeds)
             else:
                 results = self._runner.run(None, {**self._fed, **feeds})
@@ -181,14 +150,14 @@ class Session:
         values = dict(self._fed)
         for name, feed in feeds.items():
             kind = self._types[name]
-            element = kind.tensor_type.elem_type if _needs_number(kind) else TensorProto.UNDEFINED
-            values[name] = _lend(np.ascontiguousarray(feed) if element else feed, element)
+            element = kind.tensor_type.elem_type if needs_number(kind) else TensorProto.UNDEFINED
+            values[name] = lend(np.ascontiguousarray(feed) if element else feed, element)
         results = self._runner.run_with_ort_values(None, values)
         return [self._to_array(name, result) for name, result in zip(self.output_names, results, strict=True)]
 
     def _to_array(self, name: str, result: Any) -> Datum:
         kind = self._types[name]
-        if not _needs_number(kind):
+        if not needs_number(kind):
             return result.numpy()
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
         if dtype.itemsize == 1:
@@ -301,47 +270,6 @@ def _compare_probes(name: str, result: Array, expected: Array) -> None:
             f"onnxruntime {onnxruntime.__version__} removes or changes casts to {name}: probes gave "
             f"{result.tolist()}, wanted {expected.tolist()}; true precision is not available with this version"
         )
-
-
-def _load_onnxruntime(model: onnx.ModelProto, settings: Settings) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = settings.threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = {
-        Optimizing.NOTHING: levels.ORT_DISABLE_ALL,
-        Optimizing.BASICS: levels.ORT_ENABLE_BASIC,
-        Optimizing.ALL: levels.ORT_ENABLE_ALL,
-    }[settings.optimizing]
-    # A pattern per shape, which branches make many of.
-    options.enable_mem_pattern = settings.optimizing is not Optimizing.NOTHING
-    if settings.optimizing is Optimizing.ALL:
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-    providers = ["CPUExecutionProvider"]
-    if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
-        path = Path(folder) / "model.onnx"
-        copy = onnx.ModelProto()  # saving with external data empties the tensors of what it saves
-        copy.CopyFrom(model)
-        onnx.save(copy, path, save_as_external_data=True, location="weights")
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
-
-
-def _lend(array: Array, element: int) -> Any:
-    """An array as ONNX Runtime reads it, where it lies. `element`: its ONNX number."""
-    import onnxruntime
-
-    if element in _BY_NUMBER:
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-
-
-def _needs_number(kind: onnx.TypeProto) -> bool:
-    return kind.WhichOneof("value") == "tensor_type" and kind.tensor_type.elem_type in _BY_NUMBER
 
 
 def _plain(result: Datum) -> Datum:

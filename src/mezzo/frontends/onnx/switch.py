@@ -20,7 +20,8 @@ from mezzo.frontends.onnx.borders import mark_borders
 from mezzo.frontends.onnx.lowcast import raise_opset
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.reading import Reading
-from mezzo.frontends.onnx.run import EMULATING, Session, Settings, check_rounding
+from mezzo.frontends.onnx.run import Session, check_rounding
+from mezzo.frontends.onnx.runtime import EMULATING, Settings
 from mezzo.frontends.onnx.switching import Wishes, make_port, put_switches
 from mezzo.frontends.onnx.tags import tagged
 from mezzo.frontends.onnx.twin import free_prefix, twin
