@@ -30,6 +30,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
             "packages",
             "places",
             "staging",
+            "sizes",
             "spelling",
             "voices",
             "file_kinds",
