@@ -1,10 +1,13 @@
 """What the machine at hand has: what decides how fast a low type is, how much fits, and where large files may go."""
 
+import ctypes
 import os
 import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +19,13 @@ _FEATURES = (
 _CPUINFO = Path("/proc/cpuinfo")
 _MEMINFO = Path("/proc/meminfo")
 _CGROUP = Path("/sys/fs/cgroup")
+_STATUS = Path("/proc/self/status")
+# A group's limit, what it uses, and where and under what name it tells how much of that are pages of files that nobody
+# has read lately: in version 2 of control groups, and in version 1.
+_GROUP_FILES = (
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
 _MOUNTS = Path("/proc/mounts")
 _MEMORY_DISKS = frozenset({"tmpfs", "ramfs"})
 # Where systems that keep /tmp in memory want large temporary files.
@@ -63,19 +73,72 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def find_memory(meminfo: Path = _MEMINFO, limit: Path = _CGROUP / "memory.max") -> tuple[int, int] | None:
+def find_memory(meminfo: Path = _MEMINFO, groups: Path = _CGROUP) -> tuple[int, int] | None:
     """The memory that this process may use in all, and what of it is free, in bytes; None if the system is silent."""
     try:
         rows = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines() if ":" in line)
         total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     except (OSError, KeyError, ValueError, IndexError):
         return None
-    try:  # a container's limit, which is less than what the machine has
-        most = int(limit.read_text(encoding="ascii"))
-        used = int(limit.with_name("memory.current").read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return total, free
-    return min(total, most), max(0, min(free, most - used))
+    for limit, usage, stat, idle in _GROUP_FILES:  # a container's limit, which is less than what the machine has
+        try:
+            most, used = (int((groups / name).read_text(encoding="ascii")) for name in (limit, usage))
+        except (OSError, ValueError):
+            continue
+        return min(total, most), max(0, min(free, most - used + _idle_bytes(groups / stat, idle)))
+    return total, free
+
+
+def _idle_bytes(stat: Path, name: str) -> int:
+    try:
+        rows = dict(line.split(" ", 1) for line in stat.read_text(encoding="ascii").splitlines() if " " in line)
+        return int(rows[name])
+    except (OSError, KeyError, ValueError):
+        return 0
+
+
+def find_private_bytes(status: Path = _STATUS) -> int | None:
+    """What this process holds that no file backs; None where the system does not tell."""
+    return _status_bytes(status).get("RssAnon")
+
+
+def give_back_memory() -> None:
+    """Hand what was freed in this process back to the system, where the library that holds on to it can be asked."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # glibc's
+    except (AttributeError, OSError, TypeError):
+        return
+
+
+@contextmanager
+def data_bounded(most_bytes: int, status: Path = _STATUS) -> Iterator[None]:
+    """Let the system refuse this process memory that no file backs beyond so much, while this lasts: whoever asks for
+    it then fails. A bound that is lower already stays; systems that do not tell what a process holds bound nothing.
+    """
+    held = _status_bytes(status)
+    if "VmData" not in held or "RssAnon" not in held:
+        yield
+        return
+    import resource
+
+    # The system counts what is asked for, of which some is never touched, such as most of what threads have.
+    wanted = most_bytes + max(0, held["VmData"] - held["RssAnon"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bounds = [bound for bound in (wanted, soft, hard) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+def _status_bytes(status: Path) -> dict[str, int]:
+    """What the system tells of this process's memory; nothing where it tells nothing."""
+    try:
+        rows = [line.split() for line in status.read_text(encoding="ascii", errors="replace").splitlines()]
+    except OSError:
+        return {}
+    return {row[0][:-1]: int(row[1]) * 1024 for row in rows if len(row) == 3 and row[2] == "kB" and row[1].isdigit()}
 
 
 def find_temporary_folder(mounts: Path = _MOUNTS) -> str:

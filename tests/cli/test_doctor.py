@@ -164,13 +164,21 @@ def test_bounds_of_a_requirement(version, requirement, expected):
 def test_memory_is_the_container_s_where_that_is_less(tmp_path: Path):
     meminfo, limit = tmp_path / "meminfo", tmp_path / "memory.max"
     meminfo.write_text("MemTotal: 8000 kB\nMemFree: 1 kB\nMemAvailable:    6000 kB\n")
-    assert find_memory(meminfo, limit) == (8000 * 1024, 6000 * 1024)
+    assert find_memory(meminfo, tmp_path) == (8000 * 1024, 6000 * 1024)
     limit.write_text("max\n")
-    assert find_memory(meminfo, limit) == (8000 * 1024, 6000 * 1024)
+    assert find_memory(meminfo, tmp_path) == (8000 * 1024, 6000 * 1024)
     limit.write_text("2048000\n")
     (tmp_path / "memory.current").write_text("48000\n")
-    assert find_memory(meminfo, limit) == (2048000, 2000000)
-    assert find_memory(tmp_path / "absent", limit) is None
+    assert find_memory(meminfo, tmp_path) == (2048000, 2000000)
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 40000\n")  # pages of files that may go at any time
+    assert find_memory(meminfo, tmp_path) == (2048000, 2040000)
+    limit.unlink()
+    (tmp_path / "memory").mkdir()  # as older systems tell it
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("1048000\n")
+    (tmp_path / "memory/memory.usage_in_bytes").write_text("48000\n")
+    (tmp_path / "memory/memory.stat").write_text("total_inactive_file 8000\n")
+    assert find_memory(meminfo, tmp_path) == (1048000, 1008000)
+    assert find_memory(tmp_path / "absent", tmp_path) is None
 
 
 def test_versions_name_what_mezzo_stands_on_and_the_runtimes_here(run):
