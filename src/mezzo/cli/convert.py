@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import folders, measuring, spreading
+from mezzo.cli import bounding, folders, measuring, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
@@ -16,6 +16,7 @@ from mezzo.places import check_destination
 if TYPE_CHECKING:
     from mezzo.cli.moves import Given
     from mezzo.converting.results import Converted
+    from mezzo.core.memory import Memory as Bound
 
 
 @given.with_options
@@ -34,6 +35,7 @@ def convert(
     batch: measuring.BatchSize = None,
     cluster: spreading.Cluster = None,
     workers: spreading.Workers = None,
+    memory: bounding.Memory = None,
     save_plan: given.SavePlan = None,
     overwrite: Annotated[
         bool,
@@ -57,7 +59,7 @@ def convert(
     spreading.check_spread(cluster, workers, data)
     if source.is_dir():
         unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
-        with spreading.spread(cluster, workers):
+        with spreading.spread(cluster, workers), bounding.bounded(memory, cluster):
             folders.convert_models(
                 source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
                 verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
@@ -73,7 +75,7 @@ def convert(
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.verbs import convert as pipeline
 
-    with Patience() as progress, spreading.spread(cluster, workers):
+    with Patience() as progress, spreading.spread(cluster, workers), bounding.bounded(memory, cluster) as held:
         converted = pipeline.convert(
             source,
             result,
@@ -93,7 +95,7 @@ def convert(
             verb="convert", source=source, result=result, options=options, data=data, labels=labels or (),
             saved=plan_file,
         )  # fmt: skip
-        _tell(again, converted, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
+        _tell(again, converted, held, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
     end_with_worst([converted.measured])
 
 
@@ -118,6 +120,7 @@ def _find_teller(
 def _tell(
     asked: "Given",
     converted: "Converted",
+    held: "Bound",
     teller: Path | None,
     report: Path | None,
     *,
@@ -148,7 +151,7 @@ def _tell(
     if as_json or report is not None:
         account = describe_conversion(*told, machine=find_machine(), headline=headline)
         freeing = [(command, why) for command, why in remedies if command is not None]
-        account = draw_report(report, account, converted.outline, [*freeing, *steps])
+        account = draw_report(report, bounding.with_memory(account, held), converted.outline, [*freeing, *steps])
         if as_json and not quiet:
             print_document(account)
     if as_json or quiet:
