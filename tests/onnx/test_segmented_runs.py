@@ -1,6 +1,7 @@
 """Models that run in segments under a bound on memory: what they hold, through sessions and verbs."""
 
 import dataclasses
+import mmap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from mezzo.frontends.onnx import files, segmented, whole
 from mezzo.frontends.onnx.run import Engine, Session
 from mezzo.frontends.onnx.runtime import JUDGING, NATIVE, Settings
 from mezzo.frontends.onnx.segmented import Segmented, cut_model
+from mezzo.frontends.onnx.weights import let_go
 from mezzo.machine import find_private_bytes, give_back_memory
 
 
@@ -204,3 +206,24 @@ def test_verbs_say_the_same(is_mapped: bool, tmp_path: Path, monkeypatch: pytest
     assert held.segments >= 3
     for wanted, answer in zip(expected, found, strict=True):
         assert every_field(wanted) == every_field(answer)
+
+
+def test_pages_of_weights_are_given_back_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "w.bin"
+    np.arange(16 << 20, dtype=np.float32).tofile(path)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    array = np.frombuffer(mapped, np.float32, 15 << 20, 4096).reshape(-1, 1024)
+    total = float(array.sum(dtype=np.float64))
+
+    def resident_bytes() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssFile:"))
+
+    before = resident_bytes()
+    let_go(array)
+    assert before - resident_bytes() >= 50 << 20
+    assert float(array.sum(dtype=np.float64)) == total
+    private = np.ones(3, np.float32)
+    let_go(private)
+    assert private.tolist() == [1, 1, 1], "what lies in no map stays"

@@ -80,7 +80,7 @@ def compare(
     from mezzo.verbs.compare import compare as compare_models
     from mezzo.verbs.outlines import outline_pair
 
-    with Patience() as progress, spreading.spread(cluster, workers), bounding.bounded(memory, cluster) as held:
+    with Patience() as progress, bounding.bounded(memory, cluster) as held, spreading.spread(cluster, workers):
         comparison = compare_models(
             reference, model, data, max_error=max_error, run=run, labels=labels or (), metric=metric,
             max_drop=max_drop, batch_size=batch, layers=layers, accumulate=accumulate, tile=tile,

@@ -59,7 +59,7 @@ def convert(
     spreading.check_spread(cluster, workers, data)
     if source.is_dir():
         unfit: dict[str, object] = {"--plan": plan_file, "--save-plan": save_plan, "--report": report}
-        with spreading.spread(cluster, workers), bounding.bounded(memory, cluster):
+        with bounding.bounded(memory, cluster), spreading.spread(cluster, workers):
             folders.convert_models(
                 source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
                 verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
@@ -75,7 +75,7 @@ def convert(
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.verbs import convert as pipeline
 
-    with Patience() as progress, spreading.spread(cluster, workers), bounding.bounded(memory, cluster) as held:
+    with Patience() as progress, bounding.bounded(memory, cluster) as held, spreading.spread(cluster, workers):
         converted = pipeline.convert(
             source,
             result,

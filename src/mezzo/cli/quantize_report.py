@@ -63,8 +63,8 @@ def quantize_report(
     with (
         going_on,
         Patience() as progress,
-        spreading.spread(cluster, workers),
         bounding.bounded(memory, cluster) as held,
+        spreading.spread(cluster, workers),
     ):
         found = find(
             model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric, batch_size=batch,

@@ -63,8 +63,8 @@ def ranges(
     with (
         going_on,
         Patience() as progress,
-        spreading.spread(cluster, workers),
         bounding.bounded(memory, cluster) as held,
+        spreading.spread(cluster, workers),
     ):
         found = measure(
             model, data, batch_size=batch, labels=labels or (), resume=resume,

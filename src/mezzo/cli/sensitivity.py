@@ -56,8 +56,8 @@ def sensitivity(
     with (
         going_on,
         Patience() as progress,
-        spreading.spread(cluster, workers),
         bounding.bounded(memory, cluster) as held,
+        spreading.spread(cluster, workers),
     ):
         found = find(
             model,

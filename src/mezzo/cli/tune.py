@@ -99,8 +99,8 @@ def tune(
     with (
         going_on,
         Patience() as progress,
-        spreading.spread(cluster, workers),
         bounding.bounded(memory, cluster) as held,
+        spreading.spread(cluster, workers),
     ):
         found = find(
             source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,

@@ -24,7 +24,7 @@ _SHARE = 0.9
 # What kernels take for themselves is not known before.
 _LEFT_TO_KERNELS = 0.2
 # Answers, and what is told of them, are held beside a model.
-_HELD_AT_ONCE = 8
+_HELD_AT_ONCE = 4
 
 
 @dataclass(slots=True, kw_only=True)
