@@ -24,8 +24,9 @@ _STATUS = Path("/proc/self/status")
 # has read lately: in version 2 of control groups, and in version 1.
 _GROUP_FILES = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat", "total_inactive_file"),
 )
+_MEMBERSHIP = Path("/proc/self/cgroup")
 _MOUNTS = Path("/proc/mounts")
 _MEMORY_DISKS = frozenset({"tmpfs", "ramfs"})
 # Where systems that keep /tmp in memory want large temporary files.
@@ -73,20 +74,38 @@ def count_cores() -> int:
     return os.cpu_count() or 1
 
 
-def find_memory(meminfo: Path = _MEMINFO, groups: Path = _CGROUP) -> tuple[int, int] | None:
-    """The memory that this process may use in all, and what of it is free, in bytes; None if the system is silent."""
+def find_memory(
+    meminfo: Path = _MEMINFO, groups: Path = _CGROUP, membership: Path = _MEMBERSHIP
+) -> tuple[int, int] | None:
+    """The memory that this process may use in all, and what of it is free, in bytes; None if the system is silent.
+
+    A container's limit counts, and those of all control groups that the process is in, where they are less.
+    """
     try:
         rows = dict(line.split(":", 1) for line in meminfo.read_text(encoding="utf-8").splitlines() if ":" in line)
         total, free = (int(rows[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     except (OSError, KeyError, ValueError, IndexError):
         return None
-    for limit, usage, stat, idle in _GROUP_FILES:  # a container's limit, which is less than what the machine has
+    for group, (limit, usage, stat, idle) in _find_groups(groups, membership):
         try:
-            most, used = (int((groups / name).read_text(encoding="ascii")) for name in (limit, usage))
+            most, used = (int((group / name).read_text(encoding="ascii")) for name in (limit, usage))
         except (OSError, ValueError):
             continue
-        return min(total, most), max(0, min(free, most - used + _idle_bytes(groups / stat, idle)))
+        total, free = min(total, most), max(0, min(free, most - used + _idle_bytes(group / stat, idle)))
     return total, free
+
+
+def _find_groups(groups: Path, membership: Path) -> Iterator[tuple[Path, tuple[str, str, str, str]]]:
+    """Folders of the control groups that this process is in, from the outermost on, and the files of their version."""
+    try:
+        rows = [line.split(":", 2) for line in membership.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        rows = []
+    places = {row[1]: row[2] for row in rows if len(row) == 3}
+    for version, (name, root) in zip(_GROUP_FILES, (("", groups), ("memory", groups / "memory")), strict=True):
+        parts = [part for part in places.get(name, "").split("/") if part not in ("", "..")]
+        for count in range(len(parts) + 1):
+            yield root.joinpath(*parts[:count]), version
 
 
 def _idle_bytes(stat: Path, name: str) -> int:
