@@ -227,3 +227,21 @@ def test_pages_of_weights_are_given_back_and_read_again(tmp_path: Path) -> None:
     private = np.ones(3, np.float32)
     let_go(private)
     assert private.tolist() == [1, 1, 1], "what lies in no map stays"
+
+
+@pytest.mark.parametrize("free_bytes", [900_000, 0])
+def test_without_a_bound_large_models_are_cut_by_what_is_free_and_never_refused(
+    free_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, data = tmp_path / "model.onnx", [{"x": np.ones((4, 3, 16, 16), np.float32)}]
+    onnx.save(network(3), path, save_as_external_data=True, location="w", size_threshold=1000)
+    for name, most in (("_LEAST_BYTES", 0), ("MAPPED_FROM", 0)):
+        monkeypatch.setattr(whole, name, most)
+    monkeypatch.setattr(files, "_SMALL_BYTES", 0)
+    expected = mezzo.ranges(path, data)
+    assert not caplog.records, "it fits in what is free"
+    monkeypatch.setattr("mezzo.core.memory.find_memory", lambda: (1 << 40, free_bytes))
+    with caplog.at_level("INFO", logger="mezzo.core.memory"):
+        found = mezzo.ranges(path, data)
+    assert every_field(found) == every_field(expected)
+    assert "runs in segments to fit in memory: " in caplog.text
