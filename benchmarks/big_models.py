@@ -2,11 +2,13 @@
 
     python benchmarks/big_models.py --folder /a/folder/with/20/GB/free
     python benchmarks/big_models.py --models large --jobs plain compare ranges --memory-limit 3.0
+    python benchmarks/big_models.py --models large --jobs compare ranges int8 tune --memory-limit 3.0 --memory 3GB
     python benchmarks/big_models.py --models huge --jobs plain compare --batches 1
 
 Models with random weights and a data set of their own: "small" of 38 MB, "medium" of 1.3 GB, "large" of 4.3 GB, "huge"
 of 13 GB. Each job is a process of its own, imports included: "plain" is ONNX Runtime on the same batches, others are
-verbs. --memory-limit bounds from outside what a job may allocate (RLIMIT_DATA, in GB).
+verbs. --memory-limit bounds from outside what a job may allocate (RLIMIT_DATA, in GB); --memory is mezzo's own bound,
+by which models are cut into segments, and into how many is told.
 
 Three peaks are told. "private": memory that no file backs (RssAnon), summed over the processes of the job and sampled
 every 20 ms. "PSS": that and a share of mapped pages of files, which the system may take back at any time. "RSS": what
@@ -15,6 +17,7 @@ runs under a limit can be held against others.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -59,6 +62,7 @@ class Row:
     rss_mb: float
     digest: str
     failure: str | None = None
+    told: str = ""
 
 
 # -- a job, in a process of its own -----------------------------------------------------------------------------------
@@ -128,7 +132,7 @@ def digest_of_files(model: Path) -> str:
     return digest.hexdigest()[:12]
 
 
-def run_child(job: str, limit_gb: str, *paths: str) -> int:
+def run_child(job: str, limit_gb: str, memory: str, *paths: str) -> int:
     """Do a job and print its answer's digest as JSON, alone on the last line of standard output."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
@@ -136,7 +140,15 @@ def run_child(job: str, limit_gb: str, *paths: str) -> int:
         limit_bytes = int(float(limit_gb) * 1e9)
         resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
     model, data, low, out = map(Path, paths)
-    answer = run_plain(model, data) if job == "plain" else run_verb(job, model, data, low, out)
+    if job == "plain":
+        answer = run_plain(model, data)
+    else:
+        import mezzo
+
+        told: list[str] = []
+        with mezzo.memory(memory, tell=told.append) if memory else contextlib.nullcontext():
+            answer = run_verb(job, model, data, low, out)
+        print(*told, sep="\n", file=sys.stderr)
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
     print(json.dumps({"digest": "" if answer is None else digest_of(answer), "rss_mb": peak_mb}))
     return 0
@@ -188,10 +200,10 @@ def _field(pid: int, file: str, name: str) -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith(name)), 0)
 
 
-def ask(model: str, job: str, limit_gb: float, *paths: Path) -> Row:
+def ask(model: str, job: str, limit_gb: float, memory: str, *paths: Path) -> Row:
     """Do a job in a child and watch it."""
     begin = time.perf_counter()
-    command = [sys.executable, __file__, "--child", job, str(limit_gb), *map(str, paths)]
+    command = [sys.executable, __file__, "--child", job, str(limit_gb), memory, *map(str, paths)]
     with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as answers:
         child = subprocess.Popen(command, stdout=answers, stderr=errors)
         watch = Watch(child.pid)
@@ -213,6 +225,7 @@ def ask(model: str, job: str, limit_gb: float, *paths: Path) -> Row:
         rss_mb=answer["rss_mb"],
         digest=answer["digest"],
         failure=failure,
+        told=" then ".join(line for line in lines if "segments" in line),
     )
 
 
@@ -243,7 +256,7 @@ def measure(options: argparse.Namespace, folder: Path, name: str) -> list[Row]:
     rows = []
     for job in jobs:
         os.sync()
-        row = ask(name, job, options.memory_limit, source, data, low, out)
+        row = ask(name, job, options.memory_limit, options.memory, source, data, low, out)
         if not row.digest and row.failure is None:
             row = dataclasses.replace(row, digest=digest_of_files(low if job == "convert" else out))
         rows.append(row)
@@ -276,6 +289,8 @@ def print_table(rows: Sequence[Row]) -> None:
         table.add_row(row.model, row.job, f"{row.process_s:.1f}", beside[0], *sizes, row.digest)
     console.print(table)
     for row in rows:
+        if row.told:
+            console.print(f"{row.model} {row.job}: {row.told}", markup=False, highlight=False, soft_wrap=True)
         if row.failure is not None:
             console.print(f"{row.model} {row.job}: {row.failure}", markup=False, highlight=False, soft_wrap=True)
 
@@ -286,6 +301,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS))
     parser.add_argument("--batches", type=int, default=4, help="of 2 x 32 tokens")
     parser.add_argument("--memory-limit", type=float, default=0.0, help="GB that a job may allocate; 0: no limit")
+    parser.add_argument("--memory", default="", help="mezzo's own bound, such as 3GB; as without it by default")
     parser.add_argument("--folder", type=Path, help="where models go and stay; a temporary folder by default")
     parser.add_argument("--json", type=Path, default=Path("out/big_models.json"))
     return parser.parse_args()
@@ -313,6 +329,7 @@ def main() -> int:
         "load": load,
         "batches": options.batches,
         "memory_limit_gb": options.memory_limit,
+        "memory": options.memory,
         "rows": [asdict(row) for row in rows],
     }
     options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -14,7 +14,8 @@ from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.opening import open_model
 from mezzo.frontends.onnx.reading import Reading
-from mezzo.frontends.onnx.run import JUDGING, emulated_session
+from mezzo.frontends.onnx.run import emulated_session
+from mezzo.frontends.onnx.runtime import JUDGING
 from mezzo.frontends.onnx.switch import Emulator
 
 

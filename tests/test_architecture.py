@@ -30,6 +30,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
             "packages",
             "places",
             "staging",
+            "sizes",
             "spelling",
             "voices",
             "file_kinds",
@@ -74,7 +75,7 @@ _ABOUT_ONE_FRONTEND = {
 _LATE_LIBRARIES = ("onnxruntime", "torch", "ray")
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
-    "cli": (156, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "cli": (157, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
     "converting": (7, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "core": (
@@ -89,6 +90,7 @@ _LATE = {
     "estimates": (1, "sizes are named by rules; numpy is loaded when values are estimated"),
     "folders": (1, "a search is loaded where a folder has data"),
     "frontends": (25, "runtimes, laboratories, test cases and onnx-ir are loaded where a model or a verb needs them"),
+    "machine": (1, "not every system has bounds on what a process may take, and a library to ask for them"),
     "packages": (2, "the version is read when it is asked for"),
     "plugins": (2, "metadata of other packages is read when plug-ins are listed"),
     "report": (
@@ -112,6 +114,7 @@ _TAKING_APART = frozenset(
 )
 # Modules that read sentences all the same: in how many places, and why.
 _PROSE_READ = {
+    "core.memory": (1, "runtimes say in their messages alone that they were refused memory"),
     "files.provenance": (3, "a name inside a text is stored once; the text is put together again as it was"),
     "folders.deciding": (
         1,

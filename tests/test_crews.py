@@ -1,7 +1,8 @@
 """Whoever works, and however the work was split: the same bytes."""
 
 import random
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from scattered import Scattered
 
 from mezzo.clusters.sending import open_by_path, source_of
 from mezzo.converting.results import open_source
-from mezzo.core.crew import HERE, crew_at_work, working_with
+from mezzo.core.crew import HERE, crew_at_work, in_turn, working_with
+from mezzo.core.frontend import Model
 from mezzo.core.nodes import Kind
 from mezzo.dtypes import DType
 from mezzo.judging.collecting import collect
@@ -151,3 +153,46 @@ def test_a_model_that_differs_in_its_middle_alone_is_not_taken_for_the_drivers(t
     middle[1 << 19] = 1.0
     write()
     assert open_by_path(source) is None
+
+
+class _Foreseeing:
+    """Doubles numbers, and notes of which it was told beforehand."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.told: list[list[int]] = []
+
+    def prepare(self, many: Sequence[int]) -> None:
+        self.told.append([*many])
+
+    def __call__(self, item: int) -> int:
+        return 2 * item
+
+
+@dataclass(frozen=True)
+class _ForeseeingJob:
+    worker: _Foreseeing
+    title: str = "doubling"
+
+    def open(self, models: Sequence[Model]) -> Callable[[int], int]:
+        return self.worker
+
+
+@pytest.mark.parametrize(
+    ("width", "told"), [(1, []), (3, [[0, 1, 2], [3, 4, 5], [6, 7]]), (9, [[0, 1, 2, 3, 4, 5, 6, 7]])]
+)
+def test_who_wants_to_know_what_comes_is_told_of_items_together(width: int, told: list[list[int]]) -> None:
+    worker = _Foreseeing(width)
+    job = _ForeseeingJob(worker)
+    team = HERE.team(job, lambda: [], lambda: job.open([]))
+    assert list(in_turn(team, range(8))) == [(item, 2 * item) for item in range(8)]
+    assert worker.told == told
+
+
+def test_nobody_is_told_of_what_was_dropped() -> None:
+    worker = _Foreseeing(3)
+    job = _ForeseeingJob(worker)
+    team = HERE.team(job, lambda: [], lambda: job.open([]))
+    first, second, third = team.start(1), team.start(2), team.start(3)
+    second.drop()
+    assert (first.result(), third.result(), worker.told) == (2, 6, [[1, 3]])

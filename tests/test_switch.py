@@ -15,7 +15,8 @@ from mezzo.core.nodes import Kind
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import ContractError, InputError
-from mezzo.frontends.onnx.run import JUDGING, native_session
+from mezzo.frontends.onnx.run import native_session
+from mezzo.frontends.onnx.runtime import JUDGING
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.plugins.discovery import policies, strategies
 

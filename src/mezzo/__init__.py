@@ -9,6 +9,7 @@ from mezzo.packages import VERSION as __version__
 if TYPE_CHECKING:
     from mezzo.clusters.opening import cluster
     from mezzo.converting.results import Converted, Summary
+    from mezzo.core.memory import memory
     from mezzo.core.plans import Plan
     from mezzo.files.planfile import load_plan, save_plan
     from mezzo.folders.converting import ConvertedFolder, convert_folder
@@ -61,6 +62,7 @@ __all__ = [
     "explain",
     "extract",
     "load_plan",
+    "memory",
     "partition",
     "plan",
     "quantize_report",
@@ -98,6 +100,7 @@ _HOMES = {
     "explain": "mezzo.verbs.explain",
     "extract": "mezzo.verbs.partition",
     "load_plan": "mezzo.files.planfile",
+    "memory": "mezzo.core.memory",
     "partition": "mezzo.verbs.partition",
     "plan": "mezzo.verbs.convert",
     "quantize_report": "mezzo.verbs.quantize_report",

@@ -162,15 +162,39 @@ def test_bounds_of_a_requirement(version, requirement, expected):
 
 
 def test_memory_is_the_container_s_where_that_is_less(tmp_path: Path):
-    meminfo, limit = tmp_path / "meminfo", tmp_path / "memory.max"
+    meminfo, limit, absent = tmp_path / "meminfo", tmp_path / "memory.max", tmp_path / "absent"
     meminfo.write_text("MemTotal: 8000 kB\nMemFree: 1 kB\nMemAvailable:    6000 kB\n")
-    assert find_memory(meminfo, limit) == (8000 * 1024, 6000 * 1024)
+    assert find_memory(meminfo, tmp_path, absent) == (8000 * 1024, 6000 * 1024)
     limit.write_text("max\n")
-    assert find_memory(meminfo, limit) == (8000 * 1024, 6000 * 1024)
+    assert find_memory(meminfo, tmp_path, absent) == (8000 * 1024, 6000 * 1024)
     limit.write_text("2048000\n")
     (tmp_path / "memory.current").write_text("48000\n")
-    assert find_memory(meminfo, limit) == (2048000, 2000000)
-    assert find_memory(tmp_path / "absent", limit) is None
+    assert find_memory(meminfo, tmp_path, absent) == (2048000, 2000000)
+    (tmp_path / "memory.stat").write_text("anon 1\ninactive_file 40000\n")  # pages of files that may go at any time
+    assert find_memory(meminfo, tmp_path, absent) == (2048000, 2040000)
+    limit.unlink()
+    (tmp_path / "memory").mkdir()  # as older systems tell it
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("1048000\n")
+    (tmp_path / "memory/memory.usage_in_bytes").write_text("48000\n")
+    (tmp_path / "memory/memory.stat").write_text("total_inactive_file 8000\n")
+    assert find_memory(meminfo, tmp_path, absent) == (1048000, 1008000)
+    assert find_memory(absent, tmp_path, absent) is None
+
+
+@pytest.mark.parametrize(("row", "root"), [("0::/user.slice/job", ""), ("7:memory:/user.slice/job", "memory")])
+def test_memory_is_that_of_the_least_control_group_on_the_way(tmp_path: Path, row: str, root: str):
+    meminfo, membership = tmp_path / "meminfo", tmp_path / "cgroup"
+    meminfo.write_text("MemTotal: 8000 kB\nMemAvailable: 6000 kB\n")
+    membership.write_text(f"{row}\n1:cpu:/elsewhere\nwrong\n")
+    limit, usage = ("memory.limit_in_bytes", "memory.usage_in_bytes") if root else ("memory.max", "memory.current")
+    outer = tmp_path / root / "user.slice"
+    (outer / "job").mkdir(parents=True)
+    for folder, most, used in ((outer, "3000000", "2000000"), (outer / "job", "5000000", "1000")):
+        (folder / limit).write_text(f"{most}\n")
+        (folder / usage).write_text(f"{used}\n")
+    assert find_memory(meminfo, tmp_path, membership) == (3000000, 1000000)
+    (outer / limit).write_text("max\n")
+    assert find_memory(meminfo, tmp_path, membership) == (5000000, 4999000)
 
 
 def test_versions_name_what_mezzo_stands_on_and_the_runtimes_here(run):

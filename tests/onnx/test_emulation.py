@@ -16,7 +16,8 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ContractError, InputError
 from mezzo.files import planfile
 from mezzo.frontends.onnx.opening import open_model
-from mezzo.frontends.onnx.run import JUDGING, Engine, check_fp8_survives, emulated_session, native_session
+from mezzo.frontends.onnx.run import Engine, check_fp8_survives, emulated_session, native_session
+from mezzo.frontends.onnx.runtime import JUDGING
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.verbs.emulate import emulate
 

@@ -27,6 +27,7 @@ from mezzo.frontends.onnx.marks import mark_quantized, mark_rounded, mark_widene
 from mezzo.frontends.onnx.opening import Opened, open_model
 from mezzo.frontends.onnx.quantized_payloads import payload_of
 from mezzo.frontends.onnx.rounding import STORAGE, round_through
+from mezzo.frontends.onnx.runtime import JUDGING, Settings
 from mezzo.frontends.onnx.switch import Emulator
 from mezzo.numerics.noise import Shaker
 
@@ -270,10 +271,10 @@ def test_any_assignment_of_a_random_model_runs_the_same(in_files: None, pair: tu
         reading = opened.read(DType.FLOAT16)
         chosen = {number: rng.choice(formats) for number in operators(reading) if rng.random() < 0.6}
         limits = {v: 1000.0 for v in range(len(reading.graph.values)) if rng.random() < 0.2}
-        mapped = Emulator(opened, reading, formats, limits=limits, settings=run.JUDGING)
+        mapped = Emulator(opened, reading, formats, limits=limits, settings=JUDGING)
         found = [mapped.run(feeds, low) for low in (chosen, {}, chosen)]
         patch.setattr(whole, "MAPPED_FROM", 1 << 60)
-        held = Emulator(opened, opened.read(DType.FLOAT16), formats, limits=limits, settings=run.JUDGING)
+        held = Emulator(opened, opened.read(DType.FLOAT16), formats, limits=limits, settings=JUDGING)
         expected = [held.run(feeds, low) for low in (chosen, {}, chosen)]
     for wanted, answers in zip(expected, found, strict=True):
         assert all(is_same(wanted[name], answers[name]) for name in wanted), f"seed {pair}"
@@ -485,15 +486,15 @@ def test_moved_weights_are_those_of_the_model_in_memory(tmp_path: Path, monkeypa
 def test_a_kernel_that_wants_fixed_weights_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_by("external", tmp_path, monkeypatch)
     expected = opened.lab.native()(FEEDS[0])
-    load, tried = run._load_onnxruntime, []
+    load, tried = run.load_runtime, []
 
-    def picky(model: onnx.ModelProto, settings: run.Settings) -> Any:
+    def picky(model: onnx.ModelProto, settings: Settings) -> Any:
         tried.append(len(model.graph.input))
         if any(port.name == "shared" for port in model.graph.input):
             raise RuntimeError("the weight must be a constant initializer")
         return load(model, settings)
 
-    monkeypatch.setattr(run, "_load_onnxruntime", picky)
+    monkeypatch.setattr(run, "load_runtime", picky)
     assert is_same(opened.lab.native()(FEEDS[0])["y"], expected["y"])
     assert len(tried) == 2
 

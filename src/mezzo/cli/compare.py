@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import choices, measuring, spreading
+from mezzo.cli import bounding, choices, measuring, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import (
@@ -37,6 +37,7 @@ def compare(
     batch: measuring.BatchSize = None,
     cluster: spreading.Cluster = None,
     workers: spreading.Workers = None,
+    memory: bounding.Memory = None,
     max_error: Annotated[
         float | None,
         typer.Option("--max-error", metavar="E", help="Largest relative L2 error of an output, such as 1e-3.",
@@ -79,7 +80,7 @@ def compare(
     from mezzo.verbs.compare import compare as compare_models
     from mezzo.verbs.outlines import outline_pair
 
-    with Patience() as progress, spreading.spread(cluster, workers):
+    with Patience() as progress, bounding.bounded(memory, cluster) as held, spreading.spread(cluster, workers):
         comparison = compare_models(
             reference, model, data, max_error=max_error, run=run, labels=labels or (), metric=metric,
             max_drop=max_drop, batch_size=batch, layers=layers, accumulate=accumulate, tile=tile,
@@ -108,7 +109,7 @@ def compare(
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
         steps = steps_after_comparison(reference, model, data, labels or (), options, comparison)
-        account = draw_report(report, account, draw, [*begun, *steps])
+        account = draw_report(report, bounding.with_memory(account, held), draw, [*begun, *steps])
         if as_json and not quiet:
             print_document(account)
     if is_shown:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import folders, measuring, resuming, spreading
+from mezzo.cli import bounding, folders, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
@@ -16,6 +16,7 @@ from mezzo.places import check_destination
 if TYPE_CHECKING:
     from mezzo.cli.moves import Given
     from mezzo.converting.results import Converted
+    from mezzo.core.memory import Memory as Bound
 
 
 @given.with_options
@@ -35,6 +36,7 @@ def convert(
     cluster: spreading.Cluster = None,
     workers: spreading.Workers = None,
     resume: resuming.Resume = None,
+    memory: bounding.Memory = None,
     save_plan: given.SavePlan = None,
     overwrite: Annotated[
         bool,
@@ -63,7 +65,7 @@ def convert(
             "--report": report,
             "--resume": resume,
         }
-        with spreading.spread(cluster, workers):
+        with bounding.bounded(memory, cluster), spreading.spread(cluster, workers):
             folders.convert_models(
                 source, result, options, layout=layout_name, data=data, labels=labels, batch=batch, overwrite=overwrite,
                 verbose=verbose, as_json=as_json, quiet=quiet, unfit=unfit,
@@ -80,7 +82,8 @@ def convert(
     from mezzo.verbs import convert as pipeline
 
     going_on = resuming.telling_how_to_go_on(resume)
-    with going_on, Patience() as progress, spreading.spread(cluster, workers):
+    bound = bounding.bounded(memory, cluster)
+    with going_on, Patience() as progress, bound as held, spreading.spread(cluster, workers):
         converted = pipeline.convert(
             source,
             result,
@@ -101,7 +104,7 @@ def convert(
             verb="convert", source=source, result=result, options=options, data=data, labels=labels or (),
             saved=plan_file,
         )  # fmt: skip
-        _tell(again, converted, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
+        _tell(again, converted, held, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
     end_with_worst([converted.measured])
 
 
@@ -126,6 +129,7 @@ def _find_teller(
 def _tell(
     asked: "Given",
     converted: "Converted",
+    held: "Bound",
     teller: Path | None,
     report: Path | None,
     *,
@@ -156,7 +160,7 @@ def _tell(
     if as_json or report is not None:
         account = describe_conversion(*told, machine=find_machine(), headline=headline)
         freeing = [(command, why) for command, why in remedies if command is not None]
-        account = draw_report(report, account, converted.outline, [*freeing, *steps])
+        account = draw_report(report, bounding.with_memory(account, held), converted.outline, [*freeing, *steps])
         if as_json and not quiet:
             print_document(account)
     if as_json or quiet:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import choices, measuring, resuming, spreading
+from mezzo.cli import bounding, choices, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.durations import read_duration
@@ -34,6 +34,7 @@ def quantize_report(
     batch: measuring.BatchSize = None,
     cluster: spreading.Cluster = None,
     workers: spreading.Workers = None,
+    memory: bounding.Memory = None,
     calibrators: Annotated[
         str | None,
         typer.Option("--calibrators", metavar="NAME,NAME", help="Which, with their settings, as of --calibrator.",
@@ -66,13 +67,19 @@ def quantize_report(
     from mezzo.verbs.quantize_report import quantize_report as find
 
     going_on = resuming.telling_how_to_go_on(resume)
-    with going_on, Patience() as progress, spreading.spread(cluster, workers):
+    with (
+        going_on,
+        Patience() as progress,
+        bounding.bounded(memory, cluster) as held,
+        spreading.spread(cluster, workers),
+    ):
         found = find(
             model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric, batch_size=batch,
             calibrators=calibrators or (), time_limit_s=limit_s, resume=resume, progress=progress, **chosen,
         )  # fmt: skip
     if as_json and not quiet:
-        print_document(describe_calibrations(os.fspath(model), found, find_machine()))
+        account = describe_calibrations(os.fspath(model), found, find_machine())
+        print_document(bounding.with_memory(account, held))
     elif not quiet:
         layout = output_layout()
         parts = report_calibrations(layout, os.fspath(model), found)

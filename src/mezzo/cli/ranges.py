@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli import choices, measuring, resuming, spreading
+from mezzo.cli import bounding, choices, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import end_unless_told
@@ -32,6 +32,7 @@ def ranges(
     batch: measuring.BatchSize = None,
     cluster: spreading.Cluster = None,
     workers: spreading.Workers = None,
+    memory: bounding.Memory = None,
     resume: resuming.Resume = None,
     format: Annotated[
         str,
@@ -59,7 +60,12 @@ def ranges(
     from mezzo.verbs.ranges import ranges as measure
 
     going_on = resuming.telling_how_to_go_on(resume)
-    with going_on, Patience() as progress, spreading.spread(cluster, workers):
+    with (
+        going_on,
+        Patience() as progress,
+        bounding.bounded(memory, cluster) as held,
+        spreading.spread(cluster, workers),
+    ):
         found = measure(
             model, data, batch_size=batch, labels=labels or (), resume=resume,
             trust_external_paths=trust_external_paths, progress=progress,
@@ -67,7 +73,8 @@ def ranges(
     name = os.fspath(model)
     if as_json and not quiet:
         asked = measuring.spell_settings(data=data, batch=batch, format=format)
-        print_document(describe_ranges(name, found, settings=asked, machine=find_machine()))
+        account = describe_ranges(name, found, settings=asked, machine=find_machine())
+        print_document(bounding.with_memory(account, held))
     elif not quiet:
         layout = output_layout()
         print_report(report_ranges(layout, name, found, dtype, top), layout)

@@ -14,7 +14,8 @@ from mezzo.cli.options import FILES_PANEL, Options
 from mezzo.core.format_words import spell_formats
 from mezzo.errors import InputError
 from mezzo.places import check_destinations, open_regular, write_file
-from mezzo.report.names import format_size, quote
+from mezzo.report.names import quote
+from mezzo.sizes import format_size
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Comparison

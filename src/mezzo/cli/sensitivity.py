@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli import measuring, resuming, spreading
+from mezzo.cli import bounding, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import end_unless_told
@@ -22,6 +22,7 @@ def sensitivity(
     batch: measuring.BatchSize = None,
     cluster: spreading.Cluster = None,
     workers: spreading.Workers = None,
+    memory: bounding.Memory = None,
     runs: Annotated[
         int, typer.Option(metavar="N", min=1, help="Most forward runs to spend.", rich_help_panel=measuring.PANEL)
     ] = 48,
@@ -52,7 +53,12 @@ def sensitivity(
     from mezzo.verbs.sensitivity import sensitivity as find
 
     going_on = resuming.telling_how_to_go_on(resume)
-    with going_on, Patience() as progress, spreading.spread(cluster, workers):
+    with (
+        going_on,
+        Patience() as progress,
+        bounding.bounded(memory, cluster) as held,
+        spreading.spread(cluster, workers),
+    ):
         found = find(
             model,
             data,
@@ -75,7 +81,8 @@ def sensitivity(
             to=asked_formats(planning_request_of(chosen)),
             policy=chosen["policy"],
         )
-        print_document(describe_sensitivity(os.fspath(model), found, settings=asked, machine=find_machine()))
+        account = describe_sensitivity(os.fspath(model), found, settings=asked, machine=find_machine())
+        print_document(bounding.with_memory(account, held))
     elif not quiet:
         layout = output_layout()
         print_report(report_sensitivity(layout, os.fspath(model), found, top), layout)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import measuring, resuming, spreading
+from mezzo.cli import bounding, measuring, resuming, spreading
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.durations import read_duration
@@ -43,6 +43,7 @@ def tune(
     batch: measuring.BatchSize = None,
     cluster: spreading.Cluster = None,
     workers: spreading.Workers = None,
+    memory: bounding.Memory = None,
     measure: Annotated[
         bool,
         typer.Option("--measure", help="Weigh with times measured on the target here, not with its table, and time the "
@@ -93,7 +94,12 @@ def tune(
     from mezzo.verbs.tune import tune as find
 
     going_on = resuming.telling_how_to_go_on(resume)
-    with going_on, Patience() as progress, spreading.spread(cluster, workers):
+    with (
+        going_on,
+        Patience() as progress,
+        bounding.bounded(memory, cluster) as held,
+        spreading.spread(cluster, workers),
+    ):
         found = find(
             source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,
             labels=tuple(labels or ()), batch_size=batch, measure=measure, accumulate=accumulate, tile=tile,
@@ -118,7 +124,7 @@ def tune(
     if as_json or report is not None:
         accumulation = read_accumulation(accumulate, tile, "emulated")
         account = describe_tuning(*described, accumulation=accumulation, machine=find_machine(), headline=headline)
-        account = draw_report(report, account, found.outline, steps)
+        account = draw_report(report, bounding.with_memory(account, held), found.outline, steps)
         if as_json and not quiet:
             print_document(account)
     if not as_json and not quiet:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from mezzo.core.frontend import Model
@@ -65,27 +65,66 @@ class Crew(Protocol):
         """
 
 
+@runtime_checkable
+class Foresighted(Protocol):
+    """What works better where it is told of several items before they are asked for, `width` of them."""
+
+    @property
+    def width(self) -> int: ...
+    def prepare(self, many: Sequence[Any]) -> None:
+        """These are asked for next. Raises nothing: what cannot be done is said where it is asked for."""
+
+
+def width_of(worker: object) -> int:
+    """How many items are worth telling it of together."""
+    return worker.width if isinstance(worker, Foresighted) else 1
+
+
+def prepare(worker: object, many: Sequence[Any]) -> None:
+    """Tell it of items that are asked for next, where it wants to know."""
+    if isinstance(worker, Foresighted):
+        worker.prepare(many)
+
+
 class _Alone(Generic[Item, Result]):
     """One item after the other, when its result is asked for."""
 
-    width = 1
-
     def __init__(self, run: Callable[[Item], Result]) -> None:
         self._run = run
+        self._waiting: list[_Later[Item, Result]] = []
+
+    @property
+    def width(self) -> int:
+        return width_of(self._run)
 
     def start(self, item: Item) -> "_Later[Item, Result]":
-        return _Later(self._run, item)
+        later = _Later(self, item)
+        self._waiting.append(later)
+        return later
+
+    def finish(self, later: "_Later[Item, Result]") -> Result:
+        if not later.is_prepared and self.width > 1:
+            prepare(self._run, [other.item for other in self._waiting])
+            for other in self._waiting:
+                other.is_prepared = True
+        self.drop(later)
+        return self._run(later.item)
+
+    def drop(self, later: "_Later[Item, Result]") -> None:
+        if later in self._waiting:
+            self._waiting.remove(later)
 
 
 class _Later(Generic[Item, Result]):
-    def __init__(self, run: Callable[[Item], Result], item: Item) -> None:
-        self._run, self._item = run, item
+    def __init__(self, team: _Alone[Item, Result], item: Item) -> None:
+        self._team, self.item = team, item
+        self.is_prepared = False
 
     def result(self) -> Result:
-        return self._run(self._item)
+        return self._team.finish(self)
 
     def drop(self) -> None:
-        """Nothing was begun."""
+        self._team.drop(self)
 
 
 class ThisProcess:

@@ -1,16 +1,16 @@
 """What values of a model hold on data, for calibrators: collected by whoever works, and kept in a file."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.converting.results import lab_of
 from mezzo.core.calibrator import Calibrator
-from mezzo.core.crew import HERE, crew_at_work, in_turn
+from mezzo.core.crew import HERE, crew_at_work, in_turn, prepare, width_of
 from mezzo.core.frontend import Model
-from mezzo.core.lab import Feeds
+from mezzo.core.lab import Feeds, Shown
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.judging.collected import Collected, dump_collected, load_collected
@@ -45,17 +45,31 @@ class CollectingJob:
     def open_on(self, model: Model, reading: "Reading", watching: Sequence[Calibrator]) -> Callable[[Feeds], Collector]:
         """The same on a reading, which is spent; calibrators see all numbers too."""
         names = {value: reading.graph.values[value].name for value in self.values}
-        show = lab_of(model).observer(reading, self.values)
+        return _Collecting(lab_of(model).observer(reading, self.values), names, watching)
 
-        def collect(feeds: Feeds) -> Collector:
-            collector = Collector()
-            for shown in show(feeds):
-                collector.add(names[shown.value], shown.numbers)
-                for calibrator in watching:
-                    calibrator.collect(names[shown.value], shown.numbers)
-            return collector
 
-        return collect
+class _Collecting:
+    """Collects what a model shows of its values, which have names by their ids."""
+
+    def __init__(
+        self, show: Callable[[Feeds], Iterator[Shown]], names: Mapping[int, str], watching: Sequence[Calibrator]
+    ) -> None:
+        self._show, self._names, self._watching = show, names, watching
+
+    @property
+    def width(self) -> int:
+        return width_of(self._show)
+
+    def prepare(self, many: Sequence[Feeds]) -> None:
+        prepare(self._show, many)
+
+    def __call__(self, feeds: Feeds) -> Collector:
+        collector = Collector()
+        for shown in self._show(feeds):
+            collector.add(self._names[shown.value], shown.numbers)
+            for calibrator in self._watching:
+                calibrator.collect(self._names[shown.value], shown.numbers)
+        return collector
 
 
 class Held(NamedTuple):

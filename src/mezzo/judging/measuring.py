@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mezzo.converting.results import Progress, lab_of
-from mezzo.core.crew import Team, crew_at_work, in_turn
-from mezzo.core.lab import Feeds, MeasuredValue, Records
+from mezzo.core.crew import Team, crew_at_work, in_turn, prepare, width_of
+from mezzo.core.lab import Feeds, Instruments, MeasuredValue, Records
 from mezzo.judging.keeping import Keeping
 from mezzo.numerics.measures import DataSource, Ranges
 from mezzo.numerics.range_state import Progress as State
@@ -57,17 +57,34 @@ class RangesJob:
     title: str = "ranges"
 
     def open(self, models: "Sequence[Model]") -> Callable[[Reading | None], Records | About]:
-        instruments = lab_of(models[0]).instruments(self.feeds)
+        return _Instrumented(lab_of(models[0]).instruments(self.feeds))
 
-        def measure(reading: Reading | None) -> Records | About:
-            if reading is None:
-                return About(
-                    fingerprint=instruments.fingerprint, size=instruments.size, elements=instruments.elements,
-                    values=tuple(instruments.values), skipped=instruments.skipped,
-                )  # fmt: skip
-            return instruments.run(reading.batch.feeds, reading.number, reading.samples)
 
-        return measure
+class _Instrumented:
+    """A model that measures itself."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        self._instruments = instruments
+
+    @property
+    def width(self) -> int:
+        return width_of(self._instruments)
+
+    def prepare(self, many: Sequence[Reading | None]) -> None:
+        prepare(self._instruments, [_asked(reading) for reading in many if reading is not None])
+
+    def __call__(self, reading: Reading | None) -> Records | About:
+        known = self._instruments
+        if reading is None:
+            return About(
+                fingerprint=known.fingerprint, size=known.size, elements=known.elements,
+                values=tuple(known.values), skipped=known.skipped,
+            )  # fmt: skip
+        return known.run(*_asked(reading))
+
+
+def _asked(reading: Reading) -> tuple[Feeds, int, int]:
+    return reading.batch.feeds, reading.number, reading.samples
 
 
 def measure_ranges(

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mezzo.converting.results import lab_of
+from mezzo.core.crew import prepare, width_of
 from mezzo.core.frontend import Model
-from mezzo.core.lab import Answers, Feeds, Layers, Pair, Running
+from mezzo.core.lab import Answers, Feeds, Layers, Pair, Running, Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,22 @@ class PairJob:
 
 def open_pair(pair: Pair, layers: Layers) -> Callable[[Feeds | None], Answered]:
     """Make a pair ready that is open already."""
-    sessions = pair.load(layers)
+    return _Answering(pair.load(layers))
 
-    def run(feeds: Feeds | None) -> Answered:
-        answers: tuple[Answers, Answers] = ({}, {}) if feeds is None else sessions.run(feeds)
-        return Answered(answers, tuple(sessions.notes()))
 
-    return run
+class _Answering:
+    """Both models, ready to run."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    @property
+    def width(self) -> int:
+        return width_of(self._sessions)
+
+    def prepare(self, many: Sequence[Feeds | None]) -> None:
+        prepare(self._sessions, [feeds for feeds in many if feeds is not None])
+
+    def __call__(self, feeds: Feeds | None) -> Answered:
+        answers: tuple[Answers, Answers] = ({}, {}) if feeds is None else self._sessions.run(feeds)
+        return Answered(answers, tuple(self._sessions.notes()))

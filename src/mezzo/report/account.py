@@ -177,6 +177,7 @@ def _account(command: str, content: Mapping[str, object], machine: "Machine | No
         "conversion": None,
         "decisions": [],
         "data": None,
+        "memory": None,
         "ranges": None,
         "errors": None,
         "sensitivity": None,

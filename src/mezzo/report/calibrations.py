@@ -13,8 +13,9 @@ from mezzo.numerics.measures import Interval, Ruling
 from mezzo.report.documents import Document, document
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_number, spell_share
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, format_size, join_some
+from mezzo.report.names import clean, join_some
 from mezzo.report.sections import describe_data, describe_versions, number
+from mezzo.sizes import format_size
 
 if TYPE_CHECKING:
     from mezzo.numerics.calibrations import Calibrations, CalibratorRow, Score
@@ -88,6 +89,7 @@ def describe_calibrations(model: str, found: "Calibrations", machine: Machine) -
             },
             "calibrators": [_describe_row(row) for row in found.rows],
             "best": None if found.best is None else found.best.calibrator,
+            "memory": None,
             "notes": list(found.notes),
         },
     )  # fmt: skip

@@ -15,7 +15,8 @@ from mezzo.dtypes import LOW_DTYPES, QUANTIZED, DType
 from mezzo.plugins.discovery import version_word
 from mezzo.plugins.entries import Origin
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, format_size, join_some
+from mezzo.report.names import clean, join_some
+from mezzo.sizes import format_size
 from mezzo.structure import structure_rules
 
 Row = tuple[str, OpFacts]  # dialect and facts

@@ -10,8 +10,9 @@ from mezzo.core.target import Target
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.report.documents import Document, document
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, format_size
+from mezzo.report.names import clean
 from mezzo.report.probe import spell_gain
+from mezzo.sizes import format_size
 
 if TYPE_CHECKING:
     from mezzo.frontends.onnx.doctor.findings import Check, Diagnosis, Found

@@ -17,8 +17,9 @@ from mezzo.report.figures import spell_count
 from mezzo.report.groups import count_precisions
 from mezzo.report.headline import Headline, describe_headline
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, format_size, join_some
+from mezzo.report.names import clean, join_some
 from mezzo.report.text import settings_line
+from mezzo.sizes import format_size
 
 if TYPE_CHECKING:
     from mezzo.machine import Machine

@@ -11,7 +11,8 @@ from rich.text import Text
 from mezzo.numerics.measures import BYTES_MOVED
 from mezzo.report.figures import spell_error, spell_share
 from mezzo.report.layout import Layout, indented
-from mezzo.report.names import clean, format_size
+from mezzo.report.names import clean
+from mezzo.sizes import format_size
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import CostTable, FrontierPoint, Prediction

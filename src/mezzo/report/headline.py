@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mezzo.core.target import Gain
 from mezzo.report.documents import Document
-from mezzo.report.names import format_size
+from mezzo.sizes import format_size
 
 if TYPE_CHECKING:
     from mezzo.machine import Machine

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mezzo.core.levels import Precision
 
-_UNITS = ("B", "KB", "MB", "GB", "TB")
 _CUT = "..."
 # Control, format (bidi marks, zero-width signs), surrogate, private and unassigned signs; line and paragraph breaks.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -69,14 +68,3 @@ def shorten_path(path: str, most: int) -> str:
 def spell_precision(precision: "Precision") -> str:
     """One dtype where all three agree, else what is multiplied, summed up and handed on: "f16/f32/f32"."""
     return "/".join(map(str, precision if len(set(precision)) > 1 else precision[:1]))
-
-
-def format_size(size_bytes: int) -> str:
-    """Spell a size with three digits: 812 B, 1.52 MB."""
-    size, unit = float(size_bytes), 0
-    while size >= 999.5 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    if unit == 0:
-        return f"{size_bytes} B"
-    digits = 2 if size < 9.995 else 1 if size < 99.95 else 0
-    return f"{size:.{digits}f} {_UNITS[unit]}"

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from mezzo.report.figures import spell_count
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, format_size, join_some
+from mezzo.report.names import clean, join_some
+from mezzo.sizes import format_size
 
 _LARGEST = 5
 _OPS_SHOWN = 6

@@ -12,7 +12,8 @@ from mezzo.core.plans import Plan
 from mezzo.dtypes import DType
 from mezzo.report.figures import spell_count
 from mezzo.report.layout import Command, Layout, blank, dtype_style, heading, indented
-from mezzo.report.names import clean, format_size
+from mezzo.report.names import clean
+from mezzo.sizes import format_size
 from mezzo.views.picture import NOMINAL_DIM, Island, Picture, Share
 
 _ISLANDS_SHOWN = 3

@@ -13,6 +13,7 @@ from mezzo.packages import find_version
 from mezzo.report.comparison import where_error_begins
 
 if TYPE_CHECKING:
+    from mezzo.core.memory import Memory
     from mezzo.core.plans import Accumulation
     from mezzo.machine import Machine
     from mezzo.numerics.measures import (
@@ -280,3 +281,11 @@ def describe_timing(timing: "Timing") -> Document:
     return {
         "target": timing.target, "runtime": timing.runtime, "turns": timing.turns, "load": load, "models": models
     }  # fmt: skip
+
+
+def describe_memory(held: "Memory") -> Document | None:
+    """How memory was bounded; None where nobody bounded it and no model was cut."""
+    if not held.is_asked and not held.segments:
+        return None
+    bound_bytes = held.bound_bytes if held.is_asked else None
+    return {"bound_bytes": bound_bytes, "segments": held.segments, "most_bytes": held.most_bytes}

@@ -17,7 +17,8 @@ from mezzo.report.comparison import report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data
 from mezzo.report.groups import Group, count_before, count_casts, count_precisions, group_high_nodes, is_operator
 from mezzo.report.layout import Command, Layout, blank, heading, indented, report_unknown
-from mezzo.report.names import clean, format_size, join_or, join_some, spell_precision
+from mezzo.report.names import clean, join_or, join_some, spell_precision
+from mezzo.sizes import format_size
 
 if TYPE_CHECKING:
     from mezzo.numerics.measures import Measured

@@ -17,8 +17,9 @@ from mezzo.report.documents import Document, document
 from mezzo.report.figures import spell_count, spell_share
 from mezzo.report.layers import describe_layers, report_layers
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, format_size
+from mezzo.report.names import clean
 from mezzo.report.sections import describe_data, describe_versions, number
+from mezzo.sizes import format_size
 
 if TYPE_CHECKING:
     from mezzo.files.runtime_profiles import RuntimeProfile

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mezzo.converting.results import lab_of
+from mezzo.core.crew import prepare, width_of
 from mezzo.core.lab import Answers, Emulator, Feeds
+from mezzo.core.memory import memory_at_hand
 from mezzo.core.quantized import QuantizedPorts
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError
@@ -69,7 +71,7 @@ class EmulationJob:
             limits=self.limits,
             quantized=self.quantized,
         )
-        return _Bench(emulator).run
+        return _Bench(emulator)
 
 
 class _Bench:
@@ -79,8 +81,19 @@ class _Bench:
         self._emulator = emulator
         self._kept: dict[str, Answers] = {}
         self._kept_bytes = 0
+        self._most_bytes = memory_at_hand().share_bytes(_KEPT_BYTES)
 
-    def run(self, trial: Trial) -> Outcome:
+    @property
+    def width(self) -> int:
+        return width_of(self._emulator)
+
+    def prepare(self, many: Sequence[Trial]) -> None:
+        references = {trial.origin: trial.feeds for trial in many if trial.origin not in self._kept}
+        runs: list[tuple[Feeds, Mapping[int, DType]]] = [(feeds, {}) for feeds in references.values()]
+        runs += [(trial.feeds, trial.precision_of) for trial in many if trial.precision_of]
+        prepare(self._emulator, runs)
+
+    def __call__(self, trial: Trial) -> Outcome:
         reference = self._reference(trial)
         if not trial.precision_of:
             return Outcome(squares_of(reference, reference, trial.shares), (reference, reference))
@@ -93,7 +106,7 @@ class _Bench:
         if kept is None:
             kept = self._emulator.run(trial.feeds, {})
             size = sum(getattr(answer, "nbytes", 0) for answer in kept.values())
-            if self._kept_bytes + size <= _KEPT_BYTES:
+            if self._kept_bytes + size <= self._most_bytes:
                 self._kept[trial.origin] = kept
                 self._kept_bytes += size
         return kept

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.results import lab_of
-from mezzo.core.crew import Pending, Team, crew_at_work, in_turn
+from mezzo.core.crew import HERE, Pending, Team, crew_at_work, in_turn
 from mezzo.core.graph import Graph
 from mezzo.core.joining import joined
 from mezzo.core.lab import Answers
@@ -109,7 +109,7 @@ class Rig:
 
     def foresee(self, lows: Iterable[Mapping[int, DType]], batch: "Batch", shares: Mapping[str, float]) -> None:
         """Let a crew begin with runs of one batch that may be asked for soon; what is asked for never hangs on it."""
-        if self._team.width == 1:
+        if crew_at_work() is HERE or self._team.width == 1:
             return
         most = max(1, self._team.width // 2)  # what is begun in vain keeps workers from what is asked for
         wanted = {_key(low, batch, shares): low for low in islice(lows, most)}

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from mezzo.core.plans import Plan
 from mezzo.errors import InputError
-from mezzo.report.names import format_size
 from mezzo.report.notebook import fragment
+from mezzo.sizes import format_size
 from mezzo.torch.sketches import Sketch
 
 # Dynamo tells nobody what it leaves as it is.

@@ -15,8 +15,8 @@ from mezzo.report.account import describe_conversion, with_graph
 from mezzo.report.figures import spell_count
 from mezzo.report.html import render
 from mezzo.report.html.page import MARK
-from mezzo.report.names import format_size
 from mezzo.report.sections import describe_model
+from mezzo.sizes import format_size
 from mezzo.torch.accounts import Account, GraphAccount
 from mezzo.torch.compiled import account
 from mezzo.torch.explaining import nothing_planned

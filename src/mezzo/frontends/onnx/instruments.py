@@ -25,7 +25,8 @@ from mezzo.frontends.onnx.instruments_sizes import Size, known_sizes, row_length
 from mezzo.frontends.onnx.instruments_values import mark_casts
 from mezzo.frontends.onnx.instruments_weave import Known, Weaver, Woven
 from mezzo.frontends.onnx.model import OnnxModel
-from mezzo.frontends.onnx.run import MEASURING, Engine, Session
+from mezzo.frontends.onnx.run import Engine, Session
+from mezzo.frontends.onnx.runtime import MEASURING
 from mezzo.frontends.onnx.shapes import can_infer
 from mezzo.frontends.onnx.tags import tagged
 from mezzo.frontends.onnx.twin import twin
@@ -105,8 +106,7 @@ class Instruments:
 
         Raises: InputError if the feeds do not fit; ContractError if the model fails.
         """
-        rng = np.random.default_rng(draw)
-        places = _draw(self._woven.places, sample, rng) | _draw(self._woven.body_places, min(BODY_SAMPLE, sample), rng)
+        places = self._places(draw, sample)
         if not self.size:
             fit_feeds(feeds, self._declared, self.optional)
             return join([])
@@ -117,6 +117,21 @@ class Instruments:
             if self._careful is None or odd <= self._careful:
                 return gathered
             self._reload(self._careful | odd, self._sizes)
+
+    @property
+    def width(self) -> int:
+        """How many runs are worth preparing together."""
+        return 1 if self._session is None else self._session.width
+
+    def prepare(self, many: Sequence[tuple[Mapping[str, Any], int, int]]) -> None:
+        """Run the model on what is asked for next, where that saves something: arguments of `run`."""
+        if self._session is not None and self.width > 1:
+            self._session.prepare([{**feeds, **self._places(draw, sample)} for feeds, draw, sample in many])
+
+    def _places(self, draw: int, sample: int) -> dict[str, Any]:
+        rng = np.random.default_rng(draw)
+        places = _draw(self._woven.places, sample, rng)
+        return places | _draw(self._woven.body_places, min(BODY_SAMPLE, sample), rng)
 
     def _run(self, feeds: Mapping[str, Any], places: Mapping[str, Any]) -> Records:
         """Run; where that fails do so carefully, since empty tensors have no extremes and sizes may deceive."""
@@ -165,7 +180,8 @@ class Instruments:
             declared = [*self._declared, *woven.model.graph.input[-4:]]
             self._session = Session(woven.model, declared, Engine.ONNXRUNTIME, MEASURING, self._weights)
         self._loads += 1
-        woven.model.Clear()  # the session holds the weights
+        if self._session is None or not self._session.may_load_again:
+            woven.model.Clear()  # the session holds the weights
         return woven
 
     def _fit(self, feeds: Mapping[str, Any]) -> None:

@@ -68,7 +68,7 @@ class OnnxLab:
         )
 
     def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
-        return Observer(self._whole, own(reading).graph, values).show
+        return Observer(self._whole, own(reading).graph, values)
 
     def subject(self) -> OnnxSubject:
         whole = self._whole

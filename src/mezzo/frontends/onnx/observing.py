@@ -33,7 +33,16 @@ class Observer:
         self._sessions: list[Session] = []
         self._names = {value: graph.values[value].name for value in values}
 
-    def show(self, feeds: Mapping[str, Any]) -> Iterator[Shown]:
+    @property
+    def width(self) -> int:
+        return min((session.width for session in self._sessions), default=1)
+
+    def prepare(self, many: Sequence[Mapping[str, Any]]) -> None:
+        """Run the model on feeds that are shown next, where that saves something."""
+        for session in self._sessions:
+            session.prepare(many)
+
+    def __call__(self, feeds: Mapping[str, Any]) -> Iterator[Shown]:
         """Run the model, and hand on what each value holds. Raises InputError: the feeds do not fit."""
         for value in self._fed:
             name = self._names[value]

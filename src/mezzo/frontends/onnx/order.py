@@ -21,7 +21,7 @@ def sort_nodes(graph: onnx.GraphProto | onnx.FunctionProto, where: str = "the gr
     for index, node in enumerate(nodes):
         for body in _bodies(node):
             sort_nodes(body, f"a body of node {node.name or node.op_type!r}")
-        for source in {maker[name] for name in _reads(node) if name in maker}:
+        for source in {maker[name] for name in reads_of(node) if name in maker}:
             waiting[index] += 1
             readers[source].append(index)
     ready = [index for index, count in enumerate(waiting) if not count]
@@ -48,11 +48,11 @@ def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield from attribute.graphs
 
 
-def _reads(node: onnx.NodeProto) -> Iterator[str]:
+def reads_of(node: onnx.NodeProto) -> Iterator[str]:
     """What a node and its bodies read, names made inside included: they match no outer maker."""
     yield from (name for name in node.input if name)
     for body in _bodies(node):
         own = {name for inner in body.node for name in inner.output} | {info.name for info in body.input}
         for inner in body.node:
-            yield from (name for name in _reads(inner) if name not in own)
+            yield from (name for name in reads_of(inner) if name not in own)
         yield from (info.name for info in body.output if info.name not in own)

@@ -2,19 +2,21 @@
 
 import enum
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import onnx
 
 from mezzo.core.lab import Answers, Reached, Run, Running
+from mezzo.core.memory import memory_at_hand
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.compared import flatten, float_formats, float_values, with_outputs, with_sizes
 from mezzo.frontends.onnx.matching import Match, match_models
 from mezzo.frontends.onnx.reach import find_reached
-from mezzo.frontends.onnx.run import EMULATING, Optimizing, Session, Settings, emulated_session
+from mezzo.frontends.onnx.run import Session, emulated_session
+from mezzo.frontends.onnx.runtime import EMULATING, Optimizing, Settings
 from mezzo.frontends.onnx.subject import OnnxSubject
 from mezzo.frontends.onnx.whole import Whole
 
@@ -57,6 +59,17 @@ class Sessions:
         wanted = self._pair.answer(Side.REFERENCE, reference, feeds)
         found = self._pair.answer(Side.CANDIDATE, candidate, match.rename_feeds(feeds))
         return wanted, {name: found[own] for name, own in match.outputs.items()} | {n: found[n] for n in self._layers}
+
+    @property
+    def width(self) -> int:
+        """How many runs are worth preparing together."""
+        return max(session.width for session in self._sessions)
+
+    def prepare(self, many: Sequence[Mapping[str, Any]]) -> None:
+        """Run both on feeds that are asked for next, where that saves something."""
+        reference, candidate = self._sessions
+        reference.prepare(many)
+        candidate.prepare([self._pair.match.rename_feeds(feeds) for feeds in many])
 
     def notes(self) -> list[str]:
         """Where another engine had to step in, and why."""
@@ -148,12 +161,14 @@ class Pair:
         sized, outputs = with_sizes(self.models[0], tuple(layers))
         shapes = self.answer(Side.REFERENCE, self.load_side(Side.REFERENCE, sized), feeds)
         parts: list[dict[str, tuple[int, int]]] = [{}]
-        room = _CHUNK_BYTES
+        # Where operators are joined, what is shown decides which, and so the numbers: there a bound changes nothing.
+        most = memory_at_hand().share_bytes(_CHUNK_BYTES) if self.running.is_emulated else _CHUNK_BYTES
+        room = most
         for name, elements in layers.items():
             size = math.prod(int(length) for length in shapes[outputs[name]]) * _PAIR_BYTES
             if size > room and parts[-1]:
                 parts.append({})
-                room = _CHUNK_BYTES
+                room = most
             parts[-1][name] = elements
             room -= size
         return list(parts)

@@ -6,13 +6,11 @@ are as declared; numbers are rounded once to the declared type.
 """
 
 import enum
+import hashlib
 import logging
 import math
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +18,15 @@ import onnx
 import onnx.parser
 from onnx import TensorProto
 
+from mezzo.core.memory import is_out_of_memory, memory_at_hand
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError, MezzoError, ModelError
 from mezzo.frontends.onnx.fed_weights import feed_weights
 from mezzo.frontends.onnx.feeds import Array, Datum, fit_feeds, retype
 from mezzo.frontends.onnx.lowcast import round_array, round_nodes
+from mezzo.frontends.onnx.runtime import JUDGING, NATIVE, Settings, lend, load_runtime, needs_number, silence_runtime
+from mezzo.frontends.onnx.segmented import Segmented, Uncuttable, Underway, cut_model
 from mezzo.frontends.onnx.twin import twin
 from mezzo.frontends.onnx.types import TO_ONNX
 from mezzo.frontends.onnx.weights import Weights
@@ -33,41 +34,12 @@ from mezzo.frontends.onnx.whole import Whole
 
 _log = logging.getLogger(__name__)
 
-# Numpy types that ONNX Runtime's Python feed does not know; they go in by their ONNX number.
-_BY_NUMBER = frozenset(
-    {TensorProto.BFLOAT16, TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2,
-     TensorProto.FLOAT8E5M2FNUZ}
-)  # fmt: skip
-_PROTOBUF_LIMIT_BYTES = 2**31 - 2**20
-
 
 class Engine(enum.Enum):
     """What computes."""
 
     ONNXRUNTIME = "onnxruntime"
     REFERENCE = "onnx.reference"
-
-
-class Optimizing(enum.Enum):
-    """What ONNX Runtime may change of a model before it runs it."""
-
-    NOTHING = "nothing"  # every operator computes on its own, as it stands
-    BASICS = "basics"  # constants are folded; extended fusions would only hide the rounding between what they join
-    ALL = "all"  # but quantized parts: casts would move past what measures them, and some models would not load
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How ONNX Runtime runs a model. `threads` 0: as many as the machine has cores."""
-
-    threads: int
-    optimizing: Optimizing
-
-
-NATIVE = Settings(threads=1, optimizing=Optimizing.BASICS)
-JUDGING = Settings(threads=1, optimizing=Optimizing.NOTHING)
-EMULATING = Settings(threads=0, optimizing=Optimizing.NOTHING)
-MEASURING = Settings(threads=0, optimizing=Optimizing.ALL)
 
 
 class Session:
@@ -101,29 +73,67 @@ class Session:
         self._settings = settings
         self._runner: Any = None
         self._may_fall_back = engine is None
+        self._memory = memory_at_hand()
+        if self._memory.is_asked:
+            silence_runtime()
+        self._segmented: Segmented | None = None
+        self._is_cuttable = True
+        self._prepared: dict[str, Underway] = {}
         self._load()
+
+    @property
+    def width(self) -> int:
+        """How many runs are worth preparing together; 1 for a model that runs in one piece."""
+        return 1 if self._segmented is None else self._segmented.width
+
+    @property
+    def may_load_again(self) -> bool:
+        """Whether the model is wanted again after it was loaded, to be cut where it does not fit in memory."""
+        return self._memory.is_asked
+
+    def prepare(self, many: Sequence[Mapping[str, Datum]]) -> None:
+        """Run feeds together that are about to be run one after the other, where that saves something. What cannot be
+        run is said when it is.
+        """
+        if self._segmented is None or not many:
+            return
+        try:
+            fitted = [self._fit(feeds) for feeds in many]
+            self._prepared = dict(zip(map(_key_of, fitted), self._segmented.compute(fitted), strict=True))
+        except Exception as error:  # noqa: BLE001  said by the run that it is about
+            self._prepared = {}
+            _log.debug("runs could not be prepared together: %s", error)
 
     def run(self, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
         """Compute the outputs by name, in the types the model declares. BF16 and FP8 results come as ml_dtypes arrays.
 
         Raises: InputError if the feeds do not fit the inputs; ContractError if the model fails at run time.
         """
-        fitted = fit_feeds(feeds, self._declared, self._optional)
-        cast = {name: retype(feed, self._types[name]) for name, feed in fitted.items()}
+        cast = self._fit(feeds)
         try:
             return self._compute(cast)
+        except InputError:
+            raise  # too little memory, or a full disk
         except Exception as error:
+            if self._is_refused(error):
+                raise self._memory.refusal("what the model answers") from error
             if self.engine is not Engine.REFERENCE:
                 self._fall_back("run", error)
                 return self.run(feeds)
             raise self._failure("run", error) from error
 
+    def _fit(self, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
+        fitted = fit_feeds(feeds, self._declared, self._optional)
+        return {name: retype(feed, self._types[name]) for name, feed in fitted.items()}
+
     def _load(self) -> None:
         try:
             self._runner = self._make_runner()
         except (InputError, ModelError):
-            raise  # files that changed and a full disk are no engine's fault
+            raise  # files that changed, a full disk and too little memory are no engine's fault
         except Exception as error:
+            if self._is_refused(error):
+                raise self._memory.refusal("the model") from error
             if self.engine is not Engine.REFERENCE:
                 self._fall_back("load", error)
             else:
@@ -149,20 +159,69 @@ class Session:
             from onnx.reference import ReferenceEvaluator
 
             return ReferenceEvaluator(self._whole.filled())
-        if self._whole.weights is None:
-            return _load_onnxruntime(self._whole.model, self._settings)
+        room = self._memory.room_bytes() if self.may_load_again or self._whole.weights is not None else None
+        model, weights = (self._whole.model, {}) if self._whole.weights is None else feed_weights(self._whole)
+        if room is not None and model.ByteSize() + sum(array.nbytes for array in weights.values()) > room:
+            self._cut(model, weights)
+        if self._segmented is not None:
+            return None
+        lent = {name: lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in weights.items()}
         try:
-            model, weights = feed_weights(self._whole)
-            runner = _load_onnxruntime(model, self._settings)
-        except (InputError, ModelError):
-            raise
-        except Exception:  # noqa: BLE001  some kernels want weights that stay as they are
-            _log.debug("the model does not load with its weights as inputs, and is taken into memory")
-            return _load_onnxruntime(self._whole.filled(), self._settings)
-        self._fed = {
-            name: _lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in weights.items()
-        }
-        return runner
+            runner = load_runtime(model, self._settings)
+        except Exception as error:
+            is_refused = self._is_refused(error)
+            if not weights and not is_refused:
+                raise
+        else:
+            self._fed = lent
+            return runner
+        # Behind the handler, where nothing holds what was begun.
+        if is_refused and self._cut(model, weights):
+            return None
+        _log.debug("the model does not load with its weights as inputs, and is taken into memory")
+        return load_runtime(self._whole.filled(), self._settings)
+
+    # -- in segments ----------------------------------------------------------------------------------------------
+
+    def _is_refused(self, error: Exception) -> bool:
+        return self._memory.is_asked and is_out_of_memory(error)
+
+    def _cut(self, model: onnx.ModelProto, weights: Mapping[str, Array]) -> bool:
+        """Get ready to run in segments; whether that can be."""
+        if self._is_cuttable:
+            self._segmented = cut_model(model, weights, self._settings, self._memory)
+            self._is_cuttable = self._segmented is not None
+        if self._segmented is None and self._memory.is_asked:
+            _log.debug("the model cannot be cut, and is run in one piece")
+        self._runner, self._fed = None, {}
+        return self._segmented is not None
+
+    def _give_up_cutting(self) -> None:
+        """Go on in one piece."""
+        self._segmented, self._is_cuttable, self._prepared = None, False, {}
+        self._load()
+
+    def _compute_in_segments(self, segmented: Segmented, feeds: dict[str, Datum]) -> list[Datum]:
+        run = self._prepared.pop(_key_of(feeds), None) if self._prepared else None
+        answers = segmented.answers(run or segmented.compute([feeds])[0])
+        return [answers[name] for name in self.output_names]
+
+    def _compute_whole(self, feeds: dict[str, Datum]) -> list[Datum]:
+        """Run in one piece; where memory is refused, in segments from then on."""
+        try:
+            if any(needs_number(kind) for kind in self._types.values()):
+                return self._compute_by_number(feeds)
+            results: list[Datum] = self._runner.run(None, {**self._fed, **feeds})
+            return results
+        except Exception as error:
+            if not self._is_refused(error):
+                raise
+        # Behind the handler, where nothing holds what the session held.
+        whole = self._whole
+        if not self._cut(*(whole.model, {}) if whole.weights is None else feed_weights(whole)):
+            raise self._memory.refusal("the model, which cannot be cut,")
+        assert self._segmented is not None, "just cut"
+        return self._compute_in_segments(self._segmented, feeds)
 
     def _compute(self, feeds: dict[str, Datum]) -> dict[str, Datum]:
         with np.errstate(all="ignore"):
@@ -170,10 +229,14 @@ class Session:
                 # It computes some operators in other types than the model declares.
                 answers = zip(self.output_names, self._runner.run(None, feeds), strict=True)
                 results = [retype(result, self._types[name]) for name, result in answers]
-            elif any(_needs_number(kind) for kind in self._types.values()):
-                results = self._compute_by_number(feeds)
+            elif self._segmented is None:
+                results = self._compute_whole(feeds)
             else:
-                results = self._runner.run(None, {**self._fed, **feeds})
+                try:
+                    results = self._compute_in_segments(self._segmented, feeds)
+                except Uncuttable:
+                    self._give_up_cutting()
+                    return self._compute(feeds)
         return {name: _plain(result) for name, result in zip(self.output_names, results, strict=True)}
 
     def _compute_by_number(self, feeds: dict[str, Datum]) -> list[Datum]:
@@ -181,14 +244,14 @@ class Session:
         values = dict(self._fed)
         for name, feed in feeds.items():
             kind = self._types[name]
-            element = kind.tensor_type.elem_type if _needs_number(kind) else TensorProto.UNDEFINED
-            values[name] = _lend(np.ascontiguousarray(feed) if element else feed, element)
+            element = kind.tensor_type.elem_type if needs_number(kind) else TensorProto.UNDEFINED
+            values[name] = lend(np.ascontiguousarray(feed) if element else feed, element)
         results = self._runner.run_with_ort_values(None, values)
         return [self._to_array(name, result) for name, result in zip(self.output_names, results, strict=True)]
 
     def _to_array(self, name: str, result: Any) -> Datum:
         kind = self._types[name]
-        if not _needs_number(kind):
+        if not needs_number(kind):
             return result.numpy()
         dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.tensor_type.elem_type)
         if dtype.itemsize == 1:
@@ -303,47 +366,6 @@ def _compare_probes(name: str, result: Array, expected: Array) -> None:
         )
 
 
-def _load_onnxruntime(model: onnx.ModelProto, settings: Settings) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = settings.threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    levels = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = {
-        Optimizing.NOTHING: levels.ORT_DISABLE_ALL,
-        Optimizing.BASICS: levels.ORT_ENABLE_BASIC,
-        Optimizing.ALL: levels.ORT_ENABLE_ALL,
-    }[settings.optimizing]
-    # A pattern per shape, which branches make many of.
-    options.enable_mem_pattern = settings.optimizing is not Optimizing.NOTHING
-    if settings.optimizing is Optimizing.ALL:
-        options.add_session_config_entry("session.disable_quant_qdq", "1")
-    providers = ["CPUExecutionProvider"]
-    if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
-        return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
-        path = Path(folder) / "model.onnx"
-        copy = onnx.ModelProto()  # saving with external data empties the tensors of what it saves
-        copy.CopyFrom(model)
-        onnx.save(copy, path, save_as_external_data=True, location="weights")
-        return onnxruntime.InferenceSession(str(path), options, providers=providers)
-
-
-def _lend(array: Array, element: int) -> Any:
-    """An array as ONNX Runtime reads it, where it lies. `element`: its ONNX number."""
-    import onnxruntime
-
-    if element in _BY_NUMBER:
-        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element)
-    return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-
-
-def _needs_number(kind: onnx.TypeProto) -> bool:
-    return kind.WhichOneof("value") == "tensor_type" and kind.tensor_type.elem_type in _BY_NUMBER
-
-
 def _plain(result: Datum) -> Datum:
     """A result as an array, a list of arrays or None."""
     if isinstance(result, list):
@@ -354,3 +376,13 @@ def _plain(result: Datum) -> Datum:
 def _first_line(error: Exception) -> str:
     text = str(error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def _key_of(feeds: Mapping[str, Datum]) -> str:
+    """A name for what feeds hold: the same feeds give the same answers."""
+    digest = hashlib.sha256()
+    for name, feed in sorted(feeds.items()):
+        array = np.require(feed, requirements="C")
+        digest.update(repr((name, array.dtype.str, array.shape)).encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -156,6 +156,8 @@ def _serialize(model: onnx.ModelProto) -> bytes:
     try:
         data: bytes = model.SerializeToString()
     except (EncodeError, ValueError) as error:
+        if model.ByteSize() <= MAX_MESSAGE_BYTES:
+            raise MemoryError("a message of protobuf finds no memory") from error
         raise InputError(
             f"the model without its large weights passes protobuf's limit of {MAX_MESSAGE_BYTES} bytes; "
             "pass a path instead of a model in memory"

@@ -20,7 +20,8 @@ from mezzo.frontends.onnx.borders import mark_borders
 from mezzo.frontends.onnx.lowcast import raise_opset
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.reading import Reading
-from mezzo.frontends.onnx.run import EMULATING, Session, Settings, check_rounding
+from mezzo.frontends.onnx.run import Session, check_rounding
+from mezzo.frontends.onnx.runtime import EMULATING, Settings
 from mezzo.frontends.onnx.switching import Wishes, make_port, put_switches
 from mezzo.frontends.onnx.tags import tagged
 from mezzo.frontends.onnx.twin import free_prefix, twin
@@ -93,13 +94,27 @@ class Emulator:
 
         Raises: InputError if feeds do not fit, or a node cannot run in its format here.
         """
+        results = self._session.run(self._fed(feeds, precision_of))
+        return dict(zip(self.output_names, results.values(), strict=True))
+
+    @property
+    def width(self) -> int:
+        """How many runs are worth preparing together."""
+        return self._session.width
+
+    def prepare(self, many: Sequence[tuple[Mapping[str, Any], Mapping[int, DType]]]) -> None:
+        """Run feeds under assignments that are asked for next, where that saves something."""
+        if self.width > 1:
+            self._session.prepare([self._fed(feeds, precision_of) for feeds, precision_of in many])
+
+    def _fed(self, feeds: Mapping[str, Any], precision_of: Mapping[int, DType]) -> dict[str, Any]:
+        """Feeds with the flags of an assignment. Raises InputError: a node cannot run in its format here."""
         flags = {dtype: np.zeros(len(self._positions), np.bool_) for dtype in self._formats}
         for number, dtype in precision_of.items():
             if self._has_switch(number, dtype):
                 flags[dtype][self._positions[number]] = True
         switches = {self._flags[dtype]: vector for dtype, vector in flags.items()} if self._positions else {}
-        results = self._session.run({**feeds, **switches})
-        return dict(zip(self.output_names, results.values(), strict=True))
+        return {**feeds, **switches}
 
     def _has_switch(self, number: int, dtype: DType) -> bool:
         if not 0 <= number < len(self._graph.nodes):

@@ -118,12 +118,12 @@ class _Spill:
     def write(self, pieces: Iterable[Array], storage: "np.dtype[np.generic]", elements: int) -> Array:
         """Lay pieces one behind the other, as a flat array. Raises InputError: the disk is full."""
         size_bytes = elements * storage.itemsize
-        with _telling_room(size_bytes):
+        with telling_room(size_bytes, "weights"):
             file, extent, start = self._room(size_bytes)
             file.seek(start)
         for piece in pieces:
             data = piece.reshape(-1).view(np.uint8).data
-            with _telling_room(size_bytes):
+            with telling_room(size_bytes, "weights"):
                 while data:
                     data = data[file.write(data) :]
         assert file.tell() - start == size_bytes, "a payload has another size than its tensor"
@@ -141,12 +141,27 @@ class _Spill:
         return self._file, self._extent, start
 
 
+def let_go(array: Array) -> None:
+    """Give back the pages of an array that lies in a map; they are read again where it is needed again."""
+    whole: object = array
+    while isinstance(whole, np.ndarray):
+        whole = whole.base
+    if isinstance(whole, memoryview):
+        whole = whole.obj
+    if not isinstance(whole, mmap.mmap) or not hasattr(whole, "madvise") or not array.size:
+        return
+    begin = array.ctypes.data - np.frombuffer(whole, np.uint8).ctypes.data
+    start = begin - begin % mmap.PAGESIZE  # neighbours on the same page are read again too
+    whole.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
+
+
 @contextmanager
-def _telling_room(size_bytes: int) -> Iterator[None]:
+def telling_room(size_bytes: int, what: str) -> Iterator[None]:
+    """Raises InputError: what is written inside, so many bytes of it, finds no room."""
     try:
         yield
     except OSError as error:
         raise InputError(
-            f"cannot write {size_bytes} bytes of weights to the temporary folder {quote(find_temporary_folder())}: "
+            f"cannot write {size_bytes} bytes of {what} to the temporary folder {quote(find_temporary_folder())}: "
             f"{error.strerror}; make room there, or name another folder in the environment variable TMPDIR"
         ) from error
