@@ -228,7 +228,7 @@ class Target:
     def __init__(self, high: float, low: float, refuses: int | None = None) -> None:
         self.high, self.low, self.refuses, self.calls = high, low, refuses, 0
 
-    def __call__(self, models, target, feeds, label, weights, effort):  # type: ignore[no-untyped-def]
+    def __call__(self, models, target, feeds, label, weights, effort, write):  # type: ignore[no-untyped-def]
         self.calls += 1
         if self.calls == self.refuses:
             raise ContractError("target 'openvino-cpu' does not run the model: no kernel")
