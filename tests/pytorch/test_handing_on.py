@@ -131,6 +131,8 @@ def test_without_being_asked_for_results_are_rounded_as_before_and_that_is_told(
         assert "it is rounded before it is FP32, as out_dtype fails in a test here" in " ".join(
             repr(mezzo.torch.explain(run, "up/addmm")).split()
         )
+        page = mezzo.torch.explain(run, "up/addmm")._repr_html_()
+        assert "it is rounded before it is FP32, as out_dtype fails in a test here" in page
         torch._dynamo.reset()
         monkeypatch.setattr("mezzo.torch.passes.way_for", lambda *about: None)
         assert torch.equal(found, compiled(model, policy=_products_in_fp32)(x))

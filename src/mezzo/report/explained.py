@@ -66,7 +66,7 @@ def report_explained(word: str, nodes: Sequence[Explained], width: int) -> list[
 
 def draw_explained(word: str, nodes: Sequence[Explained]) -> str:
     """The same as a fragment of a page."""
-    rows = [(one.node.name, _precision(one.node), _rule(one), one.node.because, spell_line(one.line)) for one in nodes]
+    rows = [(one.node.name, _precision(one.node), _rule(one), _because(one), spell_line(one.line)) for one in nodes]
     return fragment([f"{word}: {_count(nodes)}"], ("node", "in", "rule", "because", "line"), rows)
 
 
@@ -79,6 +79,11 @@ def _chain(one: Explained) -> Iterator[RenderableType]:
     if one.line is not None:
         code = f"  {clean(one.line.code)}" if one.line.code else ""
         yield indented(f"{spell_line(one.line)}{code}", style="dim")
+
+
+def _because(one: Explained) -> str:
+    """The reason of a node, and how it is run."""
+    return f"{one.node.because}; it {one.run}" if one.run else one.node.because
 
 
 def _count(nodes: Sequence[Explained]) -> str:
