@@ -22,11 +22,14 @@ _GAPS = 2 + 2 + 2 + 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A node with the chain of causes behind it, itself first; where it stands in the program."""
+    """A node with the chain of causes behind it, itself first; where it stands in the program, and how it is run where
+    that is not told by its precision.
+    """
 
     chain: tuple[PlannedNode, ...]
     module: str
     line: SourceLine | None
+    run: str = ""
 
     @property
     def node(self) -> PlannedNode:
@@ -63,7 +66,7 @@ def report_explained(word: str, nodes: Sequence[Explained], width: int) -> list[
 
 def draw_explained(word: str, nodes: Sequence[Explained]) -> str:
     """The same as a fragment of a page."""
-    rows = [(one.node.name, _precision(one.node), _rule(one), one.node.because, spell_line(one.line)) for one in nodes]
+    rows = [(one.node.name, _precision(one.node), _rule(one), _because(one), spell_line(one.line)) for one in nodes]
     return fragment([f"{word}: {_count(nodes)}"], ("node", "in", "rule", "because", "line"), rows)
 
 
@@ -71,9 +74,16 @@ def _chain(one: Explained) -> Iterator[RenderableType]:
     for depth, node in enumerate(one.chain):
         said = f"{clean(node.name)}  {clean(node.op)}  {_precision(node)}  {node.rule}: {clean(node.because)}"
         yield indented(said, depth=2 * depth) if depth else Text(said)
+    if one.run:
+        yield indented(f"it {one.run}")
     if one.line is not None:
         code = f"  {clean(one.line.code)}" if one.line.code else ""
         yield indented(f"{spell_line(one.line)}{code}", style="dim")
+
+
+def _because(one: Explained) -> str:
+    """The reason of a node, and how it is run."""
+    return f"{one.node.because}; it {one.run}" if one.run else one.node.because
 
 
 def _count(nodes: Sequence[Explained]) -> str:
@@ -110,6 +120,9 @@ def _rules(nodes: Sequence[Explained]) -> Iterator[str]:
     reasons: dict[str, dict[str, PlannedNode]] = {}
     for one in nodes:
         reasons.setdefault(one.root.rule, {}).setdefault(one.root.because, one.root)
+    for run in dict.fromkeys(one.run for one in nodes if one.run):
+        count = sum(one.run == run for one in nodes)
+        yield f"{spell_count(count, 'node')}: each {run}"
     for rule, several in reasons.items():
         because, node = next(iter(several.items()))
         about = f", of {clean(node.name)}; each has its own" if len(several) > 1 else ""

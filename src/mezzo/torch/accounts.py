@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 
 from mezzo.core.plans import Plan
 from mezzo.errors import InputError
+from mezzo.report.figures import spell_count
 from mezzo.report.notebook import fragment
 from mezzo.sizes import format_size
+from mezzo.torch.handing_on import HandedOn, Way
 from mezzo.torch.sketches import Sketch
 
 # Dynamo tells nobody what it leaves as it is.
@@ -26,7 +28,8 @@ class GraphAccount:
     option and pattern, what to do if they match in no other. `bodies` are the plans of bodies that it calls, by their
     paths, and `notes` says why others of them are as they were written. `has_backward` says that forward and backward
     are one plan; `kept_bytes` is what it keeps for the backward beside weights, where the option `memory` decided it.
-    `native_sums` are operators whose sums the option `accumulate` does not reach. A report draws `sketch`.
+    `native_sums` are operators whose sums the option `accumulate` does not reach; `handed_on` says of products that are
+    planned to hand on FP32 how they do. A report draws `sketch`.
     """
 
     plan: Plan | None = None
@@ -41,6 +44,7 @@ class GraphAccount:
     has_backward: bool = False
     kept_bytes: int | None = None
     native_sums: tuple[str, ...] = ()
+    handed_on: tuple[HandedOn, ...] = ()
     sketch: Sketch | None = field(default=None, repr=False)
 
 
@@ -98,4 +102,6 @@ def _aside(graph: GraphAccount) -> str:
     """What there is to say of a graph that is trained, or of its sums."""
     kept = "" if graph.kept_bytes is None else f", {format_size(graph.kept_bytes)} kept between them"
     sums = f"; sums of {', '.join(graph.native_sums)} are not emulated" if graph.native_sums else ""
-    return (f"; forward and backward{kept}" if graph.has_backward else "") + sums
+    rounded = sum(one.way in (Way.ROUNDED, Way.LEFT) for one in graph.handed_on)
+    lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
+    return (f"; forward and backward{kept}" if graph.has_backward else "") + sums + lost

@@ -88,6 +88,7 @@ class Backend:
                 has_backward=planning.is_joint,
                 kept_bytes=None if planning.kept is None else planning.kept.kept_bytes,
                 native_sums=planning.native_sums,
+                handed_on=planning.handed_on,
                 sketch=planning.sketch,
             )
         )

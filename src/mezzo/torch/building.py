@@ -17,9 +17,9 @@ class Builder:
         self.graph, self.mode = graph, fake_mode_of(graph)
         self.of = of
 
-    def call(self, target: Any, *args: Any) -> fx.Node:
-        made = self.graph.call_function(target, args)
-        given = fx.map_arg(args, lambda node: node.meta["val"])
+    def call(self, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+        made = self.graph.call_function(target, args, kwargs)
+        given, named = fx.map_arg((args, kwargs), lambda node: node.meta["val"])
         with self.mode:
-            made.meta = {**({} if self.of is None else inherited(self.of)), "val": target(*given)}
+            made.meta = {**({} if self.of is None else inherited(self.of)), "val": target(*given, **named)}
         return made

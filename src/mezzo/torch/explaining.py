@@ -1,6 +1,7 @@
 """Says of a compiled model what its nodes run in, and why."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from mezzo.core.plans import Plan, PlannedNode
@@ -42,13 +43,15 @@ def explain(compiled: Any, word: str) -> Explanation:
     """
     told = account(compiled)
     planned = [graph for graph in told.graphs if graph.plan is not None]
-    plans = [(plan, one.sketch) for one in planned for plan in (one.plan, *one.bodies.values()) if plan is not None]
+    plans = [(plan, one) for one in planned for plan in (one.plan, *one.bodies.values()) if plan is not None]
     if not plans:
         raise nothing_planned(told)
     found: dict[tuple[PlannedNode, ...], Explained] = {}
-    for plan, sketch in plans:
+    for plan, graph in plans:
+        run = {one.node: one.way.value for one in graph.handed_on if one.plan is plan}
         for chain in _chains(plan, word):
-            found.setdefault(chain, _placed(chain, plan, sketch))
+            placed = _placed(chain, plan, graph.sketch)
+            found.setdefault(chain, replace(placed, run=run.get(chain[0].name, "")))
     if not found:
         find_meant(plans[0][0], word)  # which says what may have been meant
     return Explanation(word, tuple(found.values()))

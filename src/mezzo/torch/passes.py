@@ -22,6 +22,7 @@ from mezzo.torch.candidates import Candidate, Edited, device_of
 from mezzo.torch.controls import Controls
 from mezzo.torch.epilogues import fuse
 from mezzo.torch.frozen import casts_of_constants, pack_constants
+from mezzo.torch.handing_on import HandedOn, hand_on_sums, way_for
 from mezzo.torch.hidden_gradients import gradient_format
 from mezzo.torch.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.keeping import Kept
@@ -61,6 +62,7 @@ class PlanningPass(CustomGraphPass):
         self.bodies: Sequence[BodyPlan] = ()
         self.casts = 0
         self.native_sums: tuple[str, ...] = ()
+        self.handed_on: tuple[HandedOn, ...] = ()
         self.copies: tuple[Copy, ...] = ()
 
     def uuid(self) -> object:
@@ -91,6 +93,7 @@ class PlanningPass(CustomGraphPass):
                 planned = self.rewritten(program)
                 self.plan, self.unmatched, self.sketch = planned.plan, planned.unmatched, sketch(planned)
                 self.bodies = plan_bodies(program, self.options)
+                self.handed_on = self._hand_on_sums([planned, *(one.planned for one in self.bodies if one.planned)])
         except MezzoError as error:
             self.note = str(error)
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
@@ -111,6 +114,12 @@ class PlanningPass(CustomGraphPass):
     def rewritten(self, program: Program) -> Planned:
         """Plan a graph, and edit it. Raises MezzoError: it stays as it is."""
         return rewrite(program, self.options)
+
+    def _hand_on_sums(self, graphs: Sequence[Planned]) -> tuple[HandedOn, ...]:
+        """Let products that are planned to hand on FP32 do so, as this device can or as was asked for."""
+        low = FROM_DTYPE[self.options.wishes.low]
+        way = way_for(self.controls, low, device_of(self.edited.inputs))
+        return () if way is None else tuple(one for planned in graphs for one in hand_on_sums(planned, low, way))
 
     def _gradient_formats(self, about: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
         """The formats of weights' gradients, where they are others than the weights'."""

@@ -1,9 +1,11 @@
 """Products whose sums are rounded between tiles, as hardware without FP32 sums between them has it: emulated.
 
 A tile of the axis that is summed over is summed in FP32 and rounded once; tiles are then added one after another, each
-sum rounded. With tiles of one term every product and every sum is rounded. Convolutions are products of their unfolded
-inputs: in the order channel, row, column forward, in that of images and places for weights' gradients; in those of
-inputs the tiles are of channels, and what overlaps is added in FP32.
+sum rounded: one running sum, in the order of the axis. With tiles of one term every product and every sum is rounded;
+hardware that has several running sums, or splits the axis among workers, has as many shorter ones and loses less.
+
+Convolutions are products of their unfolded inputs: in the order channel, row, column forward, in that of images and
+places for weights' gradients; in those of inputs the tiles are of channels, and what overlaps is added in FP32.
 """
 
 from typing import Any

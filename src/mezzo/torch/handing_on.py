@@ -1,0 +1,173 @@
+"""Low products that are planned to hand on FP32 hand on their sums, which nothing rounds on the way.
+
+A device offers that where `out_dtype` of torch.mm and torch.bmm does, which is tried. Elsewhere it can be emulated: an
+FP32 product of the rounded operands has the same terms, exactly, and sums them in FP32. A summand is added last.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from mezzo.core.facts import HEAVY
+from mezzo.core.plans import Plan
+from mezzo.dtypes import HIGH
+from mezzo.frontends.torch.groups import dialect_and_op
+from mezzo.frontends.torch.read import facts_of
+from mezzo.frontends.torch.retype import CAST, is_cast, without_python_dispatcher
+from mezzo.torch.building import Builder
+from mezzo.torch.controls import Controls
+from mezzo.torch.keeping import is_view, readers
+from mezzo.torch.rewriting import Planned
+
+_ATEN: Any = torch.ops.aten
+_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
+_LIBRARY.define("wide_product(Tensor one, Tensor other) -> Tensor")
+WIDE_PRODUCT: Any = torch.ops.mezzo.wide_product.default
+_NATIVE = {_ATEN.mm: _ATEN.mm.dtype, _ATEN.bmm: _ATEN.bmm.dtype}
+_OF_SUM = {_ATEN.addmm: _ATEN.mm, _ATEN.baddbmm: _ATEN.bmm}
+_TERMS = 4097  # neither BF16 nor FP16 has such a number
+
+
+class Way(Enum):
+    """How sums come to be FP32 results, in words of a product."""
+
+    NATIVE = "hands on its FP32 sums: out_dtype of PyTorch's products, which holds in a test here"
+    EMULATED = "hands on its FP32 sums: an FP32 product of rounded operands, as out_dtype fails in a test here"
+    ROUNDED = "is rounded before it is FP32, as out_dtype fails in a test here; accumulate='fp32' emulates it"
+    LEFT = "is rounded before it is FP32, as products of its kind offer nothing else"
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOn:
+    """A product of a plan, by its node's name, that is planned to hand on FP32, and how it does."""
+
+    plan: Plan
+    node: str
+    way: Way
+
+
+@torch.library.impl(_LIBRARY, "wide_product", "CompositeExplicitAutograd")
+def _wide_product(one: Any, other: Any) -> Any:
+    return one.float() @ other.float()
+
+
+@torch.library.register_fake("mezzo::wide_product", lib=_LIBRARY)
+def _fake_wide_product(one: Any, other: Any) -> Any:
+    return one.new_empty((*one.shape[:-1], other.shape[-1]), dtype=torch.float32)
+
+
+def way_for(controls: Controls, low: torch.dtype, device: str) -> Way | None:
+    """How products of a format hand on FP32 on a device; None where sums are low, and nothing is lost behind them."""
+    if controls.accumulate not in (None, "fp32"):
+        return None
+    if hands_on_sums(low, device):
+        return Way.NATIVE
+    return Way.ROUNDED if controls.accumulate is None else Way.EMULATED
+
+
+@functools.cache
+def hands_on_sums(low: torch.dtype, device: str) -> bool:
+    """Whether a device's products of a format give FP32 results: tried on sums that the format has no number for."""
+    with _disable_current_modes(), without_python_dispatcher(), torch.no_grad():
+        ones: Any = torch.ones(_TERMS, dtype=low, device=device)
+        row, column = ones.view(1, -1), ones.view(-1, 1)
+        try:
+            results = (
+                torch.mm(row, column, out_dtype=torch.float32),
+                torch.bmm(row[None], column[None], out_dtype=torch.float32),
+            )
+        except RuntimeError:  # it has no such kernel
+            return False
+        return all(one.dtype is torch.float32 and float(one) == _TERMS for one in results)
+
+
+def hand_on_sums(planned: Planned, low: torch.dtype, way: Way) -> tuple[HandedOn, ...]:
+    """Let the products that a plan has hand on FP32 do so in a way, in the graph that the plan was carried out on.
+
+    Who reads such a product low reads its sums rounded, as before. Returns what became of each.
+    """
+    handed: list[HandedOn] = []
+    for name, call in _handing_on(planned, low):
+        offered = way
+        if way in (Way.NATIVE, Way.EMULATED):
+            with call.graph.inserting_before(call):
+                wide = _written(Builder(call.graph, call), call, way)
+            if wide is None:
+                offered = Way.LEFT
+            else:
+                _read_wide(call, wide, low)
+        handed.append(HandedOn(planned.plan, name, offered))
+    return tuple(handed)
+
+
+def _handing_on(planned: Planned, low: torch.dtype) -> Iterator[tuple[str, fx.Node]]:
+    """The products that run low and are planned in FP32 for those who read them, and are read so, by their names."""
+    graph, reading = planned.reading.graph, planned.reading
+    alive = set(planned.result.program.graph.nodes)
+    for node in planned.plan.nodes:
+        number = graph.by_name.get(node.name)
+        if number is None or node.precision.output is not HIGH or node.precision.compute is HIGH:
+            continue
+        for call in reading.calls[number]:
+            held = call.meta.get("val")
+            is_low = call in alive and isinstance(held, torch.Tensor) and held.dtype is low
+            if is_low and _is_product(call) and _is_read_wide(call):
+                yield node.name, call
+
+
+def _is_product(call: fx.Node) -> bool:
+    row = facts_of(*dialect_and_op(call.target, facts_of))
+    return row is not None and row.cost in HEAVY
+
+
+def _written(build: Builder, call: fx.Node, way: Way) -> fx.Node | None:
+    """A product's sums in FP32; None of a call that nothing here gives them of."""
+    packet = getattr(call.target, "overloadpacket", None)
+    if packet in _NATIVE:
+        return _product(build, packet, call.args, way)
+    if packet not in _OF_SUM or len(call.args) > 3 or any(scale != 1 for scale in call.kwargs.values()):
+        return None
+    summand, *operands = call.args
+    product = _product(build, _OF_SUM[packet], operands, way)
+    return build.call(_ATEN.add.Tensor, product, build.call(CAST, summand, torch.float32))
+
+
+def _product(build: Builder, packet: Any, operands: Sequence[Any], way: Way) -> fx.Node:
+    if way is Way.NATIVE:
+        return build.call(_NATIVE[packet], *operands, torch.float32)
+    return build.call(WIDE_PRODUCT, *operands)
+
+
+def _is_read_wide(low: fx.Node) -> bool:
+    """Whether somebody reads a low value in FP32, as it is or through views of it."""
+    return any(is_cast(user, torch.float32) for user in readers(low, is_view))
+
+
+def _read_wide(call: fx.Node, wide: fx.Node, low: torch.dtype) -> None:
+    """Let the readers of a product read its sums, rounded where they read it low."""
+    _widen_readers(call, wide)
+    if call.users:
+        with call.graph.inserting_before(call):
+            rounded = Builder(call.graph, call).call(CAST, wide, low)
+        call.replace_all_uses_with(rounded)
+    call.graph.erase_node(call)
+
+
+def _widen_readers(held: fx.Node, wide: fx.Node) -> None:
+    """Let casts to FP32 of a low value read its wide form, and those of views, which make no numbers, the same view."""
+    for user in list(held.users):
+        if is_cast(user, torch.float32):
+            user.replace_all_uses_with(wide)
+            user.graph.erase_node(user)
+        elif is_view(user) and user.args[0] is held and _is_read_wide(user):
+            with user.graph.inserting_before(user):
+                view = Builder(user.graph, user).call(user.target, wide, *user.args[1:], **user.kwargs)
+            _widen_readers(user, view)
+            if not user.users:
+                user.graph.erase_node(user)

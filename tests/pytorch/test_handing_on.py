@@ -1,0 +1,213 @@
+"""Low products planned to hand on FP32 hand on their sums, unrounded: the machine's own, or emulated ones."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+# This folder itself passes for an empty "torch" where PyTorch is not installed.
+pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
+
+import driving  # needs torch
+import torch
+from driving import compiled, error_of, without_code
+from random_modules import WIDTH, RandomModule
+from torch import fx, nn
+
+import mezzo.torch
+from mezzo.core.selectors import Site
+from mezzo.torch import handing_on
+from mezzo.torch.backend import Backend
+from mezzo.torch.compiled import account, wrap
+from mezzo.torch.handing_on import WIDE_PRODUCT, Way, hands_on_sums
+from mezzo.torch.settings import read_settings
+
+_ATEN: Any = torch.ops.aten
+_PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
+
+
+@pytest.fixture(autouse=True)
+def _anew() -> Iterator[None]:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    hands_on_sums.cache_clear()
+    yield
+    hands_on_sums.cache_clear()
+
+
+def _products_in_fp32(node: Site) -> tuple[str, str, str] | None:
+    """A policy: products run low, and hand on FP32."""
+    return ("allow", "fp32", "fp32") if node.op in (*_PRODUCTS, "convolution") else None
+
+
+@contextmanager
+def _out_dtype_on_cpus(*, rounds: bool = False) -> Iterator[None]:
+    """`out_dtype` for CPUs as GPUs have it, or one that rounds sums before it widens them."""
+
+    def product(one: torch.Tensor, other: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+        made = one.float() @ other.float()
+        return (made.to(one.dtype) if rounds else made).to(out_dtype)
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        for name in ("mm.dtype", "bmm.dtype"):
+            library.impl(name, product, "CPU")
+        yield
+
+
+def _graph_of(model: nn.Module, *given: torch.Tensor, **options: object) -> tuple[fx.Graph, Any]:
+    """The inference graph as the driver hands it on, and what was compiled."""
+    graphs: list[fx.Graph] = []
+
+    def keep(module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:
+        graphs.append(module.graph)
+        return without_code(module, inputs)
+
+    run = wrap(model, Backend(read_settings(options), keep), fullgraph=True)
+    with torch.no_grad():
+        run(*given)
+    (graph,) = graphs
+    return graph, run
+
+
+def test_a_machine_has_it_where_out_dtype_gives_sums_that_the_format_has_no_number_for() -> None:
+    assert not hands_on_sums(torch.bfloat16, "cpu")  # PyTorch 2.13 has no such kernel for CPUs
+    hands_on_sums.cache_clear()
+    with _out_dtype_on_cpus(rounds=True):
+        assert not hands_on_sums(torch.bfloat16, "cpu")
+    hands_on_sums.cache_clear()
+    with _out_dtype_on_cpus():
+        assert hands_on_sums(torch.bfloat16, "cpu")
+        assert hands_on_sums(torch.float16, "cpu")
+    assert hands_on_sums(torch.bfloat16, "cpu")  # asked once
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_emulated_sums_are_those_of_rounded_operands(seed: int) -> None:
+    made = torch.Generator().manual_seed(seed)
+    rows, terms, columns = (int(size) for size in torch.randint(1, 300, (3,), generator=made))
+    one, other = (torch.randn(*size, generator=made).bfloat16() for size in ((3, rows, terms), (3, terms, columns)))
+    found = WIDE_PRODUCT(one, other)
+    assert found.dtype is torch.float32
+    # FP32 sums of n terms err by their eps a term at most, of the sum of the terms' sizes.
+    bound = terms * 2.0**-24 * (one.double().abs() @ other.double().abs())
+    assert bool(((found.double() - one.double() @ other.double()).abs() <= bound).all()), f"seed {seed}"
+
+
+def _linear_by_hand(model: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    low = (x.bfloat16().float(), model.weight.bfloat16().float(), model.bias.bfloat16().float())
+    return low[0] @ low[1].T + low[2]
+
+
+def test_products_and_their_gradients_are_not_rounded_behind_their_sums() -> None:
+    model, x, gradient = nn.Linear(32, 16), torch.randn(64, 32), torch.randn(64, 16)
+    run = compiled(model, policy=_products_in_fp32, accumulate="fp32")
+    answer = run(x)
+    answer.backward(gradient)
+    assert torch.equal(answer.detach(), _linear_by_hand(model, x).detach())
+    assert model.weight.grad is not None
+    assert torch.equal(model.weight.grad, gradient.bfloat16().float().T @ x.bfloat16().float())
+    (graph,) = account(run).graphs
+    assert [one.way for one in graph.handed_on] == [Way.EMULATED, Way.EMULATED]
+
+
+def test_inductor_keeps_the_rounding_of_operands_and_adds_none() -> None:
+    model, x = nn.Linear(32, 16), torch.randn(64, 32)
+    with torch.no_grad():
+        found = mezzo.torch.compile(model, policy=_products_in_fp32, accumulate="fp32")(x)
+        wanted = _linear_by_hand(model, x)
+    assert error_of(found, wanted) < 32 * 2.0**-24  # the order of FP32 sums of 32 terms; BF16 would err by 2**-9
+    assert error_of(wanted, model(x).detach()) > 2.0**-12  # operands were rounded
+
+
+def test_without_being_asked_for_results_are_rounded_as_before_and_that_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, x = driving.Net().eval(), torch.randn(4, 32)
+    with torch.no_grad():
+        run = compiled(model, policy=_products_in_fp32)
+        found = run(x)
+        assert "2 products rounded before FP32" in repr(account(run))
+        assert "it is rounded before it is FP32, as out_dtype fails in a test here" in " ".join(
+            repr(mezzo.torch.explain(run, "up/addmm")).split()
+        )
+        page = mezzo.torch.explain(run, "up/addmm")._repr_html_()
+        assert "it is rounded before it is FP32, as out_dtype fails in a test here" in page
+        torch._dynamo.reset()
+        monkeypatch.setattr("mezzo.torch.passes.way_for", lambda *about: None)
+        assert torch.equal(found, compiled(model, policy=_products_in_fp32)(x))
+
+
+def test_where_sums_are_asked_to_be_low_there_is_nothing_to_hand_on() -> None:
+    with torch.no_grad():
+        _, run = _graph_of(driving.Net().eval(), torch.randn(4, 32), policy=_products_in_fp32, accumulate="bf16")
+    assert account(run).graphs[0].handed_on == ()
+
+
+def test_the_machines_own_products_are_taken_where_it_has_them_and_explain_tells() -> None:
+    model, x = driving.Net().eval(), torch.randn(4, 32)
+    emulated, _ = _graph_of(model, x, policy=_products_in_fp32, accumulate="fp32")
+    torch._dynamo.reset()
+    hands_on_sums.cache_clear()
+    with _out_dtype_on_cpus():
+        native, run = _graph_of(model, x, policy=_products_in_fp32)
+        with torch.no_grad():
+            found = run(x)
+    swapped = {_ATEN.mm.dtype: WIDE_PRODUCT}
+    targets = [
+        [swapped.get(node.target, node.target) for node in graph.nodes if node.op == "call_function"]
+        for graph in (native, emulated)
+    ]
+    assert targets[0] == targets[1]
+    assert sum(node.target is _ATEN.mm.dtype for node in native.nodes) == 2
+    torch._dynamo.reset()
+    hands_on_sums.cache_clear()
+    with torch.no_grad():
+        assert torch.equal(found, compiled(model, policy=_products_in_fp32, accumulate="fp32")(x))
+    assert "it hands on its FP32 sums: out_dtype of PyTorch's products, which holds in a test here" in " ".join(
+        repr(mezzo.torch.explain(run, "up/addmm")).split()
+    )
+
+
+def test_who_reads_low_reads_the_sums_rounded() -> None:
+    class Both(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            product = x @ y
+            return product, product @ z
+
+    given = (torch.randn(8, 32), torch.randn(32, 16), torch.randn(16, 8))
+    with torch.no_grad():
+        answers = compiled(Both(), policy=_products_in_fp32, accumulate="fp32")(*given)
+    x, y, z = (one.bfloat16().float() for one in given)
+    assert torch.equal(answers[0], x @ y)
+    assert torch.equal(answers[1], (x @ y).bfloat16().float() @ z)
+
+
+def test_what_offers_no_sums_is_rounded_and_told() -> None:
+    class Others(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return self.conv(x), torch.addmm(y, y, y, alpha=0.5)
+
+    given = (torch.randn(1, 3, 8, 8), torch.randn(8, 8))
+    _, run = _graph_of(Others().eval(), *given, policy=_products_in_fp32, accumulate="fp32")
+    (graph,) = account(run).graphs
+    assert [one.way for one in graph.handed_on] == [Way.LEFT, Way.LEFT]
+    assert "2 products rounded before FP32" in repr(account(run))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_product_of_a_random_program_is_rounded_on_its_way_to_fp32(seed: int) -> None:
+    model, x = RandomModule(seed).eval(), torch.randn(2, 8, WIDTH)
+    graph, run = _graph_of(model, x, policy=_products_in_fp32, accumulate="fp32")
+    widened = [
+        node.args[0].target
+        for node in graph.nodes
+        if node.target is handing_on.CAST and node.args[1] is torch.float32 and isinstance(node.args[0], fx.Node)
+    ]
+    packets = {getattr(target, "overloadpacket", None) for target in widened}
+    assert packets.isdisjoint({_ATEN.mm, _ATEN.bmm, _ATEN.addmm}), f"seed {seed}"
+    assert all(one.way is not Way.ROUNDED for one in account(run).graphs[0].handed_on), f"seed {seed}"
