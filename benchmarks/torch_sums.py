@@ -43,7 +43,7 @@ WAYS: Mapping[str, Mapping[str, object] | None] = {
     "mezzo, sums in BF16": {"accumulate": "bf16"},
 }
 _PIXELS, _CONTEXT, _BATCHES = 1024, 128, (256, 1024, 4096, 16384)
-_WARM = 40  # steps in FP32 before gradients are compared
+WARM = 40  # steps in FP32 before gradients are compared
 Batch = tuple[Tensor, Tensor]
 
 
@@ -166,7 +166,7 @@ def compare(kind: Kind, table: Table, name: str) -> None:
 
     The network has had some steps in FP32, as gradients of fresh weights are like no later ones.
     """
-    _, network = train(kind, "FP32", seed=1, steps=_WARM)
+    _, network = train(kind, "FP32", seed=1, steps=WARM)
     for count in _BATCHES:
         given, wanted = kind.data().draw(torch.Generator().manual_seed(2), count)
         cells = []
