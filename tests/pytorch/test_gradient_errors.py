@@ -113,7 +113,7 @@ def test_what_people_see(monkeypatch: Any) -> None:
     found = mezzo.torch.compare_gradients(model, model, [torch.full((1, 2), 2.0**-30)], loss=lambda made: made.sum())
     assert repr(found).splitlines() == [
         "GradientErrors: all together 0 from FP64; 0 is FP32's own, worst 0.weight 0",
-        "  scale the loss by 2^10 (torch.amp.GradScaler): 2^7 to 2^14 keep all but 0.1 % of each and have room for "
+        "  scale the loss by 2^10 (torch.amp.GradScaler); 2^7 to 2^14 keep all but 0.1 % of each, with room for "
         "twice the largest",
         "  print it for a table",
     ]

@@ -66,7 +66,7 @@ def tell_about(ranges: "GradientRanges") -> str:
 
 def tell_ranges(ranges: "GradientRanges") -> list[str]:
     """What is lost, what scale of the loss would keep it, and what no scale mends."""
-    said = [*_lost(ranges), tell_scale(ranges)]
+    said = [*_lost(ranges), *tell_scale(ranges)]
     odd = [one for one in ranges.every if not one.is_finite]
     if odd:
         said.append(f"{spell_count(len(odd), 'gradient')}, {name_of_gradient(odd[0])} first: {_ODD}")
@@ -92,20 +92,20 @@ def _lost(ranges: "GradientRanges") -> list[str]:
     return said
 
 
-def tell_scale(ranges: "GradientRanges") -> str:
+def tell_scale(ranges: "GradientRanges") -> list[str]:
     """The scale of the loss that keeps the gradients, and how near it comes to losing and to overflowing."""
     least, most, dtype = ranges.least_power, ranges.most_power, ranges.dtype
     if ranges.is_kept:
-        return f"{dtype} keeps them with the loss times {spell_scale(ranges.scale)}"
+        return [f"{dtype} keeps them with the loss times {spell_scale(ranges.scale)}"]
     told = f"scale the loss by {spell_scale(ranges.proposed)} (torch.amp.GradScaler)"
     if least <= most:
-        return f"{told}: 2^{least} to 2^{most} keep all but 0.1 % of each and have room for twice the largest"
+        return [told, f"2^{least} to 2^{most} keep all but 0.1 % of each, with room for twice the largest"]
     hard = max(ranges.every, key=lambda one: -math.inf if (power := one.keeps_from(dtype)) is None else power)
     large = max(ranges.every, key=lambda one: one.largest)
-    return (
-        f"{told}, and keep {name_of_gradient(hard)} in FP32: {dtype} keeps it from 2^{least} on alone, "
-        f"and {name_of_gradient(large)} has no room above 2^{most}"
-    )
+    return [
+        f"{told}, and keep {name_of_gradient(hard)} in FP32",
+        f"{dtype} keeps that from 2^{least} on alone, and {name_of_gradient(large)} has no room above 2^{most}",
+    ]
 
 
 def spell_scale(scale: float) -> str:

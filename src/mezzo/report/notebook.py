@@ -247,7 +247,7 @@ def _(found: LayerErrors) -> str:
 def _(found: GradientErrors) -> Sequence[str]:
     worst = found.worst
     first = f"GradientErrors: {tell_all(found)}, worst {clean(worst.name)} {spell_error(worst.error)}"
-    return first, tell_scale(found.ranges), "print it for a table"
+    return first, "; ".join(tell_scale(found.ranges)), "print it for a table"
 
 
 @_page.register
