@@ -69,6 +69,7 @@ def test_examples_run_as_written(run, save_data, tmp_path, monkeypatch, command)
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(DIGITS.read_bytes())
     save_data("data.npz")
+    Path("losses.json").write_text('{"way": "FP32", "seed": 1, "losses": [2, 1]}')
     for words, _ in EXAMPLES[command]:
         name, *rest = words.partition(" | ")[0].replace("'", "").split()
         assert name == "mezzo"

@@ -16,6 +16,7 @@ from torch import nn
 
 import mezzo.torch
 from mezzo.errors import InputError
+from mezzo.torch.gradient_ranges import linear
 
 
 @pytest.fixture(autouse=True)
@@ -77,19 +78,13 @@ def test_what_fp16_loses_is_told_and_a_scale_brings_it_back() -> None:
     bare = mezzo.torch.compare_gradients(model, run, [x])
     by_name = {one.name: one for one in bare.weights}
     assert by_name["up.weight"].error > 0.5
-    assert by_name["up.weight"].lost > 0.5
     assert "scale the loss" in repr(bare)
-    scale = bare.scale
-    scaled = mezzo.torch.compare_gradients(model, run, [x], loss=lambda made: mezzo_linear(made) * scale)
+    assert not bare.ranges.is_kept
+    scale = bare.ranges.proposed
+    scaled = mezzo.torch.compare_gradients(model, run, [x], loss=lambda made: linear(made) * scale)
     assert scaled.error < 4 * 2.0**-11
-    assert scaled.lost == 0
-    assert 1.0 <= scaled.scale <= 16.0
-
-
-def mezzo_linear(made: torch.Tensor) -> torch.Tensor:
-    from mezzo.torch.gradients import linear
-
-    return linear(made)
+    assert scaled.ranges.is_kept
+    assert scaled.ranges.proposed == 1.0
 
 
 def test_a_loss_without_gradients_and_no_data_are_one_line() -> None:
@@ -118,13 +113,13 @@ def test_what_people_see(monkeypatch: Any) -> None:
     found = mezzo.torch.compare_gradients(model, model, [torch.full((1, 2), 2.0**-30)], loss=lambda made: made.sum())
     assert repr(found).splitlines() == [
         "GradientErrors: all together 0 from FP64; 0 is FP32's own, worst 0.weight 0",
-        "  FP16 loses numbers of 2 weights, 100.0% of 0.weight; scale the loss, by 4.39805e+12 at most "
-        "(torch.amp.GradScaler)",
+        "  scale the loss by 2^10 (torch.amp.GradScaler); 2^7 to 2^14 keep all but 0.1 % of each, with room for "
+        "twice the largest",
         "  print it for a table",
     ]
     assert [line.split() for line in str(found).splitlines() if line.startswith(("  0.", "  1.", "0.", "1."))] == [
-        ["0.weight", "0", "0", "0", "4.7e-10", "100.0%"],
-        ["1.weight", "0", "0", "0", "9.3e-10", "100.0%"],
+        ["0.weight", "0", "0", "0", "4.7e-10", "100", "%"],
+        ["1.weight", "0", "0", "0", "9.3e-10", "100", "%"],
     ]
     told = json.loads(json.dumps(found.to_dict()))
     assert told["format"] == "mezzo-gradient-errors/1"

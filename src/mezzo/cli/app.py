@@ -8,6 +8,7 @@ import typer
 from mezzo.cli.bench import bench
 from mezzo.cli.compare import compare
 from mezzo.cli.convert import convert
+from mezzo.cli.curves import curves
 from mezzo.cli.diff import diff
 from mezzo.cli.doctor import doctor
 from mezzo.cli.examples import TOP_EXAMPLES, examples_of
@@ -25,7 +26,7 @@ from mezzo.cli.version import print_versions
 
 _COMMANDS = (
     convert, compare, tune, bench, quantize_report, ranges, sensitivity, plan, explain, diff, show, partition, policies,
-    strategies, targets, ops, probe, doctor,
+    strategies, targets, ops, curves, probe, doctor,
 )  # fmt: skip
 
 

@@ -7,7 +7,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from mezzo.report.documents import Document, document
-from mezzo.report.figures import spell_count, spell_error
+from mezzo.report.figures import spell_count, spell_error, spell_share
+from mezzo.report.gradient_ranges import ranges_section, tell_ranges
 from mezzo.report.layer_errors import ERRORS
 from mezzo.report.layout import Layout, blank, heading
 from mezzo.report.names import clean, shorten_path
@@ -30,9 +31,10 @@ def report_gradient_errors(layout: Layout, found: "GradientErrors", width: int) 
     title = count if len(shown) == len(found.weights) else f"the worst {len(shown)} of {count}"
     table = layout.make_table("weight", *TITLES, right=TITLES)
     for weight in shown:
-        table.add_row(shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME)), *spell_weight(weight))
+        name = shorten_path(clean(weight.name), max(width - _FIGURES, _SHORTEST_NAME))
+        table.add_row(name, *spell_weight(weight, found))
     parts: list[RenderableType] = [heading(f"gradients over {batches}, relative L2 error"), Text(tell_all(found))]
-    parts += [blank(), heading(title), table, Text(tell_fp16(found))]
+    parts += [blank(), heading(title), table, *(Text(line) for line in tell_ranges(found.ranges))]
     return [*parts, *(Text(f"note: {clean(note)}") for note in found.notes)]
 
 
@@ -42,27 +44,16 @@ def worst_weights(found: "GradientErrors") -> "Sequence[GradientError]":
     return [found.weights[place] for place in sorted(places)]
 
 
-def spell_weight(weight: "GradientError") -> tuple[str, ...]:
+def spell_weight(weight: "GradientError", found: "GradientErrors") -> tuple[str, ...]:
     """What `TITLES` names."""
+    held = next(one for one in found.ranges.weights if one.name == weight.name)
     errors = spell_error(weight.error), spell_error(weight.beside_fp32), spell_error(weight.eager)
-    return *errors, f"{weight.largest:.1e}", f"{weight.lost:.1%}"
+    return *errors, f"{held.largest:.1e}", spell_share(held.below_smallest)
 
 
 def tell_all(found: "GradientErrors") -> str:
     """The error of all gradients together."""
     return f"all together {spell_error(found.error)} from FP64; {spell_error(found.eager)} is FP32's own"
-
-
-def tell_fp16(found: "GradientErrors") -> str:
-    """What FP16 would lose without a scale, and with which it would not."""
-    if not found.lost:
-        return "none is too small for FP16"
-    loses = sum(weight.lost > 0 for weight in found.weights)
-    most = max(found.weights, key=lambda weight: weight.lost)
-    return (
-        f"FP16 loses numbers of {spell_count(loses, 'weight')}, {most.lost:.1%} of {clean(most.name)}; scale the loss, "
-        f"by {found.scale:g} at most (torch.amp.GradScaler)"
-    )
 
 
 def describe_gradient_errors(found: "GradientErrors") -> Document:
@@ -73,19 +64,16 @@ def describe_gradient_errors(found: "GradientErrors") -> Document:
             "batches": found.batches,
             "error": number(found.error),
             "fp32_error": number(found.eager),
-            "scale": number(found.scale),
             "weights": [
                 {
                     "name": weight.name,
                     "error": number(weight.error),
                     "fp32_error": number(weight.eager),
                     "error_beside_fp32": number(weight.beside_fp32),
-                    "largest": number(weight.largest),
-                    "lost_in_fp16": number(weight.lost),
-                    "faint_in_fp16": number(weight.faint),
                 }
                 for weight in found.weights
             ],
+            "ranges": ranges_section(found.ranges),
             "notes": list(found.notes),
         },
     )

@@ -13,6 +13,7 @@ from mezzo.dtypes import FORMATS, DType
 from mezzo.machine import find_machine
 from mezzo.numerics.calibrations import Calibrations
 from mezzo.numerics.gradient_errors import GradientErrors
+from mezzo.numerics.gradient_ranges import GradientRanges
 from mezzo.numerics.layer_errors import LayerError, LayerErrors, OutputError
 from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
 from mezzo.numerics.timings import Timings
@@ -25,8 +26,18 @@ from mezzo.report.gradient_errors import (
     report_gradient_errors,
     spell_weight,
     tell_all,
-    tell_fp16,
     worst_weights,
+)
+from mezzo.report.gradient_ranges import (
+    RANGE_TITLES,
+    describe_gradient_ranges,
+    name_of_gradient,
+    report_gradient_ranges,
+    spell_gradient,
+    tell_about,
+    tell_ranges,
+    tell_scale,
+    worst_gradients,
 )
 from mezzo.report.groups import count_precisions
 from mezzo.report.headline import Aim, Headline, Move
@@ -73,6 +84,8 @@ def to_table(record: object) -> str:
     width = terminal_width()
     if isinstance(record, GradientErrors):
         return as_text(report_gradient_errors(Layout.PLAIN, record, width), width)
+    if isinstance(record, GradientRanges):
+        return as_text(report_gradient_ranges(Layout.PLAIN, record, width), width)
     assert isinstance(record, LayerErrors), f"{type(record).__name__} has no table of its own"
     return as_text(report_layer_errors(Layout.PLAIN, record, width), width)
 
@@ -81,6 +94,8 @@ def to_document(record: object) -> Document:
     """A record as plain data."""
     if isinstance(record, GradientErrors):
         return describe_gradient_errors(record)
+    if isinstance(record, GradientRanges):
+        return describe_gradient_ranges(record)
     assert isinstance(record, LayerErrors), f"{type(record).__name__} is no document"
     return describe_layer_errors(record)
 
@@ -232,16 +247,28 @@ def _(found: LayerErrors) -> str:
 def _(found: GradientErrors) -> Sequence[str]:
     worst = found.worst
     first = f"GradientErrors: {tell_all(found)}, worst {clean(worst.name)} {spell_error(worst.error)}"
-    return first, tell_fp16(found), "print it for a table"
+    return first, "; ".join(tell_scale(found.ranges)), "print it for a table"
 
 
 @_page.register
 def _(found: GradientErrors) -> str:
     weights = worst_weights(found)
     largest = max(one.error for one in weights)
-    rows = [(*map(_safe, (one.name, *spell_weight(one))), _bar_of(one.error, largest)) for one in weights]
-    head = "".join(f"<div>{_safe(line)}</div>" for line in (tell_all(found), tell_fp16(found), *found.notes))
+    rows = [(*map(_safe, (one.name, *spell_weight(one, found))), _bar_of(one.error, largest)) for one in weights]
+    head = "".join(f"<div>{_safe(line)}</div>" for line in (tell_all(found), *tell_ranges(found.ranges), *found.notes))
     return _frame(head + _table(("weight", *TITLES, "of the largest"), rows))
+
+
+@_lines.register
+def _(ranges: GradientRanges) -> Sequence[str]:
+    first, *rest = tell_ranges(ranges)
+    return f"GradientRanges: {tell_about(ranges)}", first, *rest[:1], "print it for a table"
+
+
+@_page.register
+def _(ranges: GradientRanges) -> str:
+    rows = [(name_of_gradient(one), *spell_gradient(one, ranges)) for one in worst_gradients(ranges)]
+    return fragment((tell_about(ranges), *tell_ranges(ranges)), ("gradient of", *RANGE_TITLES), rows)
 
 
 def lines_of(what: str, headline: Headline) -> Sequence[str]:

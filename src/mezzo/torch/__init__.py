@@ -12,6 +12,7 @@ from mezzo.torch.comparing import compare  # noqa: E402
 from mezzo.torch.compiled import account, compile, refresh  # noqa: E402
 from mezzo.torch.explaining import explain  # noqa: E402
 from mezzo.torch.exporting import export  # noqa: E402
+from mezzo.torch.gradient_ranges import gradient_ranges  # noqa: E402
 from mezzo.torch.gradients import compare_gradients  # noqa: E402
 from mezzo.torch.optimizers import watch_steps  # noqa: E402
 from mezzo.torch.regions import Region, keep, precision  # noqa: E402
@@ -27,6 +28,7 @@ __all__ = [
     "compile_update",
     "explain",
     "export",
+    "gradient_ranges",
     "keep",
     "precision",
     "refresh",

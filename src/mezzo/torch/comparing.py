@@ -1,7 +1,7 @@
 """Holds a compiled model against itself in FP32 and in FP64: its answers as it runs, its layers as they are planned."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -89,19 +89,26 @@ def call_with(model: Callable[..., Any], batch: object) -> object:
 
 def widened(held: object) -> object:
     """A tensor of floats in FP64; all else as it is."""
-    is_float = isinstance(held, torch.Tensor) and held.is_floating_point()
-    return held.double() if is_float and isinstance(held, torch.Tensor) else held
+    return held.double() if isinstance(held, torch.Tensor) and held.is_floating_point() else held
+
+
+def tensors_of(answer: object) -> list[tuple[int, torch.Tensor]]:
+    """The tensors of floats in an answer, with their number among all that it holds."""
+    return [(number, held) for number, (_, held) in enumerate(_leaves(answer)) if _is_float(held)]
 
 
 def _floats(answer: object) -> dict[str, torch.Tensor]:
     """The tensors of floats in an answer, by their place in it."""
+    return {pytree.keystr(path).strip(".[]'") or "output": held for path, held in _leaves(answer) if _is_float(held)}
+
+
+def _leaves(answer: object) -> Sequence[tuple[Any, Any]]:
     plain: Any = answer.to_tuple() if hasattr(answer, "to_tuple") else answer
-    found = pytree.tree_leaves_with_path(plain)
-    return {
-        pytree.keystr(path).strip(".[]'") or "output": held
-        for path, held in found
-        if isinstance(held, torch.Tensor) and held.is_floating_point()
-    }
+    return pytree.tree_leaves_with_path(plain)
+
+
+def _is_float(held: object) -> bool:
+    return isinstance(held, torch.Tensor) and held.is_floating_point()
 
 
 def _check_alike(

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from mezzo.errors import InputError
-from mezzo.numerics.gradient_errors import FP16_LEAST, FP16_NORMAL, GradientError, GradientErrors
-from mezzo.torch.comparing import call_with, widened
+from mezzo.dtypes import DType
+from mezzo.numerics.gradient_errors import GradientError, GradientErrors
+from mezzo.torch.comparing import call_with
+from mezzo.torch.gradient_ranges import Loss, RangeWatch, linear
 
-Loss = Callable[[Any], torch.Tensor]
 _DROPS = "dropout draws other masks in each of the three; set its p to 0 for this"
 
 
@@ -32,55 +31,35 @@ def compare_gradients(
     Raises InputError: there is no batch, or no weight has a gradient.
     """
     toward = linear if loss is None else loss
-    exact = copy.deepcopy(model).double()
+    watch = RangeWatch(copy.deepcopy(model).double(), DType.FLOAT16, 1.0)
     sums: dict[str, _Sums] = {}
-    batches = 0
     with _as_it_was(model):
         for batch in data:
-            batches += 1
-            right = _gradients(exact, exact, pytree.tree_map(widened, batch), toward)
+            right = watch.gradients(batch, toward)
             eager = _gradients(model, model, batch, toward)
             got = _gradients(model, compiled, batch, toward)
             for name, one in right.items():
                 sums.setdefault(name, _Sums()).add(one, eager.get(name), got.get(name))
-    if not batches:
-        raise InputError("data holds no batch; give one at least")
-    if not sums:
-        raise InputError("no weight of the model has a gradient; there is nothing to compare")
+    ranges = watch.result()
     size = math.hypot(*(one.size for one in sums.values()))
     return GradientErrors(
         weights=tuple(one.result(name) for name, one in sums.items()),
         error=_relative(math.hypot(*(one.far for one in sums.values())), size),
         eager=_relative(math.hypot(*(one.eager for one in sums.values())), size),
-        batches=batches,
+        ranges=ranges,
         notes=(_DROPS,) if _drops(model) else (),
     )
 
 
-def linear(answer: object) -> torch.Tensor:
-    """A fixed linear function of all results of floats: each times its own noise, in the mean."""
-    plain: Any = answer.to_tuple() if hasattr(answer, "to_tuple") else answer
-    total = torch.zeros((), dtype=torch.float64)
-    for number, one in enumerate(pytree.tree_leaves(plain)):
-        if isinstance(one, torch.Tensor) and one.is_floating_point() and one.requires_grad:
-            noise = torch.randn(one.shape, generator=torch.Generator().manual_seed(number))
-            total = total + (one * noise.to(one)).mean().to(total)
-    return total
-
-
 @dataclass(kw_only=True)
 class _Sums:
-    """Of one weight over batches: distances in FP64, and how many numbers are small."""
+    """Of one weight over batches: distances in FP64."""
 
     far: float = 0.0
     eager: float = 0.0
     beside: float = 0.0
     size: float = 0.0
     eager_size: float = 0.0
-    largest: float = 0.0
-    lost: int = 0
-    faint: int = 0
-    count: int = 0
 
     def add(self, right: torch.Tensor, eager: torch.Tensor | None, got: torch.Tensor | None) -> None:
         nothing = torch.zeros_like(right)
@@ -90,22 +69,13 @@ class _Sums:
         self.beside = math.hypot(self.beside, float((found - fp32).norm()))
         self.size = math.hypot(self.size, float(right.norm()))
         self.eager_size = math.hypot(self.eager_size, float(fp32.norm()))
-        sizes = right.abs()
-        self.largest = max(self.largest, float(sizes.max()))
-        self.count += int((sizes > 0).sum())
-        self.lost += int(((sizes > 0) & (sizes <= FP16_LEAST)).sum())
-        self.faint += int(((sizes > FP16_LEAST) & (sizes < FP16_NORMAL)).sum())
 
     def result(self, name: str) -> GradientError:
-        count = max(self.count, 1)
         return GradientError(
             name=name,
             error=_relative(self.far, self.size),
             eager=_relative(self.eager, self.size),
             beside_fp32=_relative(self.beside, self.eager_size),
-            largest=self.largest,
-            lost=self.lost / count,
-            faint=self.faint / count,
         )
 
 

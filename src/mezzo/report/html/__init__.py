@@ -1,5 +1,6 @@
-"""The account as one HTML page that needs nothing else: `render` makes it."""
+"""HTML pages that need nothing else: `render` makes that of an account, `render_curves` that of trainings."""
 
+from mezzo.report.html.curves_page import render_curves
 from mezzo.report.html.page import render
 
-__all__ = ["render"]
+__all__ = ["render", "render_curves"]

@@ -1,0 +1,105 @@
+"""The report of trainings: where each way ends over seeds, and how that stands beside the baseline."""
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from mezzo.report.documents import Document, document
+from mezzo.report.figures import spell_count
+from mezzo.report.layout import Layout, blank, heading, indented
+from mezzo.report.names import clean, shorten
+from mezzo.report.sections import number
+
+if TYPE_CHECKING:
+    from mezzo.numerics.curves import Curve, Curves
+
+MOST_WAYS = 64
+LONGEST_NAME = 32
+COLUMNS = ("end", "of seeds", "from the baseline", "90 % interval", "equal within")
+_MOST_POINTS = 400
+
+
+def report_curves(layout: Layout, networks: "Sequence[Curves]", test: str) -> list[RenderableType]:
+    """Lay out every way on every network, and what the verdicts rest on."""
+    parts: list[RenderableType] = []
+    for one in networks:
+        table = layout.make_table("way", *COLUMNS, "", right=COLUMNS)
+        for curve in one.curves[:MOST_WAYS]:
+            table.add_row(layout.spell_name(curve.way, LONGEST_NAME), *spell_curve(curve), curve.judged.ending.value)
+        parts += [*([blank()] if parts else []), heading(title_of(one)), table]
+        more = len(one.curves) - MOST_WAYS
+        parts += [indented(f"and {spell_count(more, 'way')} more")] if more > 0 else []
+        parts += [Text(line) for line in tell_unknown(one)]
+    return [*parts, Text(f"judged {test}", style="dim")]
+
+
+def title_of(one: "Curves") -> str:
+    """What was trained, and what an end is."""
+    last = "the last loss" if one.window == 1 else f"the mean of the last {one.window} losses"
+    what = f"each end is {'the loss held out' if one.is_held_out else last}"
+    return f"{shorten(clean(one.network), LONGEST_NAME)}: {what}" if one.network else what
+
+
+def spell_curve(curve: "Curve") -> tuple[str, ...]:
+    """What `COLUMNS` names."""
+    ends, judged = list(curve.ends.values()), curve.judged
+    over = f"{min(ends):.4g} to {max(ends):.4g}" if len(ends) > 1 else "1 seed"
+    mean = statistics.fmean(ends) if all(map(math.isfinite, ends)) else math.nan
+    interval = "-" if judged.low is None or judged.high is None else f"{judged.low:+.2g} .. {judged.high:+.2g}"
+    margin = "-" if judged.margin is None else f"{judged.margin:.2g}"
+    return f"{mean:.4g}", over, "-" if judged.difference is None else f"{judged.difference:+.2g}", interval, margin
+
+
+def tell_unknown(one: "Curves") -> list[str]:
+    """Why nothing can be told of some ways."""
+    return [
+        f"cannot tell of {shorten(clean(curve.way), LONGEST_NAME)}: {curve.judged.because}"
+        for curve in one.curves[:MOST_WAYS]
+        if curve.judged.because
+    ]
+
+
+def thinned(count: int) -> Sequence[int]:
+    """The places of at most so many points as are drawn, the first and the last among them."""
+    if count <= _MOST_POINTS:
+        return range(count)
+    return [round(at * (count - 1) / (_MOST_POINTS - 1)) for at in range(_MOST_POINTS)]
+
+
+def describe_curves(networks: "Sequence[Curves]", test: str) -> Document:
+    """Tell curves as data."""
+    return document("curves", {"test": test, "networks": [_describe(one) for one in networks]})
+
+
+def _describe(one: "Curves") -> dict[str, object]:
+    return {
+        "network": one.network,
+        "ends_are": "held out" if one.is_held_out else "last losses",
+        "window": one.window,
+        "ways": [_describe_curve(curve) for curve in one.curves],
+    }
+
+
+def _describe_curve(curve: "Curve") -> dict[str, object]:
+    places = thinned(len(curve.steps))
+    judged = curve.judged
+    figures = {"difference": judged.difference, "low": judged.low, "high": judged.high, "margin": judged.margin}
+    return {
+        "way": curve.way,
+        "ending": curve.judged.ending.value,
+        "because": curve.judged.because,
+        **{name: None if figure is None else number(figure) for name, figure in figures.items()},
+        "ends": [{"seed": seed, "loss": number(loss)} for seed, loss in curve.ends.items()],
+        "steps": [curve.steps[at] for at in places],
+        "mean": _numbers(curve.mean, places),
+        "lowest": _numbers(curve.lowest, places),
+        "highest": _numbers(curve.highest, places),
+    }
+
+
+def _numbers(values: Sequence[float], places: Iterable[int]) -> list[float | str]:
+    return [number(values[at]) for at in places]

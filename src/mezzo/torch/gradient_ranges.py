@@ -1,0 +1,182 @@
+"""Looks at the gradients of a model in FP64: those of what modules hand on as they come by, and those of weights."""
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from mezzo.core.format_words import read_format
+from mezzo.dtypes import LOW_DTYPES, DType
+from mezzo.errors import InputError
+from mezzo.numerics.formats import beyond_from, limits_of
+from mezzo.numerics.gradient_ranges import GradientRange, GradientRanges
+from mezzo.torch.comparing import call_with, tensors_of, widened
+
+Loss = Callable[[Any], torch.Tensor]
+_NO_BATCH = "data holds no batch; give one at least"
+_NO_GRADIENT = "no weight of the model has a gradient; there is nothing to compare"
+
+
+def gradient_ranges(
+    model: torch.nn.Module,
+    data: Iterable[object],
+    *,
+    loss: Loss | None = None,
+    scale: float = 1.0,
+    to: object = "fp16",
+) -> GradientRanges:
+    """Say which gradients of a model a low format would lose, of what its modules hand on and of its weights.
+
+    Each batch is one forward and backward of a copy in FP64; the model stays as it is. What is computed between two
+    modules is not looked at.
+
+    Args:
+        data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
+        loss: of what the model gives, a number; without it a fixed linear function of all results of floats.
+        scale: what the loss is multiplied by, such as `GradScaler.get_scale()`.
+        to: the format, "fp16" or "bf16".
+
+    Raises InputError: there is no batch, no weight has a gradient, or there is no such scale or format.
+    """
+    dtype = LOW_DTYPES[read_format(to, "to")]
+    watch = RangeWatch(copy.deepcopy(model).double(), dtype, _read_scale(scale))
+    for batch in data:
+        watch.gradients(batch, linear if loss is None else loss)
+    return watch.result()
+
+
+def _read_scale(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+        raise InputError(f"scale is {given!r}; give a number above 0, such as GradScaler.get_scale() or 65536")
+    return float(given)
+
+
+def linear(answer: object) -> torch.Tensor:
+    """A fixed linear function of all results of floats: each times its own noise, in the mean."""
+    total = torch.zeros((), dtype=torch.float64)
+    for number, one in tensors_of(answer):
+        if one.requires_grad:
+            noise = torch.randn(one.shape, generator=torch.Generator().manual_seed(number))
+            total = total + (one * noise.to(one)).mean().to(total)
+    return total
+
+
+class RangeWatch:
+    """Runs a model in FP64 batch by batch and counts what its gradients hold."""
+
+    def __init__(self, exact: torch.nn.Module, dtype: DType, scale: float) -> None:
+        self._exact, self._dtype, self._scale = exact, dtype, scale
+        self._activations: dict[str, _Tally] = {}
+        self._weights: dict[str, _Tally] = {}
+        self._batches = 0
+
+    def gradients(self, batch: object, loss: Loss) -> Mapping[str, torch.Tensor]:
+        """The gradients of weights for a batch, by name, which are counted like those of activations.
+
+        Raises InputError: no weight has one.
+        """
+        self._exact.zero_grad(set_to_none=True)
+        with torch.enable_grad(), self._watching():
+            made = loss(call_with(self._exact, pytree.tree_map(widened, batch)))
+            if not made.requires_grad:
+                raise InputError(_NO_GRADIENT)
+            made.backward()
+        self._batches += 1
+        found = {name: one.grad for name, one in self._exact.named_parameters() if one.grad is not None}
+        for name, gradient in found.items():
+            self._add(self._weights, name, gradient)
+        return found
+
+    def result(self, notes: Iterable[str] = ()) -> GradientRanges:
+        """What was counted. Raises InputError: there was no batch, or no weight had a gradient."""
+        if not self._batches:
+            raise InputError(_NO_BATCH)
+        if not self._weights:
+            raise InputError(_NO_GRADIENT)
+        return GradientRanges(
+            activations=tuple(one.result(name, is_weight=False) for name, one in self._activations.items()),
+            weights=tuple(one.result(name, is_weight=True) for name, one in self._weights.items()),
+            dtype=self._dtype,
+            scale=self._scale,
+            batches=self._batches,
+            notes=tuple(notes),
+        )
+
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Have gradients of what modules hand on counted. A value that several hand on is of the innermost; one that
+        was written since is another.
+        """
+        seen: Any = WeakTensorKeyDictionary()
+        on_modules: list[Any] = []
+        on_values: list[Any] = []
+
+        def look(path: str, answer: object) -> None:
+            for _, one in tensors_of(answer):
+                if one.requires_grad and not one.is_leaf and seen.get(one) != one._version:
+                    seen[one] = one._version
+                    on_values.append(one.register_hook(lambda gradient: self._add(self._activations, path, gradient)))
+
+        for path, module in self._exact.named_modules():
+            hook = module.register_forward_hook(lambda module, given, answer, path=path: look(path, answer))
+            on_modules.append(hook)
+        try:
+            yield
+        finally:
+            for handle in (*on_modules, *on_values):
+                handle.remove()
+
+    def _add(self, into: "dict[str, _Tally]", name: str, gradient: torch.Tensor) -> None:
+        into.setdefault(name, _Tally()).add(gradient.detach(), self._dtype, self._scale)
+
+
+@dataclass(kw_only=True)
+class _Tally:
+    """What a gradient held so far; numbers are counted with the loss scaled, octaves without."""
+
+    count: int = 0
+    below_normal: int = 0
+    below_smallest: int = 0
+    beyond: int = 0
+    largest: float = 0.0
+    is_finite: bool = True
+    octaves: Counter[int] = field(default_factory=Counter)
+
+    def add(self, gradient: torch.Tensor, dtype: DType, scale: float) -> None:
+        numbers = gradient.coalesce().values() if gradient.is_sparse else gradient
+        sizes = numbers.double().abs().flatten()
+        is_number = sizes.isfinite()
+        self.is_finite &= bool(is_number.all())
+        sizes = sizes[is_number & (sizes > 0)]
+        if not len(sizes):
+            return
+        exponents, counts = torch.frexp(sizes).exponent.unique(return_counts=True)
+        # frexp has mantissas from a half on.
+        self.octaves.update(dict(zip((exponents - 1).tolist(), counts.tolist(), strict=True)))
+        limits, scaled = limits_of(dtype), sizes * scale
+        self.count += len(sizes)
+        self.below_normal += int((scaled < limits.smallest_normal).sum())
+        self.below_smallest += int((scaled < limits.smallest).sum())
+        self.beyond += int((scaled >= beyond_from(dtype)).sum())
+        self.largest = max(self.largest, float(scaled.max()))
+
+    def result(self, name: str, *, is_weight: bool) -> GradientRange:
+        count = max(self.count, 1)
+        return GradientRange(
+            name=name,
+            is_weight=is_weight,
+            count=self.count,
+            largest=self.largest,
+            below_normal=self.below_normal / count,
+            below_smallest=self.below_smallest / count,
+            beyond=self.beyond / count,
+            octaves=tuple(sorted(self.octaves.items())),
+            is_finite=self.is_finite,
+        )

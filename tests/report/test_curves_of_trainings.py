@@ -1,0 +1,238 @@
+"""Trainings read, judged and drawn: the file's two forms, hostile ones, the verdict over seeds, and the page."""
+
+import json
+import math
+import random
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzo.core.curves import Training
+from mezzo.errors import InputError
+from mezzo.files import curvefile
+from mezzo.files.curvefile import read_curves
+from mezzo.numerics.curves import TEST, Curves, Ending, judge_curves, judge_ends
+from mezzo.report.curves import describe_curves, thinned
+from mezzo.report.html import render_curves
+
+HOSTILE = '</svg><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
+
+
+def _training(way: str, seed: int, losses: list[float], **others: Any) -> Training:
+    return Training(**{"network": "", "way": way, "seed": seed, "losses": tuple(losses), **others})
+
+
+def _write(folder: Path, text: str, name: str = "losses.json") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_rows_lines_and_steps_are_the_same_trainings(tmp_path: Path) -> None:
+    rows = [{"network": "n", "way": w, "seed": s, "losses": [3, 2.5, s]} for w in ("FP32", "mezzo") for s in (1, 2)]
+    steps = [
+        {"network": "n", "way": row["way"], "seed": row["seed"], "step": step, "loss": loss}
+        for row in rows
+        for step, loss in enumerate(row["losses"])  # type: ignore[arg-type]  # a list, as written above
+    ]
+    random.Random(1).shuffle(steps)
+    forms = {
+        "rows": json.dumps({"environment": {}, "rows": rows}, indent=1),
+        "lines": "\n\n".join(map(json.dumps, rows)),
+        "steps": "\n".join(map(json.dumps, steps)) + "\n",
+    }
+    found = {name: read_curves([_write(tmp_path, text)]) for name, text in forms.items()}
+    assert found["rows"] == found["lines"]
+    assert {(one.way, one.seed): one for one in found["steps"]} == {(one.way, one.seed): one for one in found["rows"]}
+    assert found["rows"][0] == Training(network="n", way="FP32", seed=1, losses=(3.0, 2.5, 1.0))
+
+
+def test_losses_that_went_astray_are_read_as_what_they_are(tmp_path: Path) -> None:
+    (one,) = read_curves([_write(tmp_path, '{"way": "w", "losses": [1, NaN, Infinity, 1e999, ' + "9" * 400 + "]}")])
+    assert one.seed == 0
+    assert math.isnan(one.losses[1])
+    assert one.losses[2:] == (math.inf,) * 3
+
+
+ROW = 'a row is {"way": ..., "seed": ..., "losses": [...]}, a step {"way", "seed", "step": ..., "loss": ...}'
+FAULTS = {
+    "": f"no training is there; {ROW}",
+    "[1]": f"line 1 holds a list; {ROW}",
+    "{": f"line 1 is no JSON (Expecting property name enclosed in double quotes: line 1 column 2 (char 1)); {ROW}",
+    "[" * 100_000: f"line 1 is no JSON (nested too deeply); {ROW}",
+    '{"way": "w"}': f"line 1 has neither losses nor a loss; {ROW}",
+    '{"losses": [1]}': "line 1: way is missing; give a text of at most 200 characters",
+    '{"way": "", "losses": [1]}': "line 1: way is ''; give a text of at most 200 characters",
+    '{"way": "' + "w" * 201 + '", "losses": [1]}': (
+        "line 1: way is a text of 201 characters; give a text of at most 200 characters"
+    ),
+    '{"way": "w", "losses": []}': "line 1: losses is an empty list; give a list of numbers, one for each step",
+    '{"way": "w", "losses": "1"}': "line 1: losses is '1'; give a list of numbers, one for each step",
+    '{"way": "w", "losses": [true]}': "line 1: losses holds True; give numbers",
+    '{"way": "w", "losses": [{}]}': "line 1: losses holds an object; give numbers",
+    '{"way": "w", "seed": 1.5, "losses": [1]}': "line 1: seed is 1.5; give a whole number up to 100000000",
+    '{"way": "w", "loss": 1}': "line 1: step is missing; give a whole number up to 100000000",
+    '{"way": "w", "step": ' + "1" * 30 + ', "loss": 1}': (
+        "line 1: step is a whole number too large; give a whole number up to 100000000"
+    ),
+    '{"way": "w", "step": 1, "loss": 1}\n' * 2: "line 2: step 1 of way 'w' with seed 0 is there twice; keep one",
+    '{"way": "w", "losses": [1]}\n' * 2: "way 'w' with seed 0 is there twice; give each its own seed",
+    '{"rows": [{"way": "w", "losses": [null]}]}': "row 1: losses holds missing; give numbers",
+}
+
+
+@pytest.mark.parametrize("text", FAULTS, ids=[str(number) for number in range(len(FAULTS))])
+def test_what_is_no_training_is_one_line(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_curves([_write(tmp_path, text)])
+    said = str(caught.value)
+    assert said.endswith(FAULTS[text])
+    assert "losses.json" in said
+    assert "\n" not in said
+
+
+def test_what_is_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _write(tmp_path, '{"way": "w", "losses": [1, 2, 3]}\n{"way": "w", "seed": 1, "losses": [1, 2, 3]}')
+    for name, most, said in (
+        ("_MOST_LOSSES", 5, "brings the losses to more than 5; record fewer steps"),
+        ("_MOST_TRAININGS", 1, "brings the trainings to 2; give at most 1"),
+        ("_MOST_BYTES", 8, "is larger than 0 MiB; record fewer steps"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(curvefile, name, most)
+            with pytest.raises(InputError) as caught:
+                read_curves([path])
+        assert str(caught.value).endswith(said)
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"is no text in UTF-8 \(byte 0\)"):
+        read_curves([binary])
+
+
+def test_alike_is_said_only_where_the_seeds_can_tell() -> None:
+    baseline = {1: 1.0, 2: 1.1, 3: 1.2}  # a standard deviation of 0.1: a margin of 0.2
+    cases: list[tuple[dict[int, float], Ending]] = [
+        ({1: 1.01, 2: 1.1, 3: 1.19}, Ending.EQUAL),
+        ({1: 1.0, 2: 1.1, 3: 1.2}, Ending.EQUAL),
+        ({1: 1.5, 2: 1.61, 3: 1.7}, Ending.HIGHER),
+        ({1: 0.5, 2: 0.61, 3: 0.7}, Ending.LOWER),
+        ({1: 1.2, 2: 1.1, 3: 1.0}, Ending.UNKNOWN),  # the same mean, but pairs far apart
+        ({1: 1.0, 2: 1.1}, Ending.UNKNOWN),
+        ({4: 1.0, 5: 1.1, 6: 1.2}, Ending.UNKNOWN),
+        ({1: 1.0, 2: math.nan, 3: 1.2}, Ending.ASTRAY),
+    ]
+    for ends, ending in cases:
+        judged = judge_ends(ends, baseline)
+        assert judged.ending is ending, ends
+        assert bool(judged.because) is (ending is Ending.UNKNOWN)
+    assert judge_ends(baseline, {1: math.inf, 2: 1.0, 3: 1.0}).because == "the baseline's ends are not finite"
+    # Three differences of 0, 0.01 and 0.02: 2.920 times their standard deviation over the root of three to either side.
+    judged = judge_ends({1: 1.0, 2: 1.11, 3: 1.22}, baseline)
+    assert judged.low is not None and judged.high is not None and judged.margin is not None
+    assert (judged.difference, judged.low, judged.high) == pytest.approx((0.01, -0.006859, 0.026859), abs=1e-6)
+    assert judged.margin == pytest.approx(0.2)
+
+
+def test_noise_alone_is_seldom_called_a_difference() -> None:
+    """Each side of the interval misses in 5 % of all draws; so many of 2,000 stray by less than 1.5 %."""
+    rng = random.Random(7)
+    called = 0
+    for _ in range(2000):
+        base = {seed: rng.gauss(0, 0.01) for seed in range(5)}
+        judged = judge_ends({seed: base[seed] + rng.gauss(0, 1) for seed in base}, base)
+        called += judged.ending in (Ending.HIGHER, Ending.LOWER)
+    assert 0.085 < called / 2000 < 0.115, "seed 7"
+
+
+def test_curves_are_running_means_with_the_spread_of_the_seeds() -> None:
+    trainings = [
+        _training("a", 1, [float(at) for at in range(40)]),
+        _training("a", 2, [float(2 * at) for at in range(30)]),
+    ]
+    (one,) = judge_curves(trainings)
+    (curve,) = one.curves
+    assert one.window == 3
+    assert curve.steps == tuple(range(3, 31))
+    assert curve.lowest == tuple(float(at) for at in range(1, 29))
+    assert curve.highest == tuple(2.0 * at for at in range(1, 29))
+    assert curve.mean == tuple(1.5 * at for at in range(1, 29))
+    assert curve.ends == {1: 38.0, 2: 56.0}
+
+
+def test_the_baseline_is_fp32_else_the_first_and_held_out_counts_where_all_have_it() -> None:
+    def endings(trainings: list[Training]) -> list[str]:
+        curves = [curve for one in judge_curves(trainings) for curve in one.curves]
+        return [curve.way for curve in curves if curve.judged.ending is Ending.BASELINE]
+
+    assert endings([_training("x", 1, [1]), _training("fp32", 1, [1])]) == ["fp32"]
+    assert endings([_training("x", 1, [1]), _training("y", 1, [1])]) == ["x"]
+    assert endings([_training("x", 1, [1], network=name) for name in "ab"]) == ["x", "x"]
+    held = [_training("x", 1, [1], held_out=5.0), _training("y", 1, [2], held_out=6.0)]
+    assert [curve.ends for curve in judge_curves(held)[0].curves] == [{1: 5.0}, {1: 6.0}]
+    assert judge_curves([held[0], _training("y", 1, [2])])[0].curves[0].ends == {1: 1.0}
+
+
+@pytest.mark.parametrize("count", [1, 2, 399, 400, 401, 1000, 100_003])
+def test_points_are_thinned_with_both_ends_kept(count: int) -> None:
+    places = list(thinned(count))
+    assert places[0] == 0 and places[-1] == count - 1
+    assert len(places) <= 400 and places == sorted(set(places))
+
+
+class _Tags(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def _page(networks: tuple[Curves, ...]) -> tuple[str, _Tags]:
+    page = render_curves(networks, TEST)
+    return page, _Tags(page)
+
+
+def test_the_page_holds_no_script_and_names_cannot_break_out() -> None:
+    trainings = [_training(HOSTILE, seed, [3, 2, 1], network=HOSTILE) for seed in (1, 2)]
+    page, tags = _page(judge_curves(trainings))
+    assert not {"script", "img", "link", "iframe"} & set(tags.found)
+    assert "default-src &#x27;none&#x27;" in page
+    assert "\x1b" not in page
+    assert "http" not in re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL).replace("http-equiv", "")
+    assert any(text.startswith("</svg><script>alert(1)") for text in tags.texts), "it is told all the same"
+
+
+def test_the_drawing_has_a_band_where_seeds_differ_and_breaks_where_nothing_is_finite() -> None:
+    two = [_training("a", 1, [3, 2, 1]), _training("a", 2, [4, 3, 2]), _training("b", 1, [3, math.nan, 1])]
+    page, tags = _page(judge_curves(two))
+    assert tags.found.count("polygon") == 1
+    assert re.findall(r'points="([^"]*)" fill="none"', page)[0].count(",") == 3
+    assert tags.found.count("polyline") == 3, "the second way's line is in two parts"
+    assert "nan" not in page.partition("<table")[0].partition("<svg")[2]
+    for losses in ([math.nan], [0.0], [-1.0, 1.0], [1e308, 1e-308], [5e-324, 1.7e308], [-1.7e308, 1.7e308], [2.0, 2.0]):
+        page, _ = _page(judge_curves([_training("w", 1, losses)]))
+        assert not re.search(r'"[^"<>]*\b(nan|inf)\b[^"<>]*"', page), losses
+
+
+def test_many_ways_and_networks_are_bounded_and_counted() -> None:
+    trainings = [_training(f"way {at}", 1, [1.0], network=f"net {net}") for net in range(34) for at in range(70)]
+    page, tags = _page(judge_curves(trainings))
+    assert tags.found.count("svg") == 32
+    assert "2 more networks" in page
+    assert "and 58 more below" in page
+
+
+def test_the_document_is_json_whatever_the_losses_are() -> None:
+    told = describe_curves(judge_curves([_training("w", 1, [math.nan, math.inf, 1.0])]), TEST)
+    read = json.loads(json.dumps(told, allow_nan=False))
+    assert read["format"] == "mezzo-curves/1"
+    assert read["networks"][0]["ways"][0]["mean"] == ["nan", "inf", 1.0]
