@@ -11,6 +11,7 @@ pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 
 import driving  # needs torch
 import torch
+import training_laws
 from driving import BF16_EPS, compiled, error_of, plain
 from torch import nn
 from torch.utils import checkpoint
@@ -22,6 +23,7 @@ from mezzo.torch.compiled import account
 
 # Forward and backward are up to eight products in a row; each rounds its operands and its result once.
 _TOLERANCE = 24 * BF16_EPS
+_JUMPS = 89  # the seed of a random program
 
 
 @pytest.fixture(autouse=True)
@@ -316,3 +318,23 @@ def test_buffers_that_are_written_do_not_spoil_gradients() -> None:
 def test_gradients_of_random_programs_err_as_under_autocast_at_most(seed: int) -> None:
     verdict = judge_training(seed, "bf16" if seed % 2 else "fp16", memory=(None, 0.5, 0.9, 1.0)[seed % 4])
     assert verdict.is_right, verdict
+
+
+@pytest.mark.slow
+def test_gradients_that_are_over_in_one_draw_of_jumps_are_judged_by_others() -> None:
+    """A ReLU behind a batch norm: with this seed more numbers fall on the other side than under autocast."""
+    verdict = judge_training(_JUMPS, "bf16")
+    assert verdict.is_right, verdict
+    assert verdict.error > 1.05 * verdict.beside, "this draw is over, or nothing was drawn again"
+
+
+@pytest.mark.slow
+def test_gradients_that_are_over_in_every_draw_are_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def scaled(model: nn.Module, **options: Any) -> Any:
+        run = compiled(model, **options)
+        return lambda *given: tuple(one * 1.05 if one.is_floating_point() else one for one in run(*given))
+
+    monkeypatch.setattr(training_laws, "compiled", scaled)
+    verdict = judge_training(_JUMPS, "bf16")
+    assert not verdict.is_right
+    assert "other draws" in str(verdict.failure), verdict

@@ -6,10 +6,15 @@ carried out by hand, or two roundings of the low type, as of answers (`program_l
 does to them: derivatives jump, as that of a magnitude at zero, on whatever is rounded. Gradients have the types and
 shapes of what they are of, and weights have one where plain torch.compile gives them one. What is no number in FP64 is
 left out. Where gradients of plain torch.compile are wrong, as of some buffers that a program writes, they may be those.
+
+One draw of weights and inputs may err by more where a derivative jumps, as that of a ReLU behind a normalization: a few
+numbers near zero fall on other sides, and which of two roundings has more of them is chance. So gradients of a draw
+that are over the bound, by less than four times, are drawn again, and wrong where most draws are over it.
 """
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +28,8 @@ _ROUNDINGS = 2
 _BATCH = 8
 _PLAIN = 1e-3  # relative: FP32 rounds to a thousandth of it, and so do fourteen steps forward and backward
 _MANY_ROUNDINGS = 8  # two of each product of some in a row
+_DRAWS = range(1000, 1008)  # seeds of no test's programs, by which a program is drawn again
+_CHANCE = 4  # most that jumps made of autocast's error, over 25 draws of such a program, was 2.1
 Gradients = Mapping[str, torch.Tensor]
 
 
@@ -32,6 +39,26 @@ def judge_training(seed: int, to: str, text: str | None = None, memory: float | 
     `memory` weighs what is kept; kept low it is rounded once more.
     """
     text = Program(seed).text if text is None else text
+    verdict = _judge_draw(seed, to, text, memory)
+    if verdict.is_right or not _may_be_chance(verdict):
+        return verdict
+    again = [_judge_draw(draw, to, text, memory) for draw in _DRAWS]
+    over = [draw for draw in again if not draw.is_right]
+    for draw in over:
+        if not _may_be_chance(draw):
+            return draw
+    if 2 * len(over) <= len(again):
+        return replace(verdict, failure=None)
+    return replace(verdict, failure=f"{verdict.failure}; so do {len(over)} of {len(again)} other draws")
+
+
+def _may_be_chance(wrong: Verdict) -> bool:
+    """Whether what is over the bound is near enough to autocast's error to be drawn again; what raises is not."""
+    return 0 < wrong.error <= _CHANCE * wrong.beside
+
+
+def _judge_draw(seed: int, to: str, text: str, memory: float | None) -> Verdict:
+    """Judge a program with the weights and inputs that a seed draws."""
     torch._dynamo.reset()
     beside_plain = plain_step(seed, to, text)
     torch._dynamo.reset()
