@@ -28,7 +28,7 @@ from mezzo.converting.results import Converted
 from mezzo.core.plans import Plan
 from mezzo.machine import find_machine
 from mezzo.report.layout import Layout, blank, heading
-from mezzo.report.names import format_size
+from mezzo.sizes import format_size
 from mezzo.torch.accounts import GraphAccount
 
 ROOT = Path(__file__).resolve().parents[2]
