@@ -23,10 +23,10 @@ from mezzo.report.account import describe_tuning, with_graph
 from mezzo.report.frontier import plot_frontier, scale_of
 from mezzo.report.html import render
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.sizes import format_size
 from mezzo.report.picture import report_picture
 from mezzo.report.text import report_next_steps
 from mezzo.report.tuning import report_outcome
+from mezzo.sizes import format_size
 
 HERE = Path(__file__).resolve().parent
 MODEL = HERE / "digits.onnx"
