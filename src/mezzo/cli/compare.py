@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import bounding, choices, measuring, spreading
+from mezzo.cli import bounding, choices, measuring, spreading, working
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import (
@@ -69,7 +69,6 @@ def compare(
     spreading.check_spread(cluster, workers, data)
 
     from mezzo.cli.moves import Given, with_step
-    from mezzo.cli.progress import Patience
     from mezzo.converting.results import decided_nodes
     from mezzo.judging.answers import read_accumulation
     from mezzo.machine import find_machine
@@ -80,7 +79,7 @@ def compare(
     from mezzo.verbs.compare import compare as compare_models
     from mezzo.verbs.outlines import outline_pair
 
-    with Patience() as progress, bounding.bounded(memory, cluster) as held, spreading.spread(cluster, workers):
+    with working.at_work(memory, cluster, workers) as (progress, held):
         comparison = compare_models(
             reference, model, data, max_error=max_error, run=run, labels=labels or (), metric=metric,
             max_drop=max_drop, batch_size=batch, layers=layers, accumulate=accumulate, tile=tile,

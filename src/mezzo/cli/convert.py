@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import bounding, folders, measuring, resuming, spreading
+from mezzo.cli import bounding, folders, measuring, resuming, spreading, working
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.report_option import Report, check_report, draw_report, tell_report
@@ -77,13 +77,10 @@ def convert(
     chosen = options.to_writing()
 
     from mezzo.cli.moves import Given
-    from mezzo.cli.progress import Patience
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.verbs import convert as pipeline
 
-    going_on = resuming.telling_how_to_go_on(resume)
-    bound = bounding.bounded(memory, cluster)
-    with going_on, Patience() as progress, bound as held, spreading.spread(cluster, workers):
+    with working.at_work(memory, cluster, workers, resume) as (progress, held):
         converted = pipeline.convert(
             source,
             result,

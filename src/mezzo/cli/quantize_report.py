@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import bounding, choices, measuring, resuming, spreading
+from mezzo.cli import bounding, choices, measuring, resuming, spreading, working
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.durations import read_duration
@@ -60,19 +60,12 @@ def quantize_report(
     chosen = options.to_library()
     limit_s = None if time_limit is None else read_duration(time_limit)
 
-    from mezzo.cli.progress import Patience
     from mezzo.machine import find_machine
     from mezzo.report.calibrations import describe_calibrations, report_calibrations
     from mezzo.report.text import report_next_steps
     from mezzo.verbs.quantize_report import quantize_report as find
 
-    going_on = resuming.telling_how_to_go_on(resume)
-    with (
-        going_on,
-        Patience() as progress,
-        bounding.bounded(memory, cluster) as held,
-        spreading.spread(cluster, workers),
-    ):
+    with working.at_work(memory, cluster, workers, resume) as (progress, held):
         found = find(
             model, data, held_out=held_out, labels=tuple(labels or ()), metric=metric, batch_size=batch,
             calibrators=calibrators or (), time_limit_s=limit_s, resume=resume, progress=progress, **chosen,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli import bounding, choices, measuring, resuming, spreading
+from mezzo.cli import bounding, choices, measuring, resuming, spreading, working
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import end_unless_told
@@ -53,19 +53,12 @@ def ranges(
     spreading.check_spread(cluster, workers, data)
     check_destinations({"--resume": resume}, (model,))
 
-    from mezzo.cli.progress import Patience
     from mezzo.machine import find_machine
     from mezzo.report.account import describe_ranges
     from mezzo.report.ranges import report_ranges
     from mezzo.verbs.ranges import ranges as measure
 
-    going_on = resuming.telling_how_to_go_on(resume)
-    with (
-        going_on,
-        Patience() as progress,
-        bounding.bounded(memory, cluster) as held,
-        spreading.spread(cluster, workers),
-    ):
+    with working.at_work(memory, cluster, workers, resume) as (progress, held):
         found = measure(
             model, data, batch_size=batch, labels=labels or (), resume=resume,
             trust_external_paths=trust_external_paths, progress=progress,

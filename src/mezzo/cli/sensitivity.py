@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mezzo.cli import bounding, measuring, resuming, spreading
+from mezzo.cli import bounding, measuring, resuming, spreading, working
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import end_unless_told
@@ -44,7 +44,6 @@ def sensitivity(
     spreading.check_spread(cluster, workers, data)
     chosen.setdefault("policy", "aggressive")
 
-    from mezzo.cli.progress import Patience
     from mezzo.core.keywords import planning_request_of
     from mezzo.deciding.options import asked_formats
     from mezzo.machine import find_machine
@@ -52,13 +51,7 @@ def sensitivity(
     from mezzo.report.sensitivity import report_sensitivity
     from mezzo.verbs.sensitivity import sensitivity as find
 
-    going_on = resuming.telling_how_to_go_on(resume)
-    with (
-        going_on,
-        Patience() as progress,
-        bounding.bounded(memory, cluster) as held,
-        spreading.spread(cluster, workers),
-    ):
+    with working.at_work(memory, cluster, workers, resume) as (progress, held):
         found = find(
             model,
             data,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mezzo.cli import bounding, measuring, resuming, spreading
+from mezzo.cli import bounding, measuring, resuming, spreading, working
 from mezzo.cli import options as given
 from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, print_first_screen
 from mezzo.cli.durations import read_duration
@@ -83,7 +83,6 @@ def tune(
     limit_s = None if time_limit is None else read_duration(time_limit)
 
     from mezzo.cli.moves import Given, with_step
-    from mezzo.cli.progress import Patience
     from mezzo.converting.summaries import summarise_result
     from mezzo.files.planfile import save_plan as write_plan
     from mezzo.judging.answers import read_accumulation
@@ -93,13 +92,7 @@ def tune(
     from mezzo.report.tuning import report_tuning
     from mezzo.verbs.tune import tune as find
 
-    going_on = resuming.telling_how_to_go_on(resume)
-    with (
-        going_on,
-        Patience() as progress,
-        bounding.bounded(memory, cluster) as held,
-        spreading.spread(cluster, workers),
-    ):
+    with working.at_work(memory, cluster, workers, resume) as (progress, held):
         found = find(
             source, result, data=data, max_error=max_error, metric=metric, max_drop=max_drop, held_out=held_out,
             labels=tuple(labels or ()), batch_size=batch, measure=measure, accumulate=accumulate, tile=tile,

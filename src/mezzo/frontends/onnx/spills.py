@@ -7,7 +7,6 @@ back as maps, so that they take no memory that the system could not take back.
 import ctypes
 import math
 import mmap
-import tempfile
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -15,8 +14,7 @@ import numpy as np
 
 from mezzo.frontends.onnx.rounding import STORAGE, Array
 from mezzo.frontends.onnx.types import FROM_ONNX
-from mezzo.frontends.onnx.weights import telling_room
-from mezzo.machine import find_temporary_folder
+from mezzo.frontends.onnx.weights import nameless_file, telling_room, write_all
 
 # Less than this stays in memory.
 _LEAST_BYTES = 4096
@@ -65,10 +63,9 @@ class SpillFile:
         start = self._end
         with telling_room(size_bytes, "values"):
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="mezzo-", buffering=0, dir=find_temporary_folder())  # noqa: SIM115  closed with the last value
+                self._file = nameless_file()
             self._file.seek(start)
-            while data:
-                data = data[self._file.write(data) :]
+            write_all(self._file, data)
         self.written_bytes += size_bytes
         self._end += math.ceil(size_bytes / mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         return Waiting(element, shape, (self._file, start))

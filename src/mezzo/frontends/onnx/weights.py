@@ -124,8 +124,7 @@ class _Spill:
         for piece in pieces:
             data = piece.reshape(-1).view(np.uint8).data
             with telling_room(size_bytes, "weights"):
-                while data:
-                    data = data[file.write(data) :]
+                write_all(file, data)
         assert file.tell() - start == size_bytes, "a payload has another size than its tensor"
         return np.frombuffer(extent, storage, elements, start)
 
@@ -133,7 +132,7 @@ class _Spill:
         """A file, its map, and the place for so many bytes in it."""
         if self._file is None or self._extent is None or self._end + size_bytes > len(self._extent):
             length = max(_EXTENT_BYTES, size_bytes)
-            self._file = tempfile.TemporaryFile(prefix="mezzo-", buffering=0, dir=find_temporary_folder())  # noqa: SIM115  closed with the last array
+            self._file = nameless_file()
             os.ftruncate(self._file.fileno(), length)  # takes room only as it is written
             self._extent, self._end = mmap.mmap(self._file.fileno(), length, access=mmap.ACCESS_READ), 0
         start = self._end
@@ -153,6 +152,17 @@ def let_go(array: Array) -> None:
     begin = array.ctypes.data - np.frombuffer(whole, np.uint8).ctypes.data
     start = begin - begin % mmap.PAGESIZE  # neighbours on the same page are read again too
     whole.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
+
+
+def nameless_file() -> IO[bytes]:
+    """A temporary file that goes with whoever holds it last, and with the process."""
+    return tempfile.TemporaryFile(prefix="mezzo-", buffering=0, dir=find_temporary_folder())
+
+
+def write_all(file: IO[bytes], data: memoryview) -> None:
+    """Write bytes to a file without a buffer, which may take a part of them at a time."""
+    while data:
+        data = data[file.write(data) :]
 
 
 @contextmanager
