@@ -8,6 +8,7 @@ from mezzo.errors import InputError
 from mezzo.report.figures import spell_count
 from mezzo.report.notebook import fragment
 from mezzo.sizes import format_size
+from mezzo.torch.attention import AsProducts
 from mezzo.torch.handing_on import HandedOn, Way
 from mezzo.torch.sketches import Sketch
 
@@ -29,7 +30,7 @@ class GraphAccount:
     paths, and `notes` says why others of them are as they were written. `has_backward` says that forward and backward
     are one plan; `kept_bytes` is what it keeps for the backward beside weights, where the option `memory` decided it.
     `native_sums` are operators whose sums the option `accumulate` does not reach; `handed_on` says of products that are
-    planned to hand on FP32 how they do. A report draws `sketch`.
+    planned to hand on FP32 how they do, and `as_products` which attention runs so. A report draws `sketch`.
     """
 
     plan: Plan | None = None
@@ -45,6 +46,7 @@ class GraphAccount:
     kept_bytes: int | None = None
     native_sums: tuple[str, ...] = ()
     handed_on: tuple[HandedOn, ...] = ()
+    as_products: tuple[AsProducts, ...] = ()
     sketch: Sketch | None = field(default=None, repr=False)
 
 
@@ -104,4 +106,5 @@ def _aside(graph: GraphAccount) -> str:
     sums = f"; sums of {', '.join(graph.native_sums)} are not emulated" if graph.native_sums else ""
     rounded = sum(one.way in (Way.ROUNDED, Way.LEFT) for one in graph.handed_on)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
-    return (f"; forward and backward{kept}" if graph.has_backward else "") + sums + lost
+    written = "; attention as products" if graph.as_products else ""
+    return (f"; forward and backward{kept}" if graph.has_backward else "") + sums + lost + written

@@ -89,6 +89,7 @@ class Backend:
                 kept_bytes=None if planning.kept is None else planning.kept.kept_bytes,
                 native_sums=planning.native_sums,
                 handed_on=planning.handed_on,
+                as_products=planning.as_products,
                 sketch=planning.sketch,
             )
         )

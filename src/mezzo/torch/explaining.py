@@ -9,6 +9,7 @@ from mezzo.errors import InputError
 from mezzo.report.explained import Explained, draw_explained, report_explained
 from mezzo.report.printed import as_text, terminal_width
 from mezzo.torch.accounts import NOTHING, Account
+from mezzo.torch.attention import AS_PRODUCTS
 from mezzo.torch.compiled import account
 from mezzo.torch.sketches import Sketch
 from mezzo.verbs.explain import chain_of, find_meant
@@ -49,6 +50,7 @@ def explain(compiled: Any, word: str) -> Explanation:
     found: dict[tuple[PlannedNode, ...], Explained] = {}
     for plan, graph in plans:
         run = {one.node: one.way.value for one in graph.handed_on if one.plan is plan}
+        run |= {one.node: AS_PRODUCTS for one in graph.as_products if one.plan is plan}
         for chain in _chains(plan, word):
             placed = _placed(chain, plan, graph.sketch)
             found.setdefault(chain, replace(placed, run=run.get(chain[0].name, "")))

@@ -74,7 +74,8 @@ def _backward(graph: fx.Graph) -> frozenset[fx.Node]:
         if node.op == "placeholder":
             is_late = isinstance(node.meta.get("desc"), TangentAOTInput)
         else:
-            is_late = node.op != "output" and not found.isdisjoint(node.all_input_nodes)
+            is_told = node.meta.get("partitioner_tag") == "must_be_in_backward"
+            is_late = node.op != "output" and (is_told or not found.isdisjoint(node.all_input_nodes))
         if is_late:
             found.add(node)
     return frozenset(found)

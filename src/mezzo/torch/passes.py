@@ -17,6 +17,7 @@ from mezzo.frontends.torch.program import FROM_DTYPE, Held, Program
 from mezzo.frontends.torch.retype import COPY, is_cast
 from mezzo.torch import lowerings  # noqa: F401  its import tells Inductor of operators that are written here
 from mezzo.torch.accumulating import sum_in_tiles, tile_for
+from mezzo.torch.attention import AsProducts, write_as_products
 from mezzo.torch.bodies import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited, device_of
 from mezzo.torch.controls import Controls
@@ -63,6 +64,7 @@ class PlanningPass(CustomGraphPass):
         self.casts = 0
         self.native_sums: tuple[str, ...] = ()
         self.handed_on: tuple[HandedOn, ...] = ()
+        self.as_products: tuple[AsProducts, ...] = ()
         self.copies: tuple[Copy, ...] = ()
 
     def uuid(self) -> object:
@@ -88,12 +90,14 @@ class PlanningPass(CustomGraphPass):
         self.is_joint = any(isinstance(one, TangentAOTInput) for one in about.values())
         if self.is_joint:
             program = as_joint(program)
+        graphs: list[Planned] = []
         try:
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
                 planned = self.rewritten(program)
                 self.plan, self.unmatched, self.sketch = planned.plan, planned.unmatched, sketch(planned)
                 self.bodies = plan_bodies(program, self.options)
-                self.handed_on = self._hand_on_sums([planned, *(one.planned for one in self.bodies if one.planned)])
+                graphs = [planned, *(one.planned for one in self.bodies if one.planned is not None)]
+                self.handed_on = self._hand_on_sums(graphs)
         except MezzoError as error:
             self.note = str(error)
             # Compilers wrap what is raised here; of what the user asked for it is told at the call.
@@ -102,6 +106,8 @@ class PlanningPass(CustomGraphPass):
         tile = tile_for(self.controls, low, device_of(self.edited.inputs)) if self.plan is not None else None
         if tile is not None:
             self.native_sums = sum_in_tiles(owner, low, tile)
+        with _disable_current_modes(), torch.no_grad():
+            self.as_products = tuple(node for one in graphs for node in write_as_products(one))
         self.copies = self._read_copies(graph, about)
         if self.is_joint:
             give_gradients(graph, self._gradient_formats(about))
