@@ -30,7 +30,7 @@ class GraphAccount:
     paths, and `notes` says why others of them are as they were written. `has_backward` says that forward and backward
     are one plan; `kept_bytes` is what it keeps for the backward beside weights, where the option `memory` decided it.
     `native_sums` are operators whose sums the option `accumulate` does not reach; `handed_on` says of products that are
-    planned to hand on FP32 how they do, and `as_products` which attention runs so. A report draws `sketch`.
+    planned to hand on FP32 how they do, and `as_products` which backward of attention runs so. A report draws `sketch`.
     """
 
     plan: Plan | None = None
@@ -106,5 +106,5 @@ def _aside(graph: GraphAccount) -> str:
     sums = f"; sums of {', '.join(graph.native_sums)} are not emulated" if graph.native_sums else ""
     rounded = sum(one.way in (Way.ROUNDED, Way.LEFT) for one in graph.handed_on)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
-    written = "; attention as products" if graph.as_products else ""
+    written = "; backward of attention as products" if graph.as_products else ""
     return (f"; forward and backward{kept}" if graph.has_backward else "") + sums + lost + written

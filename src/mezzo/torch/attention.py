@@ -1,8 +1,8 @@
-"""Attention on CPUs as products, where they are faster than PyTorch's kernel and err no more.
+"""The backward of attention on CPUs as products, where they are faster than PyTorch's kernel and err no more.
 
 The kernel asks oneDNN for a product per tile of 32 or 64 rows. Where sequences are short those calls take longer than
-what they compute: of 128 places its backward takes five times as long as products of whole sequences, which
-`attention_formulas.py` writes.
+what they compute: of 128 places it takes two to three times as long as products of whole sequences, which
+`attention_formulas.py` writes. Its forward has two products for the backward's five, and is as fast.
 """
 
 import math
@@ -14,23 +14,23 @@ import torch
 from torch import fx
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.checkpoint import CheckpointPolicy
 
 from mezzo.core.plans import Plan
 from mezzo.frontends.torch.retype import fake_mode_of, is_laid_out_alike
-from mezzo.torch.attention_formulas import Told, backward, forward, in_parts
+from mezzo.torch.attention_formulas import Told, backward_in_parts
 from mezzo.torch.building import Builder
 from mezzo.torch.rewriting import Planned
 from mezzo.torch.two_passes import sums_in_two_passes
 
 _ATEN: Any = torch.ops.aten
-_FORWARD: Any = _ATEN._scaled_dot_product_flash_attention_for_cpu.default
 _BACKWARD: Any = _ATEN._scaled_dot_product_flash_attention_for_cpu_backward.default
-# Where products were the faster: of so many scores, between so many places, or more places but few scores.
-_LEAST, _SHORT, _LONG, _FEW = 1 << 14, 256, 512, 1 << 22
-_RANK = 4
+# Products were faster with so many scores or more, at 197 places and less, and slower at 256.
+_LEAST, _SHORT = 1 << 14, 224
+_RANK, _DROPOUT, _CAUSAL = 4, 6, 7  # of tensors; and where a call says so
 # How such a node runs, in words of it.
-AS_PRODUCTS = "runs as products of whole sequences with their sums in FP32, which is faster here than PyTorch's kernel"
+AS_PRODUCTS = (
+    "runs as products of whole sequences, whose scores are FP32 sums: here that is faster than PyTorch's kernel"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class AsProducts:
 
 
 def write_as_products(planned: Planned) -> tuple[AsProducts, ...]:
-    """Let a planned graph compute its attention as products, where that is faster; returns the nodes that do."""
+    """Let a planned graph compute backwards of attention as products, where that is faster; returns the nodes that do."""
     graph, reading = planned.reading.graph, planned.reading
     alive = set(planned.result.program.graph.nodes)
     traced: dict[object, fx.Graph] = {}
@@ -50,7 +50,7 @@ def write_as_products(planned: Planned) -> tuple[AsProducts, ...]:
     for node in planned.plan.nodes:
         number = graph.by_name.get(node.name)
         calls = [] if number is None else [one for one in reading.calls[number] if one in alive]
-        if [call for call in calls if call.target in (_FORWARD, _BACKWARD) and _write(call, traced)]:
+        if [call for call in calls if call.target is _BACKWARD and _write(call, traced)]:
             written.append(AsProducts(planned.plan, node.name))
     return tuple(written)
 
@@ -61,7 +61,7 @@ def _write(call: fx.Node, traced: dict[object, fx.Graph]) -> bool:
     mask = call.kwargs.get("attn_mask")
     if isinstance(mask, fx.Node):
         tensors.append(mask)
-    if not _is_faster(call, mask):
+    if not _is_faster(call, mask) or not sums_in_two_passes(torch.bfloat16):
         return False
     kind = (call.target, _told(call), *(_spelled(one.meta["val"]) for one in tensors))
     if kind not in traced:
@@ -79,40 +79,25 @@ def _write(call: fx.Node, traced: dict[object, fx.Graph]) -> bool:
 
 def _is_faster(call: fx.Node, mask: Any) -> bool:
     """Whether products are faster than a call, and give what it does."""
-    places = slice(0, 3) if call.target is _FORWARD else slice(1, 4)
-    query, key, value = (one.meta["val"] for one in call.args[places])
+    _, query, key, value = (one.meta["val"] for one in call.args[:4])
     sizes = [*query.shape, key.shape[2]]
-    dropout, mask_type = _argument(call, "dropout_p", 0.0), None if mask is None else mask.meta["val"].dtype
     if (
-        dropout != 0.0
+        call.args[_DROPOUT] != 0.0
         or query.device.type != "cpu"
         or not all(one.dtype is torch.bfloat16 and one.dim() == _RANK for one in (query, key, value))
         or not all(isinstance(size, int) for size in sizes)
         or key.shape != value.shape
         or key.shape[:2] != query.shape[:2]
-        or mask_type is torch.bool
+        or (mask is not None and mask.meta["val"].dtype is torch.bool)
     ):
         return False
     batch, heads, rows, _, columns = sizes
-    scores, longest = batch * heads * rows * columns, max(rows, columns)
-    is_fast = longest <= _SHORT or (longest <= _LONG and scores <= _FEW)
-    return scores >= _LEAST and is_fast and sums_in_two_passes(torch.bfloat16)
-
-
-def _argument(call: fx.Node, name: str, default: Any) -> Any:
-    """What a call says, by place or name."""
-    names = [one.name for one in call.target._schema.arguments]
-    place = names.index(name)
-    return call.args[place] if place < len(call.args) else call.kwargs.get(name, default)
+    return batch * heads * rows * columns >= _LEAST and max(rows, columns) <= _SHORT
 
 
 def _told(call: fx.Node) -> Told:
-    query: Any = call.args[0 if call.target is _FORWARD else 1]
-    scale = call.kwargs.get("scale")
-    return Told(
-        bool(_argument(call, "is_causal", False)),
-        1 / math.sqrt(query.meta["val"].shape[-1]) if scale is None else float(scale),
-    )
+    query, scale = call.args[1].meta["val"], call.kwargs.get("scale")
+    return Told(bool(call.args[_CAUSAL]), 1 / math.sqrt(query.shape[-1]) if scale is None else float(scale))
 
 
 def _spelled(held: torch.Tensor) -> object:
@@ -121,13 +106,11 @@ def _spelled(held: torch.Tensor) -> object:
 
 def _traced(call: fx.Node, given: Sequence[torch.Tensor]) -> fx.Graph:
     """The formulas as operators of a compiler's graph."""
-    told, count, wanted = _told(call), 3 if call.target is _FORWARD else 6, call.meta["val"]
+    told, wanted = _told(call), call.meta["val"]
 
     def compute(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
-        mask = tensors[count] if len(tensors) > count else None
-        formula = forward if call.target is _FORWARD else backward
-        made = in_parts(formula, tensors[:count], mask, told)
-        return [_laid_out_as(one, like) for one, like in zip(made, wanted, strict=True)]
+        gradients = backward_in_parts(tensors[:_DROPOUT], tensors[_DROPOUT] if len(tensors) > _DROPOUT else None, told)
+        return [_laid_out_as(one, like) for one, like in zip(gradients, wanted, strict=True)]
 
     with fake_mode_of(call.graph):
         return make_fx(compute, decomposition_table=select_decomp_table())(*given).graph
@@ -145,20 +128,9 @@ def _inlined(call: fx.Node, formulas: fx.Graph, operands: Sequence[fx.Node]) -> 
             elif node.op == "call_function":
                 args, kwargs = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
                 copies[node] = build.call(node.target, *args, **kwargs)
-    results = [copies[one] for one in next(reversed(formulas.nodes)).args[0]]
-    _mark(call, [copies[node] for node in formulas.nodes if node.op == "call_function"], results)
-    return results
-
-
-def _mark(call: fx.Node, calls: Sequence[fx.Node], results: Sequence[fx.Node]) -> None:
-    """Let a partitioner do with formulas as it would with the call: part of it is no more free to be moved or kept."""
-    policy = call.meta.get("recompute")
-    is_kept = policy in (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
-    for node in calls:
-        if call.target is _BACKWARD and "partitioner_tag" in node.meta:
-            node.meta["partitioner_tag"] = "must_be_in_backward"
-        if policy is not None and (node in results or not is_kept):
-            node.meta["recompute"], node.meta["ac_graph_id"] = policy, call.meta.get("ac_graph_id", 0)
+                if "partitioner_tag" in copies[node].meta:  # what hangs on nothing that is pulled may be kept otherwise
+                    copies[node].meta["partitioner_tag"] = "must_be_in_backward"
+    return [copies[one] for one in next(reversed(formulas.nodes)).args[0]]
 
 
 def _laid_out_as(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

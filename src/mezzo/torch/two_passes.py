@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from mezzo.frontends.torch.retype import without_python_dispatcher
 
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
-_LIBRARY.define("two_sums(Tensor one, Tensor other, bool is_again=False) -> (Tensor, Tensor)")
-# A backward that computes again says so, or compilers have it read, and the forward keep, what the forward computed.
+_LIBRARY.define("two_sums(Tensor one, Tensor other) -> (Tensor, Tensor)")
 TWO_SUMS: Any = torch.ops.mezzo.two_sums.default
 _MATRIX = 2
 _TERMS = 4097  # no low format has such a number: the rounded sum is 4096, the rest 1
@@ -52,7 +51,7 @@ def in_two_passes(one: Any, other: Any) -> Any:
 
 
 @torch.library.impl(_LIBRARY, "two_sums", "CompositeExplicitAutograd")
-def _two_sums(one: Any, other: Any, is_again: bool = False) -> Any:
+def _two_sums(one: Any, other: Any) -> Any:
     if one.dim() == _MATRIX:
         sums = torch.mm(one, other)
         return sums, torch.addmm(sums, one, other, beta=-1)
@@ -71,6 +70,6 @@ def _flat(held: Any) -> Any:
 
 
 @torch.library.register_fake("mezzo::two_sums", lib=_LIBRARY)
-def _fake_two_sums(one: Any, other: Any, is_again: bool = False) -> Any:
+def _fake_two_sums(one: Any, other: Any) -> Any:
     shape = (*one.shape[:-1], other.shape[-1])
     return one.new_empty(shape), one.new_empty(shape)
