@@ -42,7 +42,7 @@ class AsProducts:
 
 
 def write_as_products(planned: Planned) -> tuple[AsProducts, ...]:
-    """Let a planned graph compute backwards of attention as products, where that is faster; returns the nodes that do."""
+    """Let a planned graph compute backwards of attention as products, where that is faster; returns their nodes."""
     graph, reading = planned.reading.graph, planned.reading
     alive = set(planned.result.program.graph.nodes)
     traced: dict[object, fx.Graph] = {}
