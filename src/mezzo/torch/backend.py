@@ -82,6 +82,7 @@ class Backend:
                 shadow_bytes=sum(_size(edited.inputs[copy.of.low]) for copy in planning.copies),
                 packed=tuple(copy.of.name for copy in planning.copies if copy.place == copy.of.slot),
                 note=planning.note,
+                idle=None if planning.idle is None else planning.idle.because,
                 unmatched=planning.unmatched,
                 bodies={"/".join(one.path): one.planned.plan for one in planning.bodies if one.planned is not None},
                 notes={"/".join(one.path): one.note for one in planning.bodies if one.note is not None},
@@ -92,6 +93,8 @@ class Backend:
                 sketch=planning.sketch,
             )
         )
+        if planning.idle is not None and planning.idle.is_unmeant:
+            warnings.warn(planning.idle.because, stacklevel=2)
         if planning.fault is not None:
             return refusing(planning.fault)
         added = len(edited.inputs) - len(inputs)
