@@ -228,6 +228,8 @@ def test_errors_are_one_line() -> None:
         ("scale is 0; give a number above 0, such as GradScaler.get_scale() or 65536", {"scale": 0}),
         ("scale is nan; give a number above 0, such as GradScaler.get_scale() or 65536", {"scale": math.nan}),
         ("scale is True; give a number above 0, such as GradScaler.get_scale() or 65536", {"scale": True}),
+        ("data is a Tensor, which is one batch; give a list of batches: [data]", {"data": x}),
+        ("data is a dict, which is one batch; give a list of batches: [data]", {"data": {"x": x}}),
         ("to is 'fp61'; did you mean 'fp16'? choose one of fp16, bf16", {"to": "fp61"}),
     ]
     for said, given in cases:
@@ -236,6 +238,15 @@ def test_errors_are_one_line() -> None:
         assert str(caught.value) == said
     with pytest.raises(InputError, match=r"^no weight of the model has a gradient; there is nothing to compare$"):
         mezzo.torch.gradient_ranges(model.requires_grad_(False), [x])
+
+
+def test_modules_of_a_compiled_model_are_called_as_their_model_calls_them() -> None:
+    model = driving.Net()
+    found = mezzo.torch.gradient_ranges(driving.compiled(model), [torch.randn(2, 32)])
+    wanted = mezzo.torch.gradient_ranges(model, [torch.randn(2, 32)])
+    assert [one.name for one in (*found.activations, *found.weights)] == [
+        one.name for one in (*wanted.activations, *wanted.weights)
+    ]
 
 
 def test_what_people_see(monkeypatch: Any) -> None:

@@ -46,10 +46,23 @@ def gradient_ranges(
     Raises InputError: there is no batch, no weight has a gradient, or there is no such scale or format.
     """
     dtype = LOW_DTYPES[read_format(to, "to")]
-    watch = RangeWatch(copy.deepcopy(model).double(), dtype, _read_scale(scale))
-    for batch in data:
+    watch = RangeWatch(exact_copy(model), dtype, _read_scale(scale))
+    for batch in batches_of(data):
         watch.gradients(batch, linear if loss is None else loss)
     return watch.result()
+
+
+def exact_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module in FP64; of one that is compiled, of what was compiled."""
+    made: torch.nn.Module = copy.deepcopy(getattr(model, "_orig_mod", model)).double()
+    return made
+
+
+def batches_of(data: Iterable[object]) -> Iterable[object]:
+    """What is to be called with, one by one. Raises InputError: it is one batch, whose rows would be taken for some."""
+    if isinstance(data, torch.Tensor | Mapping):
+        raise InputError(f"data is a {type(data).__name__}, which is one batch; give a list of batches: [data]")
+    return data
 
 
 def _read_scale(given: object) -> float:
