@@ -148,6 +148,27 @@ def test_a_function_has_no_weights_of_its_own() -> None:
         mezzo.torch.compile(lambda x: x, weight_grad_reduce="bf16")
 
 
+def test_wrapping_for_workers_what_was_compiled_is_told(tmp_path: Path) -> None:
+    """Where it was left to PyTorch the backward raised an error about formats."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model, x = driving.Net().train(), torch.randn(4, 32)
+        reduce_in(model, "bf16")
+        wrapped = DistributedDataParallel(compiled(model, weight_grad_reduce="bf16"))
+        with pytest.raises(InputError) as caught:
+            wrapped(x)
+        assert str(caught.value) == (
+            "option 'weight_grad_reduce' is 'bf16', and DistributedDataParallel stands around what was compiled; "
+            "compile what it gives: mezzo.torch.compile(DistributedDataParallel(model), ...)"
+        )
+        inside = DistributedDataParallel(driving.Net().train())
+        reduce_in(inside, "bf16")
+        compiled(inside, weight_grad_reduce="bf16", fullgraph=False)(x).sum().backward()
+        assert {one.dtype for one in _gradients(inside).values()} == {torch.float32}
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_workers_agree_and_send_what_is_asked_for(tmp_path: Path) -> None:
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))

@@ -25,6 +25,7 @@ from mezzo.torch.fitting import names_nodes
 from mezzo.torch.hidden_gradients import hiding_gradients
 from mezzo.torch.kernels import packs
 from mezzo.torch.passes import Before, Copy, PlanningPass
+from mezzo.torch.reducing import check_wrapper
 from mezzo.torch.settings import Settings, read_settings
 from mezzo.torch.weights import Feed
 
@@ -51,6 +52,8 @@ class Backend:
 
     @contextmanager
     def _around_a_call(self) -> Iterator[None]:
+        if self.settings.controls.weight_grad_reduce is not None:
+            check_wrapper(self.settings.controls.weight_grad_reduce)
         with freezing() if self.settings.is_frozen else nullcontext(), hiding_gradients():
             yield
         if sys.exc_info()[0] is None:  # a pattern may match in any graph of the call: now all of them are there
