@@ -15,6 +15,7 @@ import driving  # needs torch
 import torch
 from driving import compiled
 from torch import nn
+from torch.nn import functional
 from torch.utils import checkpoint
 
 import mezzo.torch
@@ -199,6 +200,64 @@ def test_values_in_place_in_tuples_and_of_several_modules_have_one_name() -> Non
     ranges = mezzo.torch.gradient_ranges(Pair(), [{"x": torch.randn(3, 4)}])
     assert [one.name for one in ranges.activations] == ["", "inner.1", "inner.0"]
     assert [one.name for one in ranges.weights] == ["inner.0.weight", "inner.0.bias"]
+
+
+class _Between(nn.Module):
+    """Two layers, and what a function does between them."""
+
+    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.up, self.down, self.between = nn.Linear(8, 8), nn.Linear(8, 8), between
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.down(self.between(self.up(x)))
+        return made
+
+
+def test_a_gradient_that_is_lost_between_two_modules_is_found() -> None:
+    """Whatever the modules hand on has gradients that FP16 keeps; what is multiplied in between has none."""
+    model, x = _Between(lambda x: (x * 2.0**30).sin() / 2.0**30), torch.randn(4, 8)
+    ranges = mezzo.torch.gradient_ranges(model, [x], loss=torch.sum)
+    assert [(one.name, one.op) for one in ranges.activations] == [
+        ("down", ""), ("", "div"), ("", "sin"), ("", "mul"), ("up", "")
+    ]  # fmt: skip
+    lost = {one.op for one in ranges.activations if one.below_smallest > 0.5}
+    assert lost == {"sin", "mul"}
+    assert not ranges.is_kept
+    assert ranges.proposed >= 2.0**5
+    assert "of what sin makes" in str(ranges)
+    told: Any = ranges.to_dict()
+    assert {one["op"] for one in told["activations"]} == {"", "div", "sin", "mul"}
+
+
+@pytest.mark.parametrize(
+    ("between", "ops"),
+    [
+        (lambda x: x.view(-1, 4).t().contiguous().t().reshape(-1, 8), []),
+        (lambda x: 2 / (x.detach().abs() + 1) * x, ["mul"]),
+        (lambda x: 2 * x - 1, ["sub", "mul"]),
+        (lambda x: functional.softmax(x, -1) @ torch.eye(8, dtype=x.dtype), ["matmul", "softmax"]),
+        (lambda x: functional.gelu(x).mul_(2), ["mul", "gelu"]),
+        (lambda x: functional.scaled_dot_product_attention(x, x, x), ["scaled_dot_product_attention"]),
+        (lambda x: checkpoint.checkpoint(torch.sin, x, use_reentrant=False), ["sin"]),
+    ],
+    ids=["moves", "constants", "from the right", "products", "in place", "attention", "checkpoint"],
+)
+def test_functions_between_modules_are_named_by_what_they_compute(
+    between: Callable[[torch.Tensor], torch.Tensor], ops: list[str]
+) -> None:
+    ranges = mezzo.torch.gradient_ranges(_Between(between), [torch.randn(4, 8)], loss=lambda made: made.exp().sum())
+    assert [one.op for one in ranges.activations if one.op] == ops
+    assert {one.count for one in ranges.activations} == {32}
+
+
+def test_a_forward_that_raises_leaves_no_hooks_and_no_mode() -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no layer")
+
+    with pytest.raises(ValueError, match="no layer"):
+        mezzo.torch.gradient_ranges(_Between(fails), [torch.randn(4, 8)])
+    assert torch._C._len_torch_function_stack() == 0
 
 
 def test_gradients_that_are_no_numbers_are_told_and_counted_apart() -> None:
