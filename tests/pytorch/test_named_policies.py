@@ -157,7 +157,7 @@ def test_account_says_why_no_product_runs_low() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         run(x)
     assert repr(account(run)).endswith(
-        "; products are bf16 as they came: an autocast around the call, or casts of the program"
+        "; products are bf16 as they came: by an autocast around the call, by casts, or by weights"
     )
 
 

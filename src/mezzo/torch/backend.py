@@ -27,6 +27,7 @@ from mezzo.torch.kernels import packs
 from mezzo.torch.passes import Before, Copy, PlanningPass
 from mezzo.torch.reducing import check_wrapper
 from mezzo.torch.settings import Settings, read_settings
+from mezzo.torch.updating import check_masters
 from mezzo.torch.weights import Feed
 
 Compiled = Callable[..., Any]
@@ -70,6 +71,11 @@ class Backend:
             edited = without_candidates(module, inputs)
         else:
             edited = with_candidates(module, inputs, low, packs=not is_trained and self._packs(low))
+        if is_trained and self.settings.controls.weight_update is not None:
+            try:
+                check_masters(inputs, edited.names)
+            except InputError as error:
+                return refusing(error)
         theirs = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
         planning = self.make_pass(edited, options, theirs)
         inductor[_PASS] = planning

@@ -12,7 +12,6 @@ from mezzo.torch.accounts import Account
 from mezzo.torch.backend import ACCOUNT, Backend
 from mezzo.torch.reducing import reduce_in
 from mezzo.torch.settings import read_settings
-from mezzo.torch.updating import check_masters
 from mezzo.torch.weights import SHADOWS
 
 
@@ -70,8 +69,6 @@ def compile(
     settings = read_settings({**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic)
     if settings.controls.weight_grad_reduce is not None:
         reduce_in(model, settings.controls.weight_grad_reduce)
-    if settings.controls.weight_update is not None:
-        check_masters(model)
     return wrap(model, Backend(settings), dynamic=dynamic, fullgraph=fullgraph)
 
 

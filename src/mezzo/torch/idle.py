@@ -46,5 +46,5 @@ def find_idle(planned: Planned, policy: str) -> Idle | None:
         return Idle(f"no product runs low ({said}), by rule {rule!r}: {because}", False)
     if typed:
         said = " and ".join(typed)
-        return Idle(f"products are {said} as they came: an autocast around the call, or casts of the program", False)
+        return Idle(f"products are {said} as they came: by an autocast around the call, by casts, or by weights", False)
     return None

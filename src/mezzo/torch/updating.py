@@ -67,17 +67,19 @@ def _check_kind(optimizer: Optimizer) -> None:
         raise InputError(f"gradients pass through steps of {name} (differentiable=True), compiled ones have none")
 
 
-def check_masters(model: object) -> None:
-    """Hold weights that are trained to what masters are: FP32.
+def check_masters(inputs: Sequence[object], names: Mapping[int, str]) -> None:
+    """Hold weights that a graph trains to what masters are, FP32. `names` are those of the inputs, by place.
 
     Raises InputError: one of them is of fewer bits, and would be updated in these.
     """
-    named = model.named_parameters() if isinstance(model, torch.nn.Module) else ()
-    for name, weight in named:
-        if weight.requires_grad and weight.is_floating_point() and weight.dtype.itemsize < torch.float32.itemsize:
+    for place, one in enumerate(inputs):
+        if not isinstance(one, torch.nn.Parameter) or not one.requires_grad or not one.is_floating_point():
+            continue
+        if one.dtype.itemsize < torch.float32.itemsize:
             raise InputError(
-                f"option 'weight_update' is 'fp32', and weight {name!r} is {str(weight.dtype).removeprefix('torch.')}; "
-                "the module's own weights are the masters: keep them FP32 (model.float())"
+                f"option 'weight_update' is 'fp32', and weight {names[place]!r} is "
+                f"{str(one.dtype).removeprefix('torch.')}; the module's own weights are the masters: keep them FP32 "
+                "(model.float())"
             )
 
 
