@@ -11,7 +11,8 @@ import onnx.defs
 import pytest
 
 import mezzo.ops
-from mezzo.core.facts import Cost, Function, OpFacts, Risk, Transfer
+from mezzo.core import oplists
+from mezzo.core.facts import HEAVY, Cost, Function, OpFacts, Risk, Transfer
 from mezzo.ops import dialects, op_facts
 
 # The default domain's dialect has a name of its own; every other dialect is its domain.
@@ -144,6 +145,41 @@ def test_a_function_has_the_laws_that_it_has_in_onnx() -> None:
         for dialect in ("aten", "prims")
         for row in op_facts(dialect).values()
         if row.function is not Function.NONE and row.transfer not in laws[row.function]
+    ]
+    assert strangers == []
+
+
+# Special functions, complex numbers, statistics of many variables: no list of operators speaks of anything like them.
+UNLIKE_ANY = {
+    "aten": {
+        "complex", "corrcoef", "cov", "digamma", "erfinv", "i0", "igamma", "igammac", "lgamma", "mvlgamma", "polar",
+        "polygamma", "special_digamma", "special_erfcx", "special_erfinv", "special_gammainc", "special_gammaincc",
+        "special_gammaln", "special_i0", "special_i0e", "special_i1", "special_i1e", "special_multigammaln",
+        "special_ndtri", "special_polygamma", "special_psi", "special_zeta",
+    },
+    "higher_order": set(),
+    "prims": {
+        "bessel_i0", "bessel_i0e", "bessel_i1", "bessel_i1e", "bessel_j0", "bessel_j1", "digamma", "erf_inv", "erfcx",
+        "igamma", "igammac", "lgamma", "ndtri", "spherical_bessel_j0", "zeta",
+    },
+}  # fmt: skip
+
+
+def test_operators_of_pytorch_are_like_one_of_onnx_that_every_list_has() -> None:
+    assert {dialect: ops_where(dialect, like=None) for dialect in UNLIKE_ANY} == UNLIKE_ANY
+    others = [dialect for dialect in dialects() if dialect not in UNLIKE_ANY]
+    assert [(dialect, row.op) for dialect in others for row in op_facts(dialect).values() if row.like is not None] == []
+    named = {row.like for dialect in UNLIKE_ANY for row in op_facts(dialect).values()} - {None}
+    assert named - oplists.DOMAIN == set()
+
+
+def test_what_multiplies_is_like_what_multiplies() -> None:
+    onnx_rows = op_facts("onnx")
+    strangers = [
+        (dialect, row.op, row.like)
+        for dialect in UNLIKE_ANY
+        for row in op_facts(dialect).values()
+        if row.like is not None and (row.cost in HEAVY) != (onnx_rows[row.like].cost in HEAVY)
     ]
     assert strangers == []
 

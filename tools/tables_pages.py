@@ -196,18 +196,22 @@ def spell_operators() -> Iterator[str]:
         "*Keeps values*: hands on numbers it reads. *Bounded*: its result stays within a range that does not depend on "
         "what it reads. *Transfer*: by which law sizes go forward through it and tolerances back, for [what is known "
         "without data](../explanation/without-data.md); *not followed* means that nothing is suspected of what it "
-        "makes.\n"
+        "makes. *Like*: the operator of ONNX that does the same, or whose backward this is; what a policy says of that "
+        "one by name it says of this one too.\n"
     )
     for dialect in sorted(dialects(), key=lambda name: (name != "onnx", name)):
         yield f"## {_DIALECTS.get(dialect, dialect)}\n"
         yield from (f"{line}\n" for line in _spell_names(dialect))
+        table = op_facts(dialect).values()
+        likes = ("like",) if any(row.like for row in table) else ()
         rows = (
-            (f"`{row.op}`", row.cost.value, ", ".join(sorted(risk.value for risk in row.risks)),
+            (f"`{row.op}`", *(f"`{row.like}`" if row.like else "" for _ in likes), row.cost.value,
+             ", ".join(sorted(risk.value for risk in row.risks)),
              "yes" if row.keeps_values else "", "yes" if row.is_bounded else "",
              "not followed" if row.transfer is None else row.transfer.value)
-            for row in op_facts(dialect).values()
+            for row in table
         )  # fmt: skip
-        yield from _table(("operator", "cost", "risks", "keeps values", "bounded", "transfer"), rows)
+        yield from _table(("operator", *likes, "cost", "risks", "keeps values", "bounded", "transfer"), rows)
 
 
 def _spell_names(dialect: str) -> Iterator[str]:

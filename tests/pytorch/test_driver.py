@@ -353,6 +353,11 @@ def test_a_wrong_option_is_told_in_one_line(options: dict[str, Any], said: str) 
     assert "\n" not in str(caught.value)
 
 
+def test_what_nobody_can_call_is_told_in_one_line() -> None:
+    with pytest.raises(InputError, match=r"^NoneType is no module or function; give what is called$"):
+        mezzo.torch.compile(None)  # type: ignore[arg-type]  # what a user may write
+
+
 def test_what_was_not_compiled_has_no_account() -> None:
     with pytest.raises(InputError, match=r"Net was not compiled by mezzo; compile it with mezzo\.torch\.compile"):
         account(driving.Net())

@@ -15,6 +15,7 @@ import driving  # needs torch
 import torch
 from driving import compiled
 from torch import nn
+from torch.nn import functional
 from torch.utils import checkpoint
 
 import mezzo.torch
@@ -201,6 +202,64 @@ def test_values_in_place_in_tuples_and_of_several_modules_have_one_name() -> Non
     assert [one.name for one in ranges.weights] == ["inner.0.weight", "inner.0.bias"]
 
 
+class _Between(nn.Module):
+    """Two layers, and what a function does between them."""
+
+    def __init__(self, between: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.up, self.down, self.between = nn.Linear(8, 8), nn.Linear(8, 8), between
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.down(self.between(self.up(x)))
+        return made
+
+
+def test_a_gradient_that_is_lost_between_two_modules_is_found() -> None:
+    """Whatever the modules hand on has gradients that FP16 keeps; what is multiplied in between has none."""
+    model, x = _Between(lambda x: (x * 2.0**30).sin() / 2.0**30), torch.randn(4, 8)
+    ranges = mezzo.torch.gradient_ranges(model, [x], loss=torch.sum)
+    assert [(one.name, one.op) for one in ranges.activations] == [
+        ("down", ""), ("", "div"), ("", "sin"), ("", "mul"), ("up", "")
+    ]  # fmt: skip
+    lost = {one.op for one in ranges.activations if one.below_smallest > 0.5}
+    assert lost == {"sin", "mul"}
+    assert not ranges.is_kept
+    assert ranges.proposed >= 2.0**5
+    assert "of what sin makes" in str(ranges)
+    told: Any = ranges.to_dict()
+    assert {one["op"] for one in told["activations"]} == {"", "div", "sin", "mul"}
+
+
+@pytest.mark.parametrize(
+    ("between", "ops"),
+    [
+        (lambda x: x.view(-1, 4).t().contiguous().t().reshape(-1, 8), []),
+        (lambda x: 2 / (x.detach().abs() + 1) * x, ["mul"]),
+        (lambda x: 2 * x - 1, ["sub", "mul"]),
+        (lambda x: functional.softmax(x, -1) @ torch.eye(8, dtype=x.dtype), ["matmul", "softmax"]),
+        (lambda x: functional.gelu(x).mul_(2), ["mul", "gelu"]),
+        (lambda x: functional.scaled_dot_product_attention(x, x, x), ["scaled_dot_product_attention"]),
+        (lambda x: checkpoint.checkpoint(torch.sin, x, use_reentrant=False), ["sin"]),
+    ],
+    ids=["moves", "constants", "from the right", "products", "in place", "attention", "checkpoint"],
+)
+def test_functions_between_modules_are_named_by_what_they_compute(
+    between: Callable[[torch.Tensor], torch.Tensor], ops: list[str]
+) -> None:
+    ranges = mezzo.torch.gradient_ranges(_Between(between), [torch.randn(4, 8)], loss=lambda made: made.exp().sum())
+    assert [one.op for one in ranges.activations if one.op] == ops
+    assert {one.count for one in ranges.activations} == {32}
+
+
+def test_a_forward_that_raises_leaves_no_hooks_and_no_mode() -> None:
+    def fails(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("no layer")
+
+    with pytest.raises(ValueError, match="no layer"):
+        mezzo.torch.gradient_ranges(_Between(fails), [torch.randn(4, 8)])
+    assert torch._C._len_torch_function_stack() == 0
+
+
 def test_gradients_that_are_no_numbers_are_told_and_counted_apart() -> None:
     class Root(nn.Module):
         def __init__(self) -> None:
@@ -228,6 +287,8 @@ def test_errors_are_one_line() -> None:
         ("scale is 0; give a number above 0, such as GradScaler.get_scale() or 65536", {"scale": 0}),
         ("scale is nan; give a number above 0, such as GradScaler.get_scale() or 65536", {"scale": math.nan}),
         ("scale is True; give a number above 0, such as GradScaler.get_scale() or 65536", {"scale": True}),
+        ("data is a Tensor, which is one batch; give a list of batches: [data]", {"data": x}),
+        ("data is a dict, which is one batch; give a list of batches: [data]", {"data": {"x": x}}),
         ("to is 'fp61'; did you mean 'fp16'? choose one of fp16, bf16", {"to": "fp61"}),
     ]
     for said, given in cases:
@@ -236,6 +297,15 @@ def test_errors_are_one_line() -> None:
         assert str(caught.value) == said
     with pytest.raises(InputError, match=r"^no weight of the model has a gradient; there is nothing to compare$"):
         mezzo.torch.gradient_ranges(model.requires_grad_(False), [x])
+
+
+def test_modules_of_a_compiled_model_are_called_as_their_model_calls_them() -> None:
+    model = driving.Net()
+    found = mezzo.torch.gradient_ranges(driving.compiled(model), [torch.randn(2, 32)])
+    wanted = mezzo.torch.gradient_ranges(model, [torch.randn(2, 32)])
+    assert [one.name for one in (*found.activations, *found.weights)] == [
+        one.name for one in (*wanted.activations, *wanted.weights)
+    ]
 
 
 def test_what_people_see(monkeypatch: Any) -> None:

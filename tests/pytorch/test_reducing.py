@@ -20,6 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 import mezzo.torch
 from mezzo.errors import InputError
 from mezzo.torch.compiled import account
+from mezzo.torch.reducing import reduce_in
 
 _WORKERS = 2
 # What a worker sends is rounded once, and so is the sum.
@@ -89,9 +90,83 @@ def test_gradients_that_are_there_are_rounded() -> None:
     assert all(torch.equal(one.bfloat16(), model.get_parameter(name).grad) for name, one in before.items())  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda of: torch.optim.AdamW(of, lr=0.01),
+        lambda of: torch.optim.AdamW(of, lr=0.01, fused=True),
+        lambda of: torch.optim.Rprop(of, lr=0.01),
+        lambda of: torch.optim.LBFGS(of, lr=0.1, max_iter=3),
+    ],
+    ids=["AdamW", "fused", "Rprop", "LBFGS"],
+)
+@pytest.mark.parametrize("is_named", [True, False], ids=["by name", "by place"])
+def test_steps_with_closures_take_gradients_in_bf16(make: Any, is_named: bool) -> None:
+    """As trainers call them: gradients are computed inside the step, low, and are low again behind it."""
+    torch.manual_seed(0)
+    model, x = driving.Net().train(), torch.randn(4, 32)
+    reduce_in(model, "bf16")
+    run, optimizer = compiled(model, weight_grad_reduce="bf16"), make(model.parameters())
+    inside: list[torch.dtype] = []
+
+    def closure() -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=len(inside) % 2 == 0)
+        loss: torch.Tensor = run(x).square().mean()
+        loss.backward()
+        assert model.up.weight.grad is not None
+        inside.append(model.up.weight.grad.dtype)
+        return loss
+
+    steps = [optimizer.step(closure=closure) if is_named else optimizer.step(closure) for _ in range(4)]
+    losses = [float(one.detach()) for one in steps]
+    assert losses[-1] < losses[0] / 2, "it learns"
+    assert set(inside) == {torch.bfloat16}
+    assert {one.dtype for one in _gradients(model).values()} == {torch.bfloat16}
+
+
+def test_a_step_that_raises_leaves_nothing_behind_for_the_next() -> None:
+    model, x = driving.Net().train(), torch.randn(4, 32)
+    reduce_in(model, "bf16")
+    run = compiled(model, weight_grad_reduce="bf16")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    run(x).sum().backward()
+
+    def fails() -> None:
+        raise ValueError("no loss")
+
+    with pytest.raises(ValueError, match="no loss"):
+        optimizer.step(fails)
+    optimizer.zero_grad()
+    run(2 * x).sum().backward()
+    expected = {name: one.clone() for name, one in _gradients(model).items()}
+    optimizer.step()
+    assert all(torch.equal(one, expected[name].to(one.dtype)) for name, one in _gradients(model).items())
+
+
 def test_a_function_has_no_weights_of_its_own() -> None:
     with pytest.raises(InputError, match="option 'weight_grad_reduce' is 'bf16' for function, which has no weights"):
         mezzo.torch.compile(lambda x: x, weight_grad_reduce="bf16")
+
+
+def test_wrapping_for_workers_what_was_compiled_is_told(tmp_path: Path) -> None:
+    """Where it was left to PyTorch the backward raised an error about formats."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        model, x = driving.Net().train(), torch.randn(4, 32)
+        reduce_in(model, "bf16")
+        wrapped = DistributedDataParallel(compiled(model, weight_grad_reduce="bf16"))
+        with pytest.raises(InputError) as caught:
+            wrapped(x)
+        assert str(caught.value) == (
+            "option 'weight_grad_reduce' is 'bf16', and DistributedDataParallel stands around what was compiled; "
+            "compile what it gives: mezzo.torch.compile(DistributedDataParallel(model), ...)"
+        )
+        inside = DistributedDataParallel(driving.Net().train())
+        reduce_in(inside, "bf16")
+        compiled(inside, weight_grad_reduce="bf16", fullgraph=False)(x).sum().backward()
+        assert {one.dtype for one in _gradients(inside).values()} == {torch.float32}
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_workers_agree_and_send_what_is_asked_for(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Compiled updates: what PyTorch's optimizers do, on gradients in any format, with the low copies of weights."""
 
 import copy
+import threading
 import warnings
 from typing import Any
 
@@ -15,6 +16,7 @@ from driving import compiled
 from torch import nn
 
 import mezzo.torch
+from mezzo.torch.update_graphs import _as_compiling
 from mezzo.torch.weights import SHADOWS
 
 _EPS = torch.finfo(torch.float32).eps
@@ -277,6 +279,73 @@ def test_steps_that_call_their_closure_and_differentiable_ones_are_refused() -> 
         with pytest.raises(mezzo.InputError, match=said):
             mezzo.torch.compile_update(optimizer)
         assert "step" not in vars(optimizer)
+    with pytest.raises(mezzo.InputError) as caught:
+        mezzo.torch.compile_update(None)  # type: ignore[arg-type]  # what a user may write
+    assert str(caught.value) == (
+        "NoneType is no torch.optim.Optimizer; give the optimizer itself, before others wrap it"
+    )
+
+
+def test_weights_of_fewer_bits_are_no_masters() -> None:
+    """However they came to be so: trainers convert a module after it was compiled."""
+    model, x = driving.Net(), torch.randn(2, 32, dtype=torch.bfloat16)
+    run = compiled(model, weight_update="fp32", fullgraph=False)
+    model.bfloat16()
+    with pytest.raises(mezzo.InputError) as caught:
+        run(x)
+    assert str(caught.value) == (
+        "option 'weight_update' is 'fp32', and weight 'up.weight' is bfloat16; the module's own weights are the masters"
+        ": keep them FP32 (model.float())"
+    )
+    model.requires_grad_(False)  # as below adapters
+    run(x.requires_grad_()).sum().backward()
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["schedule first", "update first"])
+def test_schedules_and_updates_are_made_in_any_order(is_first: bool) -> None:
+    weights = _weights()
+    optimizer: torch.optim.Optimizer = torch.optim.AdamW(weights, lr=1.0)
+    if not is_first:
+        optimizer = mezzo.torch.compile_update(optimizer)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    if is_first:
+        optimizer = mezzo.torch.compile_update(optimizer)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*lr_scheduler.*")
+        for number in range(3):
+            _give_gradients(weights, number)
+            optimizer.step()
+            schedule.step()
+    assert schedule.get_last_lr() == [0.125]
+
+
+def test_threads_that_trace_at_once_leave_the_flag_of_compilers_as_it_was() -> None:
+    """The second would remember the flag as the first has set it, and set it for good."""
+    is_inside, may_leave, has_tried = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with _as_compiling():
+            is_inside.set()
+            may_leave.wait(30)
+
+    def second() -> None:
+        is_inside.wait(30)
+        with _as_compiling():
+            has_tried.set()
+            leaves_first.join(30)
+
+    leaves_first, leaves_last = threading.Thread(target=first), threading.Thread(target=second)
+    leaves_first.start()
+    leaves_last.start()
+    has_tried.wait(0.5)  # in vain, as the other is inside
+    may_leave.set()
+    for thread in (leaves_first, leaves_last):
+        thread.join(30)
+    try:
+        assert not torch.compiler.is_compiling()
+    finally:
+        torch.compiler._is_compiling_flag = False
 
 
 def test_options_that_change_too_often_are_left_to_the_optimizer() -> None:

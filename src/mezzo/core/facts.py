@@ -186,10 +186,13 @@ class OpFacts:
     `numbers`: attributes that enter the arithmetic as floats (Clip's bounds, Elu's alpha).
     `is_bounded`: the result's magnitude is bounded whatever the input's is (Sigmoid, Softmax, normalizations).
     `transfer`: how size and error pass through; None where that is not followed.
+    `like`: in another dialect than ONNX's, the operator of ONNX that does the same, or that this is the backward of:
+    rules that name that one speak of this one too. None where no list of operators speaks of anything like it.
     """
 
     op: str
     cost: Cost
+    like: str | None = None
     function: Function = Function.NONE
     risks: frozenset[Risk] = frozenset()
     keeps_values: bool = False
@@ -203,6 +206,7 @@ def facts(
     op: str,
     cost: Cost,
     *risks: Risk,
+    like: str | None = None,
     function: Function = Function.NONE,
     keeps_values: bool = False,
     is_bounded: bool = False,
@@ -214,6 +218,7 @@ def facts(
     return OpFacts(
         op=op,
         cost=cost,
+        like=like,
         function=function,
         risks=frozenset(risks),
         keeps_values=keeps_values,

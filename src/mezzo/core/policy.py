@@ -107,7 +107,8 @@ class Rule:
     of `where` select. Empty means any: a rule with none of these fires everywhere. Empty `formats` means those that its
     policy speaks of, never one that mezzo learns later.
 
-    `ops`: names of operators, "Softmax" in any dialect or "com.microsoft:Gelu" in one.
+    `ops`: names of operators, "Softmax" in any dialect or "com.microsoft:Gelu" in one; one of ONNX stands for those of
+    other dialects that are `like` it.
     `worth`: for how many casts, at most, an operator that the rule allows is worth running low.
     `accumulate` and `output`: in what an operator that runs low sums up and hands on, if not in the low format.
     `lifting`: what data may do about a denial.
@@ -140,6 +141,8 @@ class Rule:
         if not (self.costs or self.risks or self.ops):
             return True
         if key[1] in self.ops or ":".join(key) in self.ops:
+            return True
+        if row is not None and row.like in self.ops:
             return True
         return row is not None and (row.cost in self.costs or bool(self.risks & row.risks))
 

@@ -19,9 +19,10 @@ _LEAST_POWER, _MOST_POWER = -126, 126
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientRange:
-    """The gradient of what a module hands on, or of a weight, over all batches, in FP64.
+    """The gradient of what a module hands on, or a function makes in it, or of a weight, over all batches, in FP64.
 
-    `name`: the module's path, "" for the model itself, or the weight's name. `count` are its numbers that are finite
+    `name`: the module's path, "" for the model itself, or the weight's name. `op`: the function, "" of what the module
+    hands on itself. `count` are its numbers that are finite
     and not zero; shares are of those, with the loss scaled: `below_normal`, under the smallest that has all digits,
     `below_smallest`, under the smallest that there is, `beyond`, rounding to infinity. `largest` is the largest finite
     magnitude, scaled too. `octaves` counts magnitudes as they are **without** the scale: (e, n) are n from 2**e up to
@@ -37,6 +38,7 @@ class GradientRange:
     beyond: float
     octaves: tuple[tuple[int, int], ...]
     is_finite: bool = True
+    op: str = ""
 
     def badness(self) -> tuple[float, float, float]:
         """What puts gradients in order by what they lose with the loss scaled."""
@@ -57,7 +59,7 @@ class GradientRanges(Tabled):
     """Gradients of activations, in the order in which the backward makes them, and of weights, in the order of the
     model, beside the numbers of a format, with the loss scaled by `scale`.
 
-    Activations are what modules hand on; of what is computed between them nothing is known.
+    Activations are what modules hand on, and what functions that they call make.
     """
 
     activations: tuple[GradientRange, ...]

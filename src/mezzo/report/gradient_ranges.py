@@ -45,9 +45,11 @@ def worst_gradients(ranges: "GradientRanges") -> "Sequence[GradientRange]":
 
 
 def name_of_gradient(one: "GradientRange") -> str:
-    """What has the gradient: a weight by its name, what a module hands on by the module's."""
+    """What has the gradient: a weight by its name, what a module hands on or a function makes in it by the module's."""
     if one.is_weight:
         return clean(one.name)
+    if one.op:
+        return f"what {clean(one.op)} makes" + (f" in {clean(one.name)}" if one.name else "")
     return f"what {clean(one.name)} hands on" if one.name else "the output"
 
 
@@ -138,6 +140,7 @@ def ranges_section(ranges: "GradientRanges") -> dict[str, object]:
 def _describe(one: "GradientRange", ranges: "GradientRanges") -> dict[str, object]:
     return {
         "name": one.name,
+        "op": one.op,
         "count": one.count,
         "largest": number(one.largest),
         "below_normal": number(one.below_normal),

@@ -24,13 +24,14 @@ _TITLES = ("graph", "nodes low", "nodes in FP32", "casts at every call", "weight
 class GraphAccount:
     """One graph that Dynamo handed over. `plan` is None where nothing was planned, and `note` says why.
 
-    `casts` counts conversions that run at every call, `shadows` names the weights that are cast once, `packed` those of
-    them that products read as oneDNN packs them. `unmatched` says of patterns that match nothing in this graph, by
-    option and pattern, what to do if they match in no other. `bodies` are the plans of bodies that it calls, by their
-    paths, and `notes` says why others of them are as they were written. `has_backward` says that forward and backward
-    are one plan; `kept_bytes` is what it keeps for the backward beside weights, where the option `memory` decided it.
-    `native_sums` are operators whose sums the option `accumulate` does not reach; `handed_on` says of products that are
-    planned to hand on FP32 how they do, and `as_products` which backward of attention runs so. A report draws `sketch`.
+    `idle` says why no product runs low, where none does. `casts` counts conversions that run at every call, `shadows`
+    names the weights that are cast once, `packed` those of them that products read as oneDNN packs them. `unmatched`
+    says of patterns that match nothing in this graph, by option and pattern, what to do if they match in no other.
+    `bodies` are the plans of bodies that it calls, by their paths, and `notes` says why others of them are as they were
+    written. `has_backward` says that forward and backward are one plan; `kept_bytes` is what it keeps for the backward
+    beside weights, where the option `memory` decided it. `native_sums` are operators whose sums the option
+    `accumulate` does not reach; `handed_on` says of products that are planned to hand on FP32 how they do, and
+    `as_products` which backward of attention runs so. A report draws `sketch`.
     """
 
     plan: Plan | None = None
@@ -39,6 +40,7 @@ class GraphAccount:
     shadow_bytes: int = 0
     packed: tuple[str, ...] = ()
     note: str | None = None
+    idle: str | None = None
     unmatched: Mapping[tuple[str, str], str] = field(default_factory=dict)
     bodies: Mapping[str, Plan] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -107,4 +109,5 @@ def _aside(graph: GraphAccount) -> str:
     rounded = sum(one.way in (Way.ROUNDED, Way.LEFT) for one in graph.handed_on)
     lost = f"; {spell_count(rounded, 'product')} rounded before FP32" if rounded else ""
     written = "; backward of attention as products" if graph.as_products else ""
-    return (f"; forward and backward{kept}" if graph.has_backward else "") + sums + lost + written
+    idle = "" if graph.idle is None else f"; {graph.idle}"
+    return (f"; forward and backward{kept}" if graph.has_backward else "") + sums + lost + written + idle

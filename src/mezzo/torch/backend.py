@@ -25,7 +25,9 @@ from mezzo.torch.fitting import names_nodes
 from mezzo.torch.hidden_gradients import hiding_gradients
 from mezzo.torch.kernels import packs
 from mezzo.torch.passes import Before, Copy, PlanningPass
+from mezzo.torch.reducing import check_wrapper
 from mezzo.torch.settings import Settings, read_settings
+from mezzo.torch.updating import check_masters
 from mezzo.torch.weights import Feed
 
 Compiled = Callable[..., Any]
@@ -51,6 +53,8 @@ class Backend:
 
     @contextmanager
     def _around_a_call(self) -> Iterator[None]:
+        if self.settings.controls.weight_grad_reduce is not None:
+            check_wrapper(self.settings.controls.weight_grad_reduce)
         with freezing() if self.settings.is_frozen else nullcontext(), hiding_gradients():
             yield
         if sys.exc_info()[0] is None:  # a pattern may match in any graph of the call: now all of them are there
@@ -67,6 +71,11 @@ class Backend:
             edited = without_candidates(module, inputs)
         else:
             edited = with_candidates(module, inputs, low, packs=not is_trained and self._packs(low))
+        if is_trained and self.settings.controls.weight_update is not None:
+            try:
+                check_masters(inputs, edited.names)
+            except InputError as error:
+                return refusing(error)
         theirs = _as_passes(inductor.get(_PASS, getattr(torch._inductor.config, _PASS)))
         planning = self.make_pass(edited, options, theirs)
         inductor[_PASS] = planning
@@ -82,6 +91,7 @@ class Backend:
                 shadow_bytes=sum(_size(edited.inputs[copy.of.low]) for copy in planning.copies),
                 packed=tuple(copy.of.name for copy in planning.copies if copy.place == copy.of.slot),
                 note=planning.note,
+                idle=None if planning.idle is None else planning.idle.because,
                 unmatched=planning.unmatched,
                 bodies={"/".join(one.path): one.planned.plan for one in planning.bodies if one.planned is not None},
                 notes={"/".join(one.path): one.note for one in planning.bodies if one.note is not None},
@@ -93,6 +103,8 @@ class Backend:
                 sketch=planning.sketch,
             )
         )
+        if planning.idle is not None and planning.idle.is_unmeant:
+            warnings.warn(planning.idle.because, stacklevel=2)
         if planning.fault is not None:
             return refusing(planning.fault)
         added = len(edited.inputs) - len(inputs)

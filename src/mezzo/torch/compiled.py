@@ -57,6 +57,8 @@ def compile(
 
     Raises InputError: there is no such option, or it has no such value.
     """
+    if not callable(model):
+        raise InputError(f"{type(model).__name__} is no module or function; give what is called")
     controls = {
         "memory": memory,
         "accumulate": accumulate,

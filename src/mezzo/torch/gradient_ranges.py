@@ -1,16 +1,14 @@
-"""Looks at the gradients of a model in FP64: those of what modules hand on as they come by, and those of weights."""
+"""Looks at the gradients of a model in FP64: those of values as they come by, and those of weights."""
 
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from mezzo.core.format_words import read_format
 from mezzo.dtypes import LOW_DTYPES, DType
@@ -18,6 +16,7 @@ from mezzo.errors import InputError
 from mezzo.numerics.formats import beyond_from, limits_of
 from mezzo.numerics.gradient_ranges import GradientRange, GradientRanges
 from mezzo.torch.comparing import call_with, tensors_of, widened
+from mezzo.torch.gradient_hooks import Place, looking_at_gradients
 
 Loss = Callable[[Any], torch.Tensor]
 _NO_BATCH = "data holds no batch; give one at least"
@@ -32,10 +31,11 @@ def gradient_ranges(
     scale: float = 1.0,
     to: object = "fp16",
 ) -> GradientRanges:
-    """Say which gradients of a model a low format would lose, of what its modules hand on and of its weights.
+    """Say which gradients of a model a low format would lose: of what its modules hand on, of what functions of PyTorch
+    make in them, one for all that a function makes in a module, and of its weights.
 
-    Each batch is one forward and backward of a copy in FP64; the model stays as it is. What is computed between two
-    modules is not looked at.
+    Each batch is one forward and backward of a copy in FP64; the model stays as it is. What functions call inside, as
+    those of attention with its softmax, is not looked at.
 
     Args:
         data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
@@ -46,10 +46,23 @@ def gradient_ranges(
     Raises InputError: there is no batch, no weight has a gradient, or there is no such scale or format.
     """
     dtype = LOW_DTYPES[read_format(to, "to")]
-    watch = RangeWatch(copy.deepcopy(model).double(), dtype, _read_scale(scale))
-    for batch in data:
+    watch = RangeWatch(exact_copy(model), dtype, _read_scale(scale))
+    for batch in batches_of(data):
         watch.gradients(batch, linear if loss is None else loss)
     return watch.result()
+
+
+def exact_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy of a module in FP64; of one that is compiled, of what was compiled."""
+    made: torch.nn.Module = copy.deepcopy(getattr(model, "_orig_mod", model)).double()
+    return made
+
+
+def batches_of(data: Iterable[object]) -> Iterable[object]:
+    """What is to be called with, one by one. Raises InputError: it is one batch, whose rows would be taken for some."""
+    if isinstance(data, torch.Tensor | Mapping):
+        raise InputError(f"data is a {type(data).__name__}, which is one batch; give a list of batches: [data]")
+    return data
 
 
 def _read_scale(given: object) -> float:
@@ -73,8 +86,8 @@ class RangeWatch:
 
     def __init__(self, exact: torch.nn.Module, dtype: DType, scale: float) -> None:
         self._exact, self._dtype, self._scale = exact, dtype, scale
-        self._activations: dict[str, _Tally] = {}
-        self._weights: dict[str, _Tally] = {}
+        self._activations: dict[Place, _Tally] = {}
+        self._weights: dict[Place, _Tally] = {}
         self._batches = 0
 
     def gradients(self, batch: object, loss: Loss) -> Mapping[str, torch.Tensor]:
@@ -83,15 +96,15 @@ class RangeWatch:
         Raises InputError: no weight has one.
         """
         self._exact.zero_grad(set_to_none=True)
-        with torch.enable_grad(), self._watching():
+        with torch.enable_grad(), looking_at_gradients(self._exact, self._look):
             made = loss(call_with(self._exact, pytree.tree_map(widened, batch)))
             if not made.requires_grad:
                 raise InputError(_NO_GRADIENT)
-            made.backward()
+            torch.autograd.backward(made)
         self._batches += 1
         found = {name: one.grad for name, one in self._exact.named_parameters() if one.grad is not None}
         for name, gradient in found.items():
-            self._add(self._weights, name, gradient)
+            self._add(self._weights, Place(name), gradient)
         return found
 
     def result(self, notes: Iterable[str] = ()) -> GradientRanges:
@@ -101,40 +114,19 @@ class RangeWatch:
         if not self._weights:
             raise InputError(_NO_GRADIENT)
         return GradientRanges(
-            activations=tuple(one.result(name, is_weight=False) for name, one in self._activations.items()),
-            weights=tuple(one.result(name, is_weight=True) for name, one in self._weights.items()),
+            activations=tuple(one.result(of, is_weight=False) for of, one in self._activations.items()),
+            weights=tuple(one.result(of, is_weight=True) for of, one in self._weights.items()),
             dtype=self._dtype,
             scale=self._scale,
             batches=self._batches,
             notes=tuple(notes),
         )
 
-    @contextmanager
-    def _watching(self) -> Iterator[None]:
-        """Have gradients of what modules hand on counted. A value that several hand on is of the innermost; one that
-        was written since is another.
-        """
-        seen: Any = WeakTensorKeyDictionary()
-        on_modules: list[Any] = []
-        on_values: list[Any] = []
+    def _look(self, place: Place, gradient: torch.Tensor) -> None:
+        self._add(self._activations, place, gradient)
 
-        def look(path: str, answer: object) -> None:
-            for _, one in tensors_of(answer):
-                if one.requires_grad and not one.is_leaf and seen.get(one) != one._version:
-                    seen[one] = one._version
-                    on_values.append(one.register_hook(lambda gradient: self._add(self._activations, path, gradient)))
-
-        for path, module in self._exact.named_modules():
-            hook = module.register_forward_hook(lambda module, given, answer, path=path: look(path, answer))
-            on_modules.append(hook)
-        try:
-            yield
-        finally:
-            for handle in (*on_modules, *on_values):
-                handle.remove()
-
-    def _add(self, into: "dict[str, _Tally]", name: str, gradient: torch.Tensor) -> None:
-        into.setdefault(name, _Tally()).add(gradient.detach(), self._dtype, self._scale)
+    def _add(self, into: "dict[Place, _Tally]", place: Place, gradient: torch.Tensor) -> None:
+        into.setdefault(place, _Tally()).add(gradient.detach(), self._dtype, self._scale)
 
 
 @dataclass(kw_only=True)
@@ -167,10 +159,11 @@ class _Tally:
         self.beyond += int((scaled >= beyond_from(dtype)).sum())
         self.largest = max(self.largest, float(scaled.max()))
 
-    def result(self, name: str, *, is_weight: bool) -> GradientRange:
+    def result(self, of: Place, *, is_weight: bool) -> GradientRange:
         count = max(self.count, 1)
         return GradientRange(
-            name=name,
+            name=of.module,
+            op=of.op,
             is_weight=is_weight,
             count=self.count,
             largest=self.largest,

@@ -1,6 +1,5 @@
 """Holds the gradients of a compiled model against those of its model in FP32 and in FP64."""
 
-import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ import torch
 from mezzo.dtypes import DType
 from mezzo.numerics.gradient_errors import GradientError, GradientErrors
 from mezzo.torch.comparing import call_with
-from mezzo.torch.gradient_ranges import Loss, RangeWatch, linear
+from mezzo.torch.gradient_ranges import Loss, RangeWatch, batches_of, exact_copy, linear
 
 _DROPS = "dropout draws other masks in each of the three; set its p to 0 for this"
 
@@ -31,10 +30,10 @@ def compare_gradients(
     Raises InputError: there is no batch, or no weight has a gradient.
     """
     toward = linear if loss is None else loss
-    watch = RangeWatch(copy.deepcopy(model).double(), DType.FLOAT16, 1.0)
+    watch = RangeWatch(exact_copy(model), DType.FLOAT16, 1.0)
     sums: dict[str, _Sums] = {}
     with _as_it_was(model):
-        for batch in data:
+        for batch in batches_of(data):
             right = watch.gradients(batch, toward)
             eager = _gradients(model, model, batch, toward)
             got = _gradients(model, compiled, batch, toward)

@@ -1,6 +1,6 @@
 """Steps of optimizers: fused ones change weights without a sign that anybody could see."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -26,13 +26,42 @@ def watch_steps() -> None:
     register_optimizer_step_post_hook(_after_step)
 
 
-def _before_step(optimizer: Optimizer, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+def _before_step(
+    optimizer: Optimizer, given: tuple[Any, ...], named: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], Mapping[str, Any]] | None:
+    """Widen gradients, and again behind each call of a closure: what the step is called with, if it has one."""
     if torch.compiler.is_dynamo_compiling() or optimizer in COMPILED:
-        return
-    weights = (weight for group in optimizer.param_groups for weight in group["params"])
-    low = widen_gradients([weight for weight in weights if has_format_of_its_own(weight)])
+        return None
+    _NARROWED.pop(optimizer, None)  # of a step that raised
+    if not _widen(optimizer):
+        return None
+    closure = given[1] if len(given) > 1 else named.get("closure")
+    if not callable(closure):
+        return None
+    seeing = _widened_behind(optimizer, closure)
+    return ((given[0], seeing, *given[2:]), named) if len(given) > 1 else (given, {**named, "closure": seeing})
+
+
+def _widen(optimizer: Optimizer) -> bool:
+    """Give weights their gradients in their own format, until `_narrow`. Whether there are some with another."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    others = [weight for weight in weights if has_format_of_its_own(weight)]
+    low = widen_gradients(others)
     if low:
         _NARROWED[optimizer] = low
+    return bool(others)
+
+
+def _widened_behind(optimizer: Optimizer, closure: Callable[[], Any]) -> Callable[[], Any]:
+    """A closure that computes gradients in the formats that they have, and leaves them as a step reads them."""
+
+    def call() -> Any:
+        narrow_gradients(_NARROWED.pop(optimizer, {}))
+        loss = closure()
+        _widen(optimizer)
+        return loss
+
+    return call
 
 
 def _after_step(optimizer: Optimizer, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:

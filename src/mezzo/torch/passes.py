@@ -25,6 +25,7 @@ from mezzo.torch.epilogues import fuse
 from mezzo.torch.frozen import casts_of_constants, pack_constants
 from mezzo.torch.handing_on import HandedOn, hand_on_sums, way_for
 from mezzo.torch.hidden_gradients import gradient_format
+from mezzo.torch.idle import Idle, find_idle
 from mezzo.torch.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.keeping import Kept
 from mezzo.torch.packing import pack
@@ -58,6 +59,7 @@ class PlanningPass(CustomGraphPass):
         self.plan: Plan | None = None
         self.sketch: Sketch | None = None
         self.note: str | None = None
+        self.idle: Idle | None = None
         self.fault: InputError | None = None  # of the request
         self.unmatched: Mapping[tuple[str, str], str] = {}
         self.bodies: Sequence[BodyPlan] = ()
@@ -95,6 +97,7 @@ class PlanningPass(CustomGraphPass):
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
                 planned = self.rewritten(program)
                 self.plan, self.unmatched, self.sketch = planned.plan, planned.unmatched, sketch(planned)
+                self.idle = find_idle(planned, self.options.wishes.policy.name)
                 self.bodies = plan_bodies(program, self.options)
                 graphs = [planned, *(one.planned for one in self.bodies if one.planned is not None)]
                 self.handed_on = self._hand_on_sums(graphs)

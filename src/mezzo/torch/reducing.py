@@ -37,6 +37,19 @@ def reduce_in(model: object, word: str) -> None:
                 give_format(weight, _DTYPES[word])
 
 
+def check_wrapper(word: str) -> None:
+    """Hold a call of a compiled module to where it stands. Its weights' gradients have a format of their own, of which
+    a DistributedDataParallel around it knows nothing.
+
+    Raises InputError: one was put around it after it was compiled.
+    """
+    if word != "fp32" and DistributedDataParallel._active_ddp_module is not None:
+        raise InputError(
+            f"option 'weight_grad_reduce' is {word!r}, and DistributedDataParallel stands around what was compiled; "
+            "compile what it gives: mezzo.torch.compile(DistributedDataParallel(model), ...)"
+        )
+
+
 def _sharded(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The modules that `fully_shard` was called on: if it was, its package is loaded."""
     package = sys.modules.get("torch.distributed.fsdp")

@@ -92,6 +92,8 @@ def _joined(plans: Sequence[Plan]) -> Plan:
 def _notes(graph: GraphAccount) -> Iterator[str]:
     if graph.note is not None:
         yield graph.note
+    if graph.idle is not None:
+        yield graph.idle
     if graph.shadows:
         weights = spell_count(len(graph.shadows), "weight")
         yield f"{weights} cast once: {format_size(graph.shadow_bytes)} kept beside what the model holds"

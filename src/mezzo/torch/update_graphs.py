@@ -4,6 +4,7 @@ The code runs on a twin of the optimizer that holds what is traced. What it comp
 decay, is compiled apart from what it does to elements of weights: in one kernel it would be computed for each element.
 """
 
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ _NUMBERS, _ELEMENTS, _ENDS = range(3)
 _STEP = "step"  # of a weight that is one number all that is held of it is
 _FIELDS = ("weights", "gradients", "states", "lows", "rates")
 State = Mapping[str, Any]
+_TRACING = threading.Lock()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -145,13 +147,16 @@ def _places(twin: Any) -> list[tuple[object, int]]:
 
 @contextmanager
 def _as_compiling() -> Iterator[None]:
-    """Let the code of optimizers know that a compiler traces it: it then keeps its numbers in tensors."""
-    before = torch.compiler._is_compiling_flag
-    torch.compiler._is_compiling_flag = True
-    try:
-        yield
-    finally:
-        torch.compiler._is_compiling_flag = before
+    """Let the code of optimizers know that a compiler traces it: it then keeps its numbers in tensors. What tells it is
+    one flag of the process, so one thread traces at a time.
+    """
+    with _TRACING:
+        before = torch.compiler._is_compiling_flag
+        torch.compiler._is_compiling_flag = True
+        try:
+            yield
+        finally:
+            torch.compiler._is_compiling_flag = before
 
 
 def _multiply(graph: fx.Graph) -> None:

@@ -20,6 +20,7 @@ from mezzo.torch.weights import SHADOWS
 COMPILED: "WeakSet[Optimizer]" = WeakSet()
 _MOST = 8  # updates that are compiled of one optimizer
 _LONGEST_FAULT = 200
+_SCHEDULED = "_wrapped_by_lr_sched"  # what a schedule writes on the steps of its optimizer
 
 
 def compile_update(optimizer: Optimizer) -> Optimizer:
@@ -30,9 +31,10 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
     are all where one cannot be compiled, which is told once. A learning rate may change at each step, and so may what
     was seen to change; each other change compiles anew, up to eight times.
 
-    Raises InputError: a step calls its closure itself, or gradients are to pass through it.
+    Raises InputError: it is no optimizer; a step calls its closure itself, or gradients are to pass through it.
     """
     _check_kind(optimizer)
+    is_scheduled = hasattr(optimizer.step, _SCHEDULED)
     update = _Update(optimizer)
 
     def step(self: Optimizer, closure: Callable[[], Any] | None = None) -> Any:
@@ -42,9 +44,13 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
                 loss = closure()
         with torch.no_grad():
             update.run()
+        self._opt_called = True  # schedules that were there before look for it, and at the mark below
         return loss
 
-    optimizer.step = types.MethodType(Optimizer.profile_hook_step(step), optimizer)
+    hooked = Optimizer.profile_hook_step(step)
+    if is_scheduled:
+        setattr(hooked, _SCHEDULED, True)
+    optimizer.step = types.MethodType(hooked, optimizer)
     optimizer._step_supports_amp_scaling = False  # a GradScaler divides before the step
     COMPILED.add(optimizer)
     return optimizer
@@ -52,11 +58,29 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
 
 def _check_kind(optimizer: Optimizer) -> None:
     name = type(optimizer).__name__
+    if not isinstance(optimizer, Optimizer):
+        raise InputError(f"{name} is no torch.optim.Optimizer; give the optimizer itself, before others wrap it")
     closure = inspect.signature(inspect.unwrap(type(optimizer).step)).parameters.get("closure")
     if closure is not None and closure.default is inspect.Parameter.empty:
         raise InputError(f"steps of {name} call their closure themselves, which cannot be compiled; use it as it is")
     if any(group.get("differentiable") for group in optimizer.param_groups):
         raise InputError(f"gradients pass through steps of {name} (differentiable=True), compiled ones have none")
+
+
+def check_masters(inputs: Sequence[object], names: Mapping[int, str]) -> None:
+    """Hold weights that a graph trains to what masters are, FP32. `names` are those of the inputs, by place.
+
+    Raises InputError: one of them is of fewer bits, and would be updated in these.
+    """
+    for place, one in enumerate(inputs):
+        if not isinstance(one, torch.nn.Parameter) or not one.requires_grad or not one.is_floating_point():
+            continue
+        if one.dtype.itemsize < torch.float32.itemsize:
+            raise InputError(
+                f"option 'weight_update' is 'fp32', and weight {names[place]!r} is "
+                f"{str(one.dtype).removeprefix('torch.')}; the module's own weights are the masters: keep them FP32 "
+                "(model.float())"
+            )
 
 
 class _Update:

@@ -5,6 +5,6 @@ from mezzo.core.facts import Cost, OpFacts, Transfer, facts
 SOURCE = "PyTorch 2.13 torch/_higher_order_ops/flex_attention.py; Dong et al. 2024 (arXiv:2412.05496)"
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("flex_attention", Cost.ATTENTION, transfer=Transfer.ATTENTION),
-    facts("flex_attention_backward", Cost.ATTENTION),
+    facts("flex_attention", Cost.ATTENTION, like="Attention", transfer=Transfer.ATTENTION),
+    facts("flex_attention_backward", Cost.ATTENTION, like="Attention"),
 )

@@ -8,7 +8,7 @@ SOURCE = (
 )
 
 FACTS: tuple[OpFacts, ...] = (
-    facts("fft_c2c", Cost.OTHER, Risk.SUM),
-    facts("fft_c2r", Cost.OTHER, Risk.SUM),
-    facts("fft_r2c", Cost.OTHER, Risk.SUM),
+    facts("fft_c2c", Cost.OTHER, Risk.SUM, like="DFT"),
+    facts("fft_c2r", Cost.OTHER, Risk.SUM, like="DFT"),
+    facts("fft_r2c", Cost.OTHER, Risk.SUM, like="DFT"),
 )
