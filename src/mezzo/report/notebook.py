@@ -4,19 +4,32 @@ What a notebook is given stands alone: no script, no file, no network, and every
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import singledispatch
+from typing import Any
+
+from rich.console import RenderableType
 
 from mezzo.core.plans import Plan
 from mezzo.dtypes import FORMATS, DType
 from mezzo.machine import find_machine
 from mezzo.numerics.calibrations import Calibrations
+from mezzo.numerics.curves import TEST, Curves
 from mezzo.numerics.gradient_errors import GradientErrors
 from mezzo.numerics.gradient_ranges import GradientRanges
 from mezzo.numerics.layer_errors import LayerError, LayerErrors, OutputError
 from mezzo.numerics.measures import Comparison, Deviation, Ranges, Sensitivity
 from mezzo.numerics.timings import Timings
 from mezzo.report.calibrations import spell_row
+from mezzo.report.curves import (
+    COLUMNS,
+    describe_curves,
+    mean_end,
+    report_curves,
+    rows_of_curves,
+    tell_curves,
+    tell_unknown,
+)
 from mezzo.report.documents import Document
 from mezzo.report.figures import spell_count, spell_data, spell_error, spell_number
 from mezzo.report.fragments import CELL, TABLE, bar_of, draw_bars, fragment, frame, safe, spell_table, with_bars
@@ -60,6 +73,13 @@ from mezzo.report.timings import spell_file
 
 _WORST = 8
 _NAMED = 3
+# Of records that print as a table and are kept as JSON: what lays them out, so wide, and what tells them as data.
+_TABLED: Mapping[type, tuple[Callable[[Layout, Any, int], Sequence[RenderableType]], Callable[[Any], Document]]] = {
+    Curves: (lambda layout, one, _: report_curves(layout, [one], TEST), lambda one: describe_curves([one], TEST)),
+    GradientErrors: (report_gradient_errors, describe_gradient_errors),
+    GradientRanges: (report_gradient_ranges, describe_gradient_ranges),
+    LayerErrors: (report_layer_errors, describe_layer_errors),
+}
 
 
 def to_text(record: object) -> str:
@@ -75,22 +95,16 @@ def to_html(record: object) -> str:
 def to_table(record: object) -> str:
     """A record as a table, as wide as the terminal."""
     width = terminal_width()
-    if isinstance(record, GradientErrors):
-        return as_text(report_gradient_errors(Layout.PLAIN, record, width), width)
-    if isinstance(record, GradientRanges):
-        return as_text(report_gradient_ranges(Layout.PLAIN, record, width), width)
-    assert isinstance(record, LayerErrors), f"{type(record).__name__} has no table of its own"
-    return as_text(report_layer_errors(Layout.PLAIN, record, width), width)
+    assert type(record) in _TABLED, f"{type(record).__name__} has no table of its own"
+    report, _ = _TABLED[type(record)]
+    return as_text(report(Layout.PLAIN, record, width), width)
 
 
 def to_document(record: object) -> Document:
     """A record as plain data."""
-    if isinstance(record, GradientErrors):
-        return describe_gradient_errors(record)
-    if isinstance(record, GradientRanges):
-        return describe_gradient_ranges(record)
-    assert isinstance(record, LayerErrors), f"{type(record).__name__} is no document"
-    return describe_layer_errors(record)
+    assert type(record) in _TABLED, f"{type(record).__name__} is no document"
+    _, describe = _TABLED[type(record)]
+    return describe(record)
 
 
 @singledispatch
@@ -262,6 +276,20 @@ def _(ranges: GradientRanges) -> Sequence[str]:
 def _(ranges: GradientRanges) -> str:
     rows = [(name_of_gradient(one), *spell_gradient(one, ranges)) for one in worst_gradients(ranges)]
     return fragment((tell_about(ranges), *tell_ranges(ranges)), ("gradient of", *RANGE_TITLES), rows)
+
+
+@_lines.register
+def _(one: Curves) -> Sequence[str]:
+    return tell_curves(one)
+
+
+@_page.register
+def _(one: Curves) -> str:
+    ends = [mean_end(curve) for curve in one.curves]
+    largest = max((end for end in ends if math.isfinite(end)), default=0.0)
+    rows = [(*map(safe, row), bar_of(end, largest)) for row, end in zip(rows_of_curves(one), ends, strict=False)]
+    head = "".join(f"<div>{safe(line)}</div>" for line in (*tell_curves(one)[:2], *tell_unknown(one)))
+    return frame(head + spell_table(("way", *COLUMNS, "", "of the largest"), rows))
 
 
 def lines_of(what: str, headline: Headline) -> Sequence[str]:
