@@ -17,7 +17,7 @@ from mezzo.errors import InputError
 from mezzo.files import curvefile
 from mezzo.files.curvefile import read_curves, read_rows
 from mezzo.numerics.curves import TEST, Curves, Ending, judge_curves, judge_ends
-from mezzo.report.curves import describe_curves, thinned
+from mezzo.report.curves import describe_curves, rows_of_curves, thinned
 from mezzo.report.html import render_curves
 
 HOSTILE = '</svg><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
@@ -68,7 +68,7 @@ def test_rows_that_a_program_holds_are_as_those_of_a_file(tmp_path: Path) -> Non
     steps = [{"way": "w", "step": step, "loss": np.float32(step)} for step in (2, 1)]
     assert read_rows(held) == read_rows(rows) == read_curves([_write(tmp_path, json.dumps({"rows": rows}))])
     assert read_rows(iter(steps)) == (_training("w", 0, [1.0, 2.0]),)
-    assert [type(loss) for loss in read_rows(held)[0].losses] == [float] * 3
+    assert [type(one) for one in (read_rows(held)[0].seed, *read_rows(held)[0].losses)] == [int, float, float, float]
 
 
 HELD_FAULTS: dict[str, tuple[Any, str]] = {
@@ -82,6 +82,10 @@ HELD_FAULTS: dict[str, tuple[Any, str]] = {
     "half a seed": (
         [{"way": "w", "seed": 0.5, "losses": [1]}],
         "recorded, row 1: seed is 0.5; give a whole number up to 100000000",
+    ),
+    "a flag as a seed": (
+        [{"way": "w", "seed": True, "losses": [1]}],
+        "recorded, row 1: seed is True; give a whole number up to 100000000",
     ),
     "twice": (
         [{"way": "w", "losses": [1]}] * 2,
@@ -263,6 +267,7 @@ def test_the_baseline_is_fp32_else_the_first_and_held_out_counts_where_all_have_
         return [curve.way for curve in curves if curve.judged.ending is Ending.BASELINE]
 
     assert endings([_training("x", 1, [1]), _training("fp32", 1, [1])]) == ["fp32"]
+    assert endings([_training("x", 1, [1]), _training("FP32", 1, [1])]) == ["FP32"]
     assert endings([_training("x", 1, [1]), _training("y", 1, [1])]) == ["x"]
     assert endings([_training("x", 1, [1], network=name) for name in "ab"]) == ["x", "x"]
     held = [_training("x", 1, [1], held_out=5.0), _training("y", 1, [2], held_out=6.0)]
@@ -322,6 +327,7 @@ def test_many_ways_and_networks_are_bounded_and_counted() -> None:
     trainings = [_training(f"way {at}", 1, [1.0], network=f"net {net}") for net in range(34) for at in range(70)]
     page, tags = _page(judge_curves(trainings))
     assert tags.found.count("svg") == 32
+    assert tags.found.count("tr") == 32 * 65, "a head and the most ways of each"
     assert "2 more networks" in page
     assert "and 58 more below" in page
 
@@ -369,3 +375,14 @@ def test_curves_say_of_which_ways_nothing_can_be_told() -> None:
     assert "1 seed in common, and 3 are needed" in fragment
     (alone,) = judge_curves([_training("FP32", 1, [1.0])])
     assert repr(alone).splitlines()[1] == "  nothing stands beside the baseline"
+
+
+def test_ends_that_are_not_finite_have_no_mean() -> None:
+    ends = {1: math.inf, 2: -math.inf, 3: 1.0}
+    baseline = [_training("FP32", seed, [1.0]) for seed in ends]
+    (one,) = judge_curves([*baseline, *(_training("w", seed, [end]) for seed, end in ends.items())])
+    assert [" ".join(row) for row in rows_of_curves(one)] == [
+        "FP32 1 1 to 1 - - - the baseline",
+        "w nan -inf to inf - - - not finite",
+    ]
+    assert one._repr_html_().count("<svg") == 2
