@@ -377,6 +377,7 @@ def test_curves_say_of_which_ways_nothing_can_be_told() -> None:
     assert repr(alone).splitlines()[1] == "  nothing stands beside the baseline"
 
 
+@pytest.mark.filterwarnings("error")
 def test_ends_that_are_not_finite_have_no_mean() -> None:
     ends = {1: math.inf, 2: -math.inf, 3: 1.0}
     baseline = [_training("FP32", seed, [1.0]) for seed in ends]

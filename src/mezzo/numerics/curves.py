@@ -151,11 +151,13 @@ def _curve(
 ) -> Curve:
     length = min(len(one.losses) for one in trainings)
     running = np.stack([_running_mean(np.array(one.losses[:length]), window) for one in trainings])
+    with np.errstate(invalid="ignore"):  # of both infinities, which have no mean
+        mean = running.mean(0)
     return Curve(
         way=way,
         ends=ends,
         steps=tuple(range(window, length + 1)),
-        mean=tuple(running.mean(0).tolist()),
+        mean=tuple(mean.tolist()),
         lowest=tuple(running.min(0).tolist()),
         highest=tuple(running.max(0).tolist()),
         judged=Judgment(ending=Ending.BASELINE) if is_baseline else judge_ends(ends, baseline),
@@ -164,7 +166,8 @@ def _curve(
 
 def _running_mean(losses: Doubles, window: int) -> Doubles:
     """The mean of each `window` losses in a row. What is not finite stays so to the end of its windows alone."""
-    means: Doubles = np.lib.stride_tricks.sliding_window_view(losses, window).mean(1)
+    with np.errstate(invalid="ignore"):
+        means: Doubles = np.lib.stride_tricks.sliding_window_view(losses, window).mean(1)
     return means
 
 
