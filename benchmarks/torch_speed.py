@@ -334,7 +334,10 @@ def describe_torch_environment() -> dict[str, Any]:
     """Versions, PyTorch's among them, and CPU, for the JSON file."""
     environment = describe_environment("mezzo")
     for name in ("torch", "transformers"):
-        environment["versions"][name] = metadata.version(name)
+        try:
+            environment["versions"][name] = metadata.version(name)
+        except metadata.PackageNotFoundError:  # transformers is for those benchmarks whose networks it has
+            continue
     return environment
 
 

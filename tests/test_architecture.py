@@ -75,7 +75,7 @@ _ABOUT_ONE_FRONTEND = {
 _LATE_LIBRARIES = ("onnxruntime", "torch", "ray")
 # Imports inside functions, by room: how many at most, and why they are late. A new one has to be worth its reason.
 _LATE = {
-    "cli": (156, "help, errors and completion come at once; what a command works with is loaded when it runs"),
+    "cli": (157, "help, errors and completion come at once; what a command works with is loaded when it runs"),
     "clusters": (2, "Ray takes a second to load: it is loaded when a cluster is asked for"),
     "converting": (7, "results are named by all verbs; the front end and what shows one are loaded when one is there"),
     "core": (

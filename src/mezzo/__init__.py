@@ -14,11 +14,13 @@ if TYPE_CHECKING:
     from mezzo.files.planfile import load_plan, save_plan
     from mezzo.folders.converting import ConvertedFolder, convert_folder
     from mezzo.numerics.calibrations import Calibrations
+    from mezzo.numerics.curves import Curves
     from mezzo.numerics.measures import Comparison, Measured, Ranges, Ruling, Sensitivity
     from mezzo.numerics.timings import FileTimes, Timings
     from mezzo.verbs.bench import bench
     from mezzo.verbs.compare import compare
     from mezzo.verbs.convert import convert, plan, show
+    from mezzo.verbs.curves import curves
     from mezzo.verbs.emulate import emulate
     from mezzo.verbs.explain import explain
     from mezzo.verbs.lists import convert_lists
@@ -35,6 +37,7 @@ __all__ = [
     "ContractError",
     "Converted",
     "ConvertedFolder",
+    "Curves",
     "Extracted",
     "FileTimes",
     "FusedUnit",
@@ -58,6 +61,7 @@ __all__ = [
     "convert",
     "convert_folder",
     "convert_lists",
+    "curves",
     "emulate",
     "explain",
     "extract",
@@ -78,6 +82,7 @@ _HOMES = {
     "Comparison": "mezzo.numerics.measures",
     "Converted": "mezzo.converting.results",
     "ConvertedFolder": "mezzo.folders.converting",
+    "Curves": "mezzo.numerics.curves",
     "Extracted": "mezzo.verbs.partition",
     "FileTimes": "mezzo.numerics.timings",
     "FusedUnit": "mezzo.verbs.partition",
@@ -96,6 +101,7 @@ _HOMES = {
     "convert": "mezzo.verbs.convert",
     "convert_folder": "mezzo.folders.converting",
     "convert_lists": "mezzo.verbs.lists",
+    "curves": "mezzo.verbs.curves",
     "emulate": "mezzo.verbs.emulate",
     "explain": "mezzo.verbs.explain",
     "extract": "mezzo.verbs.partition",

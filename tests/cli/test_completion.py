@@ -55,6 +55,8 @@ def place(folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setenv("LOCALAPPDATA", str(folder / "cache"))
     (folder / "digits.onnx").write_bytes(DIGITS.read_bytes())
+    rows = [{"way": way, "losses": [1.0]} for way in ("FP32", "mezzo", "compile + autocast", "$(touch evil)")]
+    (folder / "losses.json").write_text(json.dumps({"rows": rows}))
     return folder
 
 
@@ -79,6 +81,8 @@ def test_every_shell_is_offered_nodes_of_the_model(place, shell):
         (["probe", "onnxruntime-cpu", "--op", "Softs"], ["Softsign"]),
         (["bench", "digits.onnx", "--types", ""], ["file", "runtime"]),
         (["bench", "digits.onnx", "--target", "openv"], ["openvino-cpu"]),
+        (["curves", "losses.json", "--baseline", ""], ["FP32", "mezzo"]),
+        (["curves", "--baseline", "=", "me"], []),
         (["di"], ["diff"]),
     ],
 )

@@ -33,6 +33,23 @@ def test_a_pipe_gets_a_table_and_what_it_rests_on(run: Run) -> None:
     assert judged.startswith("judged paired by seed; Student's interval of 90 % for the mean difference, against twice")
 
 
+def test_a_baseline_may_be_named_and_one_that_is_not_there_is_refused(run: Run) -> None:
+    ran = run("curves", "losses.json", "--baseline", "MEZZO")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[2:5] == [
+        "FP32            1.2      1.1 to 1.3             -0.001  -0.001 .. -0.001           0.2  equal within noise",
+        "mezzo         1.201  1.101 to 1.301                  -                 -             -  the baseline",
+        "sums in BF16    2.2      2.1 to 2.3                 +1          +1 .. +1           0.2  higher",
+    ]
+    ran = run("curves", "losses.json", "--baseline", "sums", "--report", "page.html")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == (
+        "mezzo: --baseline 'sums' is no way (did you mean 'sums in BF16'?); "
+        "choose one of 'FP32', 'mezzo', 'sums in BF16'\n"
+    )
+    assert not Path("page.html").exists()
+
+
 def test_the_document_and_the_page_tell_the_same(run: Run) -> None:
     told = json.loads(run("curves", "losses.json", "--json", "--report", "page.html").out)
     (network,) = told["networks"]

@@ -14,6 +14,8 @@ import driving  # needs torch
 import torch
 from driving import compiled
 from torch import nn
+from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
 
 import mezzo.torch
 from mezzo.torch.update_graphs import _as_compiling
@@ -382,3 +384,22 @@ def test_a_scaler_divides_before_the_step() -> None:
             scaler.step(optimizer)
             scaler.update()
     assert _far(found, wanted) <= _TOLERANCE
+
+
+def test_an_update_that_was_compiled_before_is_found_in_the_cache_of_inductor() -> None:
+    with fresh_cache():
+        first, second = [_count_compiled() for _ in range(2)]
+    assert first["fxgraph_cache_miss"] > 0
+    assert first["fxgraph_cache_bypass"] == second["fxgraph_cache_bypass"] == 0
+    assert (second["fxgraph_cache_hit"], second["fxgraph_cache_miss"]) == (first["fxgraph_cache_miss"], 0)
+
+
+def _count_compiled() -> Any:
+    """What Inductor's cache was asked while an optimizer of fresh weights made three steps."""
+    counters.clear()
+    weights = _weights()
+    optimizer = mezzo.torch.compile_update(_MAKERS["AdamW"](weights))
+    for number in range(3):
+        _give_gradients(weights, number)
+        optimizer.step()
+    return counters["inductor"].copy()

@@ -8,14 +8,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import mezzo
 from mezzo.core.curves import Training
 from mezzo.errors import InputError
 from mezzo.files import curvefile
-from mezzo.files.curvefile import read_curves
+from mezzo.files.curvefile import read_curves, read_rows
 from mezzo.numerics.curves import TEST, Curves, Ending, judge_curves, judge_ends
-from mezzo.report.curves import describe_curves, thinned
+from mezzo.report.curves import describe_curves, rows_of_curves, thinned
 from mezzo.report.html import render_curves
 
 HOSTILE = '</svg><script>alert(1)</script><img src=x onerror="alert(2)">\x1b[31m'
@@ -55,6 +57,55 @@ def test_losses_that_went_astray_are_read_as_what_they_are(tmp_path: Path) -> No
     assert one.seed == 0
     assert math.isnan(one.losses[1])
     assert one.losses[2:] == (math.inf,) * 3
+
+
+def test_rows_that_a_program_holds_are_as_those_of_a_file(tmp_path: Path) -> None:
+    rows = [{"network": "n", "way": "FP32", "seed": seed, "losses": [3, 2.5, seed], "held_out": 2} for seed in (1, 2)]
+    held = [
+        {**row, "seed": np.int64(at), "losses": tuple(np.float32([3, 2.5, at])), "held_out": np.float64(2)}
+        for at, row in enumerate(rows, 1)
+    ]
+    steps = [{"way": "w", "step": step, "loss": np.float32(step)} for step in (2, 1)]
+    assert read_rows(held) == read_rows(rows) == read_curves([_write(tmp_path, json.dumps({"rows": rows}))])
+    assert read_rows(iter(steps)) == (_training("w", 0, [1.0, 2.0]),)
+    assert [type(one) for one in (read_rows(held)[0].seed, *read_rows(held)[0].losses)] == [int, float, float, float]
+
+
+HELD_FAULTS: dict[str, tuple[Any, str]] = {
+    "nothing": ([], "recorded: no training is there; {row}"),
+    "no row": ([7], "recorded, row 1 holds 7; {row}"),
+    "not numbers": (
+        [{"way": "w", "losses": "12"}],
+        "recorded, row 1: losses is '12'; give a list of numbers, one for each step",
+    ),
+    "a flag": ([{"way": "w", "losses": [np.True_]}], "recorded, row 1: losses holds np.True_; give numbers"),
+    "half a seed": (
+        [{"way": "w", "seed": 0.5, "losses": [1]}],
+        "recorded, row 1: seed is 0.5; give a whole number up to 100000000",
+    ),
+    "a flag as a seed": (
+        [{"way": "w", "seed": True, "losses": [1]}],
+        "recorded, row 1: seed is True; give a whole number up to 100000000",
+    ),
+    "twice": (
+        [{"way": "w", "losses": [1]}] * 2,
+        "recorded: way 'w' with seed 0 is there twice; give each its own seed",
+    ),
+    "a document": ({"rows": []}, "recorded, row 1: way is missing; give a text of at most 200 characters"),
+    "mixed": (["a.json", {"way": "w", "losses": [1]}], "recorded holds files and rows; give the ones or the others"),
+    "no file": ("gone.json", "cannot read 'gone.json': No such file or directory; name a file of recorded losses"),
+}
+
+
+@pytest.mark.parametrize("name", HELD_FAULTS)
+def test_what_a_program_holds_and_is_no_training_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recorded, said = HELD_FAULTS[name]
+    with pytest.raises(InputError) as caught:
+        mezzo.curves(recorded)
+    assert str(caught.value) == said.replace("{row}", ROW)
 
 
 ROW = 'a row is {"way": ..., "seed": ..., "losses": [...]}, a step {"way", "seed", "step": ..., "loss": ...}'
@@ -162,12 +213,61 @@ def test_curves_are_running_means_with_the_spread_of_the_seeds() -> None:
     assert curve.ends == {1: 38.0, 2: 56.0}
 
 
+WAYS_OF_NETWORKS = [
+    _training(way, seed, [end + seed], network=network)
+    for network, ends in (("a", {"FP32": 1.0, "BF16": 1.0, "fp16": 4.0}), ("b", {"BF16": 1.0, "FP32": 0.5}))
+    for way, end in ends.items()
+    for seed in (1, 2, 3)
+]
+
+
+def _endings(networks: tuple[Curves, ...]) -> dict[str, dict[str, Ending]]:
+    return {one.network: {curve.way: curve.judged.ending for curve in one.curves} for one in networks}
+
+
+@pytest.mark.parametrize("word", ["BF16", "bf16", "b-f 16"])
+def test_a_baseline_that_is_named_is_that_of_every_network(word: str) -> None:
+    assert _endings(judge_curves(WAYS_OF_NETWORKS, word)) == {
+        "a": {"FP32": Ending.EQUAL, "BF16": Ending.BASELINE, "fp16": Ending.HIGHER},
+        "b": {"BF16": Ending.BASELINE, "FP32": Ending.EQUAL},
+    }
+
+
+BASELINES = {
+    "fp16": "baseline 'fp16' is no way of network 'b' (did you mean 'BF16'?); choose one of 'BF16', 'FP32'",
+    "": "baseline '' is no way of network 'a'; choose one of 'FP32', 'BF16', 'fp16'",
+    "FP23": "baseline 'FP23' is no way of network 'a' (did you mean 'FP32'?); choose one of 'FP32', 'BF16', 'fp16'",
+}
+
+
+@pytest.mark.parametrize("word", BASELINES)
+def test_a_baseline_that_a_network_lacks_is_one_line(word: str) -> None:
+    with pytest.raises(InputError) as caught:
+        judge_curves(WAYS_OF_NETWORKS, word)
+    assert str(caught.value) == BASELINES[word]
+
+
+def test_a_baseline_is_exact_before_it_is_alike_and_names_are_quoted_and_few() -> None:
+    alike = [_training(way, 1, [1.0]) for way in ("a b", "a-b", "c")]
+    assert _endings(judge_curves(alike, "a-b"))[""]["a-b"] is Ending.BASELINE
+    with pytest.raises(InputError) as caught:
+        judge_curves(alike, "AB")
+    assert str(caught.value) == "baseline 'AB' may be 'a b' or 'a-b'; write which"
+    many = [_training(f"{HOSTILE}\n{at:02}", 1, [1.0], network=HOSTILE) for at in range(17)]
+    with pytest.raises(InputError) as caught:
+        judge_curves(many, "zzz")
+    said = str(caught.value)
+    assert said.isprintable()
+    assert said.count("<script>") == 17 and said.endswith("15', ...")  # the network, and sixteen ways
+
+
 def test_the_baseline_is_fp32_else_the_first_and_held_out_counts_where_all_have_it() -> None:
     def endings(trainings: list[Training]) -> list[str]:
         curves = [curve for one in judge_curves(trainings) for curve in one.curves]
         return [curve.way for curve in curves if curve.judged.ending is Ending.BASELINE]
 
     assert endings([_training("x", 1, [1]), _training("fp32", 1, [1])]) == ["fp32"]
+    assert endings([_training("x", 1, [1]), _training("FP32", 1, [1])]) == ["FP32"]
     assert endings([_training("x", 1, [1]), _training("y", 1, [1])]) == ["x"]
     assert endings([_training("x", 1, [1], network=name) for name in "ab"]) == ["x", "x"]
     held = [_training("x", 1, [1], held_out=5.0), _training("y", 1, [2], held_out=6.0)]
@@ -227,6 +327,7 @@ def test_many_ways_and_networks_are_bounded_and_counted() -> None:
     trainings = [_training(f"way {at}", 1, [1.0], network=f"net {net}") for net in range(34) for at in range(70)]
     page, tags = _page(judge_curves(trainings))
     assert tags.found.count("svg") == 32
+    assert tags.found.count("tr") == 32 * 65, "a head and the most ways of each"
     assert "2 more networks" in page
     assert "and 58 more below" in page
 
@@ -236,3 +337,53 @@ def test_the_document_is_json_whatever_the_losses_are() -> None:
     read = json.loads(json.dumps(told, allow_nan=False))
     assert read["format"] == "mezzo-curves/1"
     assert read["networks"][0]["ways"][0]["mean"] == ["nan", "inf", 1.0]
+
+
+def test_curves_print_as_the_table_that_the_command_prints_and_tell_what_its_document_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "220")
+    path = _write(tmp_path, json.dumps({"rows": [_row(one) for one in WAYS_OF_NETWORKS]}))
+    first, second = mezzo.curves([path], baseline="bf16")
+    assert [" ".join(line.split()) for line in str(second).splitlines()] == [
+        "b: each end is the last loss",
+        "way end of seeds from the baseline 90 % interval equal within",
+        "BF16 3 2 to 4 - - - the baseline",
+        "FP32 2.5 1.5 to 3.5 -0.5 -0.5 .. -0.5 2 equal within noise",
+        f"judged {TEST}",
+    ]
+    assert repr(first).splitlines() == [
+        "Curves of 3 ways over 3 seeds, a: each end is the last loss",
+        "  equal within noise: FP32; higher: fp16",
+        "  the baseline is BF16; print it for a table",
+    ]
+    assert first.to_dict() == describe_curves([first], TEST)
+    second.save(tmp_path / "second.json")
+    assert json.loads((tmp_path / "second.json").read_text()) == describe_curves([second], TEST)
+
+
+def _row(training: Training) -> dict[str, object]:
+    return {"network": training.network, "way": training.way, "seed": training.seed, "losses": list(training.losses)}
+
+
+def test_curves_say_of_which_ways_nothing_can_be_told() -> None:
+    (one,) = judge_curves([_training(way, 1, [1.0]) for way in ("FP32", HOSTILE)])
+    assert repr(one).splitlines()[1].startswith("  cannot tell: </svg>")
+    assert "\x1b" not in repr(one) + str(one)
+    fragment = one._repr_html_()
+    assert "<script" not in fragment and "&lt;script&gt;" in fragment
+    assert "1 seed in common, and 3 are needed" in fragment
+    (alone,) = judge_curves([_training("FP32", 1, [1.0])])
+    assert repr(alone).splitlines()[1] == "  nothing stands beside the baseline"
+
+
+@pytest.mark.filterwarnings("error")
+def test_ends_that_are_not_finite_have_no_mean() -> None:
+    ends = {1: math.inf, 2: -math.inf, 3: 1.0}
+    baseline = [_training("FP32", seed, [1.0]) for seed in ends]
+    (one,) = judge_curves([*baseline, *(_training("w", seed, [end]) for seed, end in ends.items())])
+    assert [" ".join(row) for row in rows_of_curves(one)] == [
+        "FP32 1 1 to 1 - - - the baseline",
+        "w nan -inf to inf - - - not finite",
+    ]
+    assert one._repr_html_().count("<svg") == 2

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from mezzo.cli import options as given
+from mezzo.cli.completing import complete_way
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.report_option import Report, check_report, tell_report
 from mezzo.places import write_file
@@ -16,23 +17,27 @@ def curves(
         list[Path],
         typer.Argument(metavar="FILE.json...", help="Recorded losses, as JSON or JSON lines.", show_default=False),
     ],
+    baseline: Annotated[
+        str | None,
+        typer.Option("--baseline", metavar="WAY", help="The way that the others are compared with.",
+                     show_default="FP32, else the first", autocompletion=complete_way),
+    ] = None,
     report: Report = None,
     as_json: given.AsJson = False,
     quiet: given.Quiet = False,
-) -> None:
+) -> None:  # fmt: skip
     """Show how trainings in several precisions end over seeds, and whether that is more than noise.
 
     A row of a file is {"way": "FP32", "seed": 1, "losses": [...]}, "network" and "held_out" beside it if you like; or a
-    line is a step, {"way", "seed", "step", "loss"}. The baseline is the way "FP32", else the first. Exit code 0: shown;
-    2: bad input.
+    line is a step, {"way", "seed", "step", "loss"}. Exit code 0: shown; 2: bad input.
     """
     check_report(report, *recorded)
 
-    from mezzo.files.curvefile import read_curves
-    from mezzo.numerics.curves import TEST, judge_curves
+    from mezzo.numerics.curves import TEST
     from mezzo.report.curves import describe_curves, report_curves
+    from mezzo.verbs.curves import curves as judge
 
-    networks = judge_curves(read_curves(recorded))
+    networks = judge(recorded, baseline=baseline)
     if report is not None:
         from mezzo.report.html import render_curves
 

@@ -102,6 +102,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "curves": (
         ("mezzo curves losses.json", "which ways end as FP32 does, over seeds"),
+        ('mezzo curves losses.json --baseline "compile + autocast"', "beside another way than FP32"),
         ("mezzo curves losses.json --report curves.html", "drawn, with the spread of the seeds"),
         ("mezzo curves losses.json --json", "every curve as data"),
     ),

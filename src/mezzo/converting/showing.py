@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mezzo.converting.summaries import summarise_result
+from mezzo.report.fragments import bars_of
 from mezzo.report.headline import Headline
-from mezzo.report.notebook import bars_of, lines_of, page_of
+from mezzo.report.notebook import lines_of, page_of
 
 if TYPE_CHECKING:
     from mezzo.report.folder import Converted

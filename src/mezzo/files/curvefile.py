@@ -8,7 +8,8 @@ twice. "seed" may be missing where there is one training of a way.
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 
 from mezzo.core.curves import Training
 from mezzo.errors import InputError
@@ -20,7 +21,9 @@ _MOST_LOSSES = 4_000_000
 _LONGEST_NAME = 200
 _MOST_STEPS = 100_000_000
 _NEEDED = 'a row is {"way": ..., "seed": ..., "losses": [...]}, a step {"way", "seed", "step": ..., "loss": ...}'
+_HELD = "recorded"  # where rows are that no file holds
 _Key = tuple[str, str, int]
+_Rows = Iterator[tuple[str, object]]  # each with its place in words
 
 
 def read_curves(paths: Sequence[str | os.PathLike[str]]) -> tuple[Training, ...]:
@@ -28,11 +31,24 @@ def read_curves(paths: Sequence[str | os.PathLike[str]]) -> tuple[Training, ...]
 
     Raises InputError: a file cannot be read or is none of these, is too large, or a training is there twice.
     """
+    names = [repr(os.fspath(path)) for path in paths]
+    return _collect((where, _rows(path, where)) for path, where in zip(paths, names, strict=True))
+
+
+def read_rows(rows: Iterable[Mapping[str, object]]) -> tuple[Training, ...]:
+    """The trainings of rows, or of steps, that a program holds; they are as those of a file.
+
+    Raises InputError: one is neither a row nor a step, there are too many, or a training is there twice.
+    """
+    return _collect([(_HELD, ((f"{_HELD}, row {number}", row) for number, row in enumerate(rows, 1)))])
+
+
+def _collect(sources: Iterable[tuple[str, _Rows]]) -> tuple[Training, ...]:
     trainings: dict[_Key, Training] = {}
-    left = _MOST_LOSSES
-    for path in paths:
-        where = repr(os.fspath(path))
-        for training in _trainings(_rows(path, where), where, left):
+    left, read = _MOST_LOSSES, []
+    for where, rows in sources:
+        read.append(where)
+        for training in _trainings(rows, where, left):
             key = training.network, training.way, training.seed
             if key in trainings:
                 raise InputError(
@@ -43,12 +59,12 @@ def read_curves(paths: Sequence[str | os.PathLike[str]]) -> tuple[Training, ...]
         if len(trainings) > _MOST_TRAININGS:
             raise InputError(f"{where} brings the trainings to {len(trainings)}; give at most {_MOST_TRAININGS}")
     if not trainings:
-        raise InputError(f"{', '.join(repr(os.fspath(path)) for path in paths)}: no training is there; {_NEEDED}")
+        raise InputError(f"{', '.join(read) or _HELD}: no training is there; {_NEEDED}")
     return tuple(trainings.values())
 
 
-def _rows(path: str | os.PathLike[str], where: str) -> Iterator[tuple[str, object]]:
-    """What a file holds row by row, each with its place in words."""
+def _rows(path: str | os.PathLike[str], where: str) -> _Rows:
+    """What a file holds row by row."""
     try:
         data = read_file(path, _MOST_BYTES)
     except OSError as error:
@@ -83,7 +99,7 @@ def _parse(text: str) -> object:
         raise ValueError("nested too deeply") from None
 
 
-def _trainings(rows: Iterator[tuple[str, object]], where: str, most: int) -> Iterator[Training]:
+def _trainings(rows: _Rows, where: str, most: int) -> Iterator[Training]:
     steps: dict[_Key, dict[int, float]] = {}
     count = 0
     for place, row in rows:
@@ -93,7 +109,7 @@ def _trainings(rows: Iterator[tuple[str, object]], where: str, most: int) -> Ite
         key = network, way, _whole(row, "seed", place, 0)
         if "losses" in row:
             losses = row["losses"]
-            if not isinstance(losses, list) or not losses:
+            if not isinstance(losses, list | tuple) or not losses:
                 raise InputError(f"{place}: losses is {_kind(losses)}; give a list of numbers, one for each step")
             count += len(losses)
             _check_count(count, most, where)
@@ -132,18 +148,18 @@ def _text(row: Mapping[str, object], name: str, place: str, usual: str | None = 
 
 def _whole(row: Mapping[str, object], name: str, place: str, usual: int | None = None) -> int:
     told = row.get(name, usual)
-    if not isinstance(told, int) or isinstance(told, bool) or abs(told) > _MOST_STEPS:
+    if isinstance(told, bool) or not isinstance(told, Integral) or abs(int(told)) > _MOST_STEPS:
         raise InputError(f"{place}: {name} is {_kind(told)}; give a whole number up to {_MOST_STEPS}")
-    return told
+    return int(told)
 
 
 def _number(told: object, name: str, place: str) -> float:
-    if isinstance(told, int | float) and not isinstance(told, bool):
-        try:
-            return float(told)
-        except OverflowError:
-            return math.inf if told > 0 else -math.inf
-    raise InputError(f"{place}: {name} holds {_kind(told)}; give numbers")
+    if isinstance(told, bool) or not isinstance(told, Real):
+        raise InputError(f"{place}: {name} holds {_kind(told)}; give numbers")
+    try:
+        return float(told)
+    except OverflowError:
+        return -math.inf if told < 0 else math.inf
 
 
 def _kind(told: object) -> str:
@@ -153,7 +169,7 @@ def _kind(told: object) -> str:
             return "missing"
         case dict():
             return "an object"
-        case list():
+        case list() | tuple():
             return "an empty list" if not told else "a list"
         case str() if len(told) > _LONGEST_NAME:
             return f"a text of {len(told)} characters"

@@ -15,7 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.core.curves import Training
+from mezzo.core.shown import Tabled
+from mezzo.errors import InputError
 from mezzo.numerics.student import student_quantile
+from mezzo.spelling import aside, did_you_mean, join_with_or, names_meant
+from mezzo.voices import option
 
 Doubles = npt.NDArray[np.float64]
 
@@ -28,6 +32,7 @@ _SHARE = 0.95
 _SPREADS = 2.0
 _BASELINE = "fp32"
 _WINDOW, _LEAST_WINDOWS = 20, 10
+_MOST_LISTED = 16
 
 
 class Ending(enum.Enum):
@@ -39,6 +44,11 @@ class Ending(enum.Enum):
     LOWER = "lower"
     ASTRAY = "not finite"
     UNKNOWN = "cannot tell"
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the others are judged beside it."""
+        return self is Ending.BASELINE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +83,8 @@ class Curve:
     judged: Judgment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curves:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Curves(Tabled):
     """All ways on one network. `is_held_out`: the ends are losses on data that was not trained on."""
 
     network: str
@@ -83,15 +93,19 @@ class Curves:
     is_held_out: bool
 
 
-def judge_curves(trainings: Sequence[Training]) -> tuple[Curves, ...]:
-    """Curves by network, in the order in which they come. The baseline is the way "FP32", else the first."""
+def judge_curves(trainings: Sequence[Training], baseline: str | None = None) -> tuple[Curves, ...]:
+    """Curves by network, in the order in which they come. The baseline is the way of that name; without one, the way
+    "FP32", else the first.
+
+    Raises InputError: a network has no such way, or several that may be meant.
+    """
     return tuple(
-        _of_network(network, [one for one in trainings if one.network == network])
+        _of_network(network, [one for one in trainings if one.network == network], baseline)
         for network in dict.fromkeys(one.network for one in trainings)
     )
 
 
-def _of_network(network: str, trainings: Sequence[Training]) -> Curves:
+def _of_network(network: str, trainings: Sequence[Training], named: str | None) -> Curves:
     shortest = min(len(one.losses) for one in trainings)
     window = max(1, min(_WINDOW, shortest // _LEAST_WINDOWS))
     is_held_out = all(one.held_out is not None for one in trainings)
@@ -99,9 +113,26 @@ def _of_network(network: str, trainings: Sequence[Training]) -> Curves:
     for one in trainings:
         by_way.setdefault(one.way, []).append(one)
     ends = {way: {one.seed: _end(one, window, is_held_out) for one in of} for way, of in by_way.items()}
-    baseline = next((way for way in by_way if way.casefold() == _BASELINE), next(iter(by_way)))
+    baseline = _usual_baseline(list(by_way)) if named is None else _find_baseline(network, list(by_way), named)
     curves = [_curve(way, of, window, ends[way], ends[baseline], way == baseline) for way, of in by_way.items()]
     return Curves(network=network, curves=tuple(curves), window=window, is_held_out=is_held_out)
+
+
+def _usual_baseline(ways: Sequence[str]) -> str:
+    return next((way for way in ways if way.casefold() == _BASELINE), ways[0])
+
+
+def _find_baseline(network: str, ways: Sequence[str], named: str) -> str:
+    """The way that a word stands for. Names are whoever's wrote the file, so they are quoted."""
+    meant = names_meant(named, dict.fromkeys(ways, ()))
+    if len(meant) == 1:
+        return meant[0]
+    where = f" of network {network!r}" if network else ""
+    if meant:
+        raise InputError(f"{option('baseline')} {named!r} may be {join_with_or(map(repr, meant))}{where}; write which")
+    listed = ", ".join(map(repr, ways[:_MOST_LISTED])) + (", ..." if len(ways) > _MOST_LISTED else "")
+    asked = aside(did_you_mean(named, ways, 1))
+    raise InputError(f"{option('baseline')} {named!r} is no way{where}{asked}; choose one of {listed}")
 
 
 def _end(training: Training, window: int, is_held_out: bool) -> float:
@@ -120,11 +151,13 @@ def _curve(
 ) -> Curve:
     length = min(len(one.losses) for one in trainings)
     running = np.stack([_running_mean(np.array(one.losses[:length]), window) for one in trainings])
+    with np.errstate(invalid="ignore"):  # of both infinities, which have no mean
+        mean = running.mean(0)
     return Curve(
         way=way,
         ends=ends,
         steps=tuple(range(window, length + 1)),
-        mean=tuple(running.mean(0).tolist()),
+        mean=tuple(mean.tolist()),
         lowest=tuple(running.min(0).tolist()),
         highest=tuple(running.max(0).tolist()),
         judged=Judgment(ending=Ending.BASELINE) if is_baseline else judge_ends(ends, baseline),
@@ -133,7 +166,8 @@ def _curve(
 
 def _running_mean(losses: Doubles, window: int) -> Doubles:
     """The mean of each `window` losses in a row. What is not finite stays so to the end of its windows alone."""
-    means: Doubles = np.lib.stride_tricks.sliding_window_view(losses, window).mean(1)
+    with np.errstate(invalid="ignore"):
+        means: Doubles = np.lib.stride_tricks.sliding_window_view(losses, window).mean(1)
     return means
 
 

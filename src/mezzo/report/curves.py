@@ -11,7 +11,7 @@ from rich.text import Text
 from mezzo.report.documents import Document, document
 from mezzo.report.figures import spell_count
 from mezzo.report.layout import Layout, blank, heading, indented
-from mezzo.report.names import clean, shorten
+from mezzo.report.names import clean, join_some, shorten
 from mezzo.report.sections import number
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ MOST_WAYS = 64
 LONGEST_NAME = 32
 COLUMNS = ("end", "of seeds", "from the baseline", "90 % interval", "equal within")
 _MOST_POINTS = 400
+_NAMED = 3
 
 
 def report_curves(layout: Layout, networks: "Sequence[Curves]", test: str) -> list[RenderableType]:
@@ -28,13 +29,32 @@ def report_curves(layout: Layout, networks: "Sequence[Curves]", test: str) -> li
     parts: list[RenderableType] = []
     for one in networks:
         table = layout.make_table("way", *COLUMNS, "", right=COLUMNS)
-        for curve in one.curves[:MOST_WAYS]:
-            table.add_row(layout.spell_name(curve.way, LONGEST_NAME), *spell_curve(curve), curve.judged.ending.value)
+        for way, *cells in rows_of_curves(one):
+            table.add_row(layout.spell_name(way, LONGEST_NAME), *cells)
         parts += [*([blank()] if parts else []), heading(title_of(one)), table]
         more = len(one.curves) - MOST_WAYS
         parts += [indented(f"and {spell_count(more, 'way')} more")] if more > 0 else []
         parts += [Text(line) for line in tell_unknown(one)]
     return [*parts, Text(f"judged {test}", style="dim")]
+
+
+def tell_curves(one: "Curves") -> tuple[str, ...]:
+    """What was trained, and which ways end how, in three lines."""
+    seeds = {seed for curve in one.curves for seed in curve.ends}
+    beside = next(curve.way for curve in one.curves if curve.judged.ending.is_reference)
+    by_ending: dict[str, list[str]] = {}
+    for curve in one.curves:
+        if not curve.judged.ending.is_reference:
+            by_ending.setdefault(curve.judged.ending.value, []).append(shorten(clean(curve.way), LONGEST_NAME))
+    endings = "; ".join(f"{ending}: {join_some(ways, _NAMED)}" for ending, ways in by_ending.items())
+    about = f"Curves of {spell_count(len(one.curves), 'way')} over {spell_count(len(seeds), 'seed')}, {title_of(one)}"
+    beside = shorten(clean(beside), LONGEST_NAME)
+    return about, endings or "nothing stands beside the baseline", f"the baseline is {beside}; print it for a table"
+
+
+def rows_of_curves(one: "Curves") -> list[tuple[str, ...]]:
+    """A row for each way: its name, what `COLUMNS` names, and how it ends."""
+    return [(curve.way, *spell_curve(curve), curve.judged.ending.value) for curve in one.curves[:MOST_WAYS]]
 
 
 def title_of(one: "Curves") -> str:
@@ -44,14 +64,20 @@ def title_of(one: "Curves") -> str:
     return f"{shorten(clean(one.network), LONGEST_NAME)}: {what}" if one.network else what
 
 
+def mean_end(curve: "Curve") -> float:
+    """The mean of a way's ends; NaN where one is not finite."""
+    ends = list(curve.ends.values())
+    return statistics.fmean(ends) if all(map(math.isfinite, ends)) else math.nan
+
+
 def spell_curve(curve: "Curve") -> tuple[str, ...]:
     """What `COLUMNS` names."""
     ends, judged = list(curve.ends.values()), curve.judged
     over = f"{min(ends):.4g} to {max(ends):.4g}" if len(ends) > 1 else "1 seed"
-    mean = statistics.fmean(ends) if all(map(math.isfinite, ends)) else math.nan
     interval = "-" if judged.low is None or judged.high is None else f"{judged.low:+.2g} .. {judged.high:+.2g}"
     margin = "-" if judged.margin is None else f"{judged.margin:.2g}"
-    return f"{mean:.4g}", over, "-" if judged.difference is None else f"{judged.difference:+.2g}", interval, margin
+    difference = "-" if judged.difference is None else f"{judged.difference:+.2g}"
+    return f"{mean_end(curve):.4g}", over, difference, interval, margin
 
 
 def tell_unknown(one: "Curves") -> list[str]:

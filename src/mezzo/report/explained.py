@@ -10,10 +10,10 @@ from rich.text import Text
 from mezzo.core.nodes import SourceLine
 from mezzo.core.plans import PlannedNode
 from mezzo.report.figures import spell_count
+from mezzo.report.fragments import fragment
 from mezzo.report.layer_errors import spell_line
 from mezzo.report.layout import blank, heading, indented
 from mezzo.report.names import clean, shorten, spell_precision
-from mezzo.report.notebook import fragment
 
 _LONGEST_NAME, _SHORTEST_RULE = 28, 16
 _ANY = 1000

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from mezzo.core.plans import Plan
 from mezzo.errors import InputError
 from mezzo.report.figures import spell_count
-from mezzo.report.notebook import fragment
+from mezzo.report.fragments import fragment
 from mezzo.sizes import format_size
 from mezzo.torch.attention import AsProducts
 from mezzo.torch.handing_on import HandedOn, Way

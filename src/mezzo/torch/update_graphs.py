@@ -13,8 +13,11 @@ from typing import Any, cast
 
 import torch
 from torch import fx
+from torch._guards import TracingContext, tracing
 from torch._inductor.compile_fx import compile_fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.passes.split_module import split_module
 from torch.optim.optimizer import Optimizer
 from torch.utils import _pytree as pytree
@@ -191,6 +194,16 @@ def _is_number(node: fx.Node) -> bool:
     return all(isinstance(one, torch.Tensor) and one.dim() == 0 for one in made)
 
 
+@contextmanager
+def _known_to_the_cache() -> Iterator[None]:
+    """Let what is compiled be found in Inductor's cache the next time: it looks only where sizes have an environment,
+    though none of a step is open.
+    """
+    sizes = FakeTensorMode(static_shapes=True, shape_env=ShapeEnv())
+    with tracing(TracingContext(sizes)):
+        yield
+
+
 class _Compiled(torch.nn.Module):
     """A part of a step, compiled for what it is first called with."""
 
@@ -202,5 +215,6 @@ class _Compiled(torch.nn.Module):
     def forward(self, *given: Any) -> Any:
         if self._run is None:
             assert self._part is not None, "it is kept until it is compiled"
-            self._run, self._part = compile_fx(self._part, list(given)), None
+            with _known_to_the_cache():
+                self._run, self._part = compile_fx(self._part, list(given)), None
         return self._run(*given)

@@ -10,7 +10,7 @@ from importlib.resources import files
 from itertools import groupby
 
 from mezzo.numerics.curves import Curve, Curves
-from mezzo.report.curves import COLUMNS, LONGEST_NAME, MOST_WAYS, spell_curve, tell_unknown, thinned, title_of
+from mezzo.report.curves import COLUMNS, LONGEST_NAME, rows_of_curves, tell_unknown, thinned, title_of
 from mezzo.report.html.page import MARK
 from mezzo.report.names import clean, shorten
 
@@ -53,8 +53,7 @@ def render_curves(networks: Sequence[Curves], test: str) -> str:
 
 def _table(one: Curves) -> str:
     head = "".join(f"<th>{_safe(title)}</th>" for title in ("way", *COLUMNS, ""))
-    shown = one.curves[:MOST_WAYS]
-    rows = "".join(_row((curve.way, *spell_curve(curve), curve.judged.ending.value)) for curve in shown)
+    rows = "".join(map(_row, rows_of_curves(one)))
     said = "".join(f"<p>{_safe(line)}</p>" for line in tell_unknown(one))
     return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{said}"
 
