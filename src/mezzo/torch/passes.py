@@ -27,6 +27,7 @@ from mezzo.torch.hidden_gradients import gradient_format
 from mezzo.torch.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.keeping import Kept
 from mezzo.torch.packing import pack
+from mezzo.torch.peaks import convert_apart, round_before_sums
 from mezzo.torch.recipes import LowCopy, Recipe
 from mezzo.torch.residuals import add_sums
 from mezzo.torch.rewriting import Planned, rewrite
@@ -88,6 +89,7 @@ class PlanningPass(CustomGraphPass):
         self.is_joint = any(isinstance(one, TangentAOTInput) for one in about.values())
         if self.is_joint:
             program = as_joint(program)
+        planned: Planned | None = None
         try:
             with _disable_current_modes(), torch.no_grad():  # weights are asked for their numbers
                 planned = self.rewritten(program)
@@ -104,7 +106,10 @@ class PlanningPass(CustomGraphPass):
             self.native_sums = sum_in_tiles(owner, low, tile)
         self.copies = self._read_copies(graph, about)
         if self.is_joint:
+            if planned is not None:
+                round_before_sums(planned, low)
             give_gradients(graph, self._gradient_formats(about))
+            convert_apart(graph, device_of(self.edited.inputs))
             copies = {node.name for node, one in about.items() if self._is_copy(one)}
             self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
         self.casts = casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
