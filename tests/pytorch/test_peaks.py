@@ -16,6 +16,7 @@ from driving import without_code
 from torch import fx, nn
 
 import mezzo.torch
+from mezzo.frontends.torch.retype import CAST
 from mezzo.torch import passes
 from mezzo.torch.backend import Backend
 from mezzo.torch.compiled import wrap
@@ -43,6 +44,18 @@ class _Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         made: torch.Tensor = self.down(self.activated(self.up(x)))
+        return made
+
+
+class _Normed(_Block):
+    """The gradient of a residual sum is read by two products of the backward, and goes on in FP32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = self.norm(x + super().forward(x))
         return made
 
 
@@ -136,6 +149,21 @@ def test_gradients_are_converted_by_calls_of_their_own_and_biases_are_summed_fro
     )
 
 
+@pytest.mark.parametrize("to", ["bf16", "fp16"])
+def test_what_two_products_read_is_rounded_once(to: str) -> None:
+    """One of them reads it transposed: that is a view of what the other reads."""
+    graph = _backward_of(_Normed(), torch.randn(2, 4, 8), to=to)
+    rounded = [node for node in graph.nodes if node.target is CAST and node.args[1] is not torch.float32]
+    sources = [_maker(node) for node in rounded]
+    assert len(sources) == len(set(sources))
+
+
+def _maker(node: fx.Node) -> fx.Node:
+    """What makes the number that a conversion reads, behind its views."""
+    source = node.all_input_nodes[0]
+    return _maker(source) if getattr(source.target, "is_view", False) else source
+
+
 def _sums(graph: fx.Graph) -> list[str]:
     """Of which format each sum over rows reads its terms, in order."""
     return [_terms_of(node) for node in graph.nodes if node.target is _SUM]
@@ -187,7 +215,7 @@ def test_a_bias_has_the_fp32_sum_of_its_rounded_gradient() -> None:
     assert torch.equal(model.up.bias.grad, rounded.sum(0, dtype=torch.float32))
 
 
-@pytest.mark.parametrize("kind", [_Block, _Kept, _Residual])
+@pytest.mark.parametrize("kind", [_Block, _Kept, _Residual, _Normed])
 def test_converting_apart_changes_no_number(kind: type[nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = kind(), torch.randn(32, 8)
 

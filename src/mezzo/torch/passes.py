@@ -27,7 +27,7 @@ from mezzo.torch.hidden_gradients import gradient_format
 from mezzo.torch.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.keeping import Kept
 from mezzo.torch.packing import pack
-from mezzo.torch.peaks import convert_apart, round_before_sums
+from mezzo.torch.peaks import convert_apart, round_once
 from mezzo.torch.recipes import LowCopy, Recipe
 from mezzo.torch.residuals import add_sums
 from mezzo.torch.rewriting import Planned, rewrite
@@ -107,7 +107,7 @@ class PlanningPass(CustomGraphPass):
         self.copies = self._read_copies(graph, about)
         if self.is_joint:
             if planned is not None:
-                round_before_sums(planned, low)
+                round_once(planned, low)
             give_gradients(graph, self._gradient_formats(about))
             convert_apart(graph, device_of(self.edited.inputs))
             copies = {node.name for node, one in about.items() if self._is_copy(one)}

@@ -56,21 +56,31 @@ def convert_apart(graph: fx.Graph, device: str) -> None:
             graph.erase_node(cast)
 
 
-def round_before_sums(planned: Planned, low: torch.dtype) -> None:
-    """Let sums of the backward read what products beside them read, rounded, instead of what was rounded: they add up
-    and hand on in FP32 as before.
+def round_once(planned: Planned, low: torch.dtype) -> None:
+    """Let all who read a number of the backward rounded read one rounded form of it, or a view of that: the numbers are
+    the same. Sums read it too, instead of what was rounded, and add up and hand on in FP32 as before.
 
-    Only of what a call makes and nobody else reads in FP32, so that it need not be written; where the policy lets the
-    sum run low; and in a format that reaches as far as FP32, as small gradients would be lost in FP16.
+    Sums only where nobody else reads the number in FP32, so that it need not be written; where the policy lets them run
+    low; and in a format that reaches as far as FP32, as small gradients would be lost in FP16.
     """
-    if torch.finfo(low).smallest_normal > torch.finfo(torch.float32).smallest_normal:
-        return
-    sums = set(_free_sums(planned))
-    wide = {_maker(one.args[0], is_view) for one in sums}
-    for maker in [node for node in planned.result.program.graph.nodes if node in wide and node.op == "call_function"]:
-        others = [user for user in readers(maker, is_view) if not is_view(user) and user not in sums]
-        if others and all(is_cast(user, low) for user in others):
-            _read_rounded(maker, low, [user for user in readers(maker, is_view) if user in sums], others)
+    reaches_as_far = torch.finfo(low).smallest_normal <= torch.finfo(torch.float32).smallest_normal
+    free_sums = frozenset(_free_sums(planned)) if reaches_as_far else frozenset()
+    late = planned.reading.program.backward
+    for maker in [node for node in planned.result.program.graph.nodes if node in late and _is_made_in_fp32(node)]:
+        ends = [user for user in readers(maker, is_view) if not is_view(user)]
+        casts = [user for user in ends if is_cast(user, low)]
+        sums = [user for user in ends if user in free_sums]
+        if casts and sums and len(casts) + len(sums) == len(ends):
+            _read_rounded(maker, low, sums, casts)
+        elif len(casts) > 1:
+            _read_rounded(maker, low, (), casts)
+
+
+def _is_made_in_fp32(node: fx.Node) -> bool:
+    """Whether a call makes a number of its own, and in FP32."""
+    held = node.meta.get("val")
+    is_wide = isinstance(held, torch.Tensor) and held.dtype is torch.float32
+    return is_wide and node.op == "call_function" and not is_view(node)
 
 
 def _free_sums(planned: Planned) -> Iterator[fx.Node]:
@@ -116,9 +126,9 @@ def _seen_as(view: Any, maker: fx.Node, instead: fx.Node) -> fx.Node:
     return Builder(view.graph, view).call(view.target, seen, *view.args[1:], **view.kwargs)
 
 
-def _maker(node: Any, is_seen_through: Any = lambda node: node.target is getitem or is_view(node)) -> Any:
+def _maker(node: Any) -> Any:
     """What makes a number, behind those that only hand it on."""
-    while is_seen_through(node):
+    while node.target is getitem or is_view(node):
         node = node.args[0]
     return node
 
