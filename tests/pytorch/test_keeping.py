@@ -119,7 +119,7 @@ def _shared(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 def test_nothing_is_cheaper(function: Any, weight: float) -> None:
     """Of all ways to have what the backward reads the cut is the cheapest: each node kept, made again, or neither."""
     graph, weights = _joint(function)
-    late = joint._backward(graph)
+    late = joint.backward_of(graph)
     problem = keeping._Problem(graph=graph, late=late, free=weights, low=torch.bfloat16)
     prices = keeping.Prices(weight, problem.wide_bytes / 8)
     found = problem.solve(prices)
@@ -137,7 +137,7 @@ def test_only_a_low_form_that_the_backward_reads_makes_keeping_low_free(other: t
         return (converted @ converted).float() + made * x
 
     graph, weights = _joint(function)
-    problem = keeping._Problem(graph=graph, late=joint._backward(graph), free=weights, low=torch.bfloat16)
+    problem = keeping._Problem(graph=graph, late=joint.backward_of(graph), free=weights, low=torch.bfloat16)
     made = next(node for node in problem.nodes if node.target is torch.ops.aten.mm.default)
     (converted,) = [user for user in made.users if user.target is keeping.CAST]
     found = problem.solve(keeping.Prices(0.3, 0.0))

@@ -14,15 +14,12 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from mezzo.core.facts import HEAVY
 from mezzo.core.plans import Plan
 from mezzo.dtypes import HIGH
-from mezzo.frontends.torch.groups import dialect_and_op
-from mezzo.frontends.torch.read import facts_of
 from mezzo.frontends.torch.retype import CAST, is_cast, without_python_dispatcher
 from mezzo.torch.building import Builder
 from mezzo.torch.controls import Controls
-from mezzo.torch.keeping import is_view, readers
+from mezzo.torch.keeping import is_product, is_view, readers
 from mezzo.torch.rewriting import Planned
 
 _ATEN: Any = torch.ops.aten
@@ -117,13 +114,8 @@ def _handing_on(planned: Planned, low: torch.dtype) -> Iterator[tuple[str, fx.No
         for call in reading.calls[number]:
             held = call.meta.get("val")
             is_low = call in alive and isinstance(held, torch.Tensor) and held.dtype is low
-            if is_low and _is_product(call) and _is_read_wide(call):
+            if is_low and is_product(call) and _is_read_wide(call):
                 yield node.name, call
-
-
-def _is_product(call: fx.Node) -> bool:
-    row = facts_of(*dialect_and_op(call.target, facts_of))
-    return row is not None and row.cost in HEAVY
 
 
 def _written(build: Builder, call: fx.Node, way: Way) -> fx.Node | None:

@@ -21,7 +21,7 @@ def as_joint(program: Program) -> Program:
         program,
         weights={},
         outputs=_returned(program.graph, program.names),
-        backward=_backward(program.graph),
+        backward=backward_of(program.graph),
     )
 
 
@@ -36,7 +36,7 @@ def advise_partitioner(
     if memory is None:
         return None
     free = [node for node in graph.nodes if node.name in weights]
-    return keep_least(graph, _backward(graph), memory, low, free)
+    return keep_least(graph, backward_of(graph), memory, low, free)
 
 
 def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
@@ -67,7 +67,7 @@ def give_gradients(graph: fx.Graph, formats: Mapping[str, torch.dtype]) -> None:
     graph.eliminate_dead_code()
 
 
-def _backward(graph: fx.Graph) -> frozenset[fx.Node]:
+def backward_of(graph: fx.Graph) -> frozenset[fx.Node]:
     """What runs after the gradients of a graph's results have come in: what depends on them, and they themselves."""
     found: set[fx.Node] = set()
     for node in graph.nodes:

@@ -140,7 +140,7 @@ class _Problem:
         """Whether the forward writes a number whatever is kept: products make it or read it, or it is a result."""
         maker: Any = node.args[0] if node.target is getitem else node
         early = [user for user in readers(node, is_view) if user not in self.late]
-        return _is_heavy(maker) or any(_is_heavy(user) or user.op == "output" for user in early)
+        return is_product(maker) or any(is_product(user) or user.op == "output" for user in early)
 
     def _held_bytes(self, node: fx.Node) -> int:
         return 0 if node in self.free else bytes_of(node)
@@ -182,7 +182,7 @@ class _Problem:
         """What computing a node in the backward costs: a view nothing, an operand of a product writing and reading."""
         if node.target is getitem or is_view(node) or tensor_of(node) is None:
             return 0.0
-        if any(_is_heavy(user) for user in readers(node, is_view) if user in self.late):
+        if any(is_product(user) for user in readers(node, is_view) if user in self.late):
             return 2.0 * bytes_of(node)
         return max(bytes_of(node), *map(bytes_of, node.all_input_nodes), 0) / _FUSED
 
@@ -219,7 +219,8 @@ def _low_form(node: fx.Node, low: torch.dtype) -> fx.Node | None:
     return next((user for user in node.users if user.target is CAST and user.args[1] is low), None)
 
 
-def _is_heavy(node: fx.Node) -> bool:
+def is_product(node: fx.Node) -> bool:
+    """Whether a call does much of a model's arithmetic."""
     row = facts_of(*dialect_and_op(node.target, facts_of)) if node.op == "call_function" else None
     return row is not None and row.cost in HEAVY
 

@@ -29,6 +29,7 @@ from mezzo.torch.idle import Idle, find_idle
 from mezzo.torch.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.keeping import Kept
 from mezzo.torch.packing import pack
+from mezzo.torch.peaks import convert_apart, round_once
 from mezzo.torch.recipes import LowCopy, Recipe
 from mezzo.torch.residuals import add_sums
 from mezzo.torch.rewriting import Planned, rewrite
@@ -113,7 +114,10 @@ class PlanningPass(CustomGraphPass):
             self.as_products = tuple(node for one in graphs for node in write_as_products(one))
         self.copies = self._read_copies(graph, about)
         if self.is_joint:
+            if graphs:
+                round_once(graphs[0], low)
             give_gradients(graph, self._gradient_formats(about))
+            convert_apart(graph, device_of(self.edited.inputs))
             copies = {node.name for node, one in about.items() if self._is_copy(one)}
             self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
         self.casts = casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)

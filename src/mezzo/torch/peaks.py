@@ -1,0 +1,138 @@
+"""The most that a backward holds at once: what would lie in FP32 waiting for its readers lies rounded instead.
+
+Inductor writes conversions of several weights' gradients into one kernel, which runs when the last of them is there:
+till then products wait, and all that they read. It sums rows in a loop of its own, so that what is summed in FP32 is
+written in FP32, twice the bytes of what products beside it read. What both did to peaks is in docs/figures.md.
+"""
+
+from collections.abc import Collection, Iterator
+from operator import getitem
+from typing import Any
+
+import torch
+import torch._inductor.config
+from torch import fx
+
+from mezzo.core.policy import Category
+from mezzo.dtypes import HIGH
+from mezzo.frontends.torch.retype import CAST, is_cast, is_laid_out_alike
+from mezzo.torch.building import Builder
+from mezzo.torch.joint import backward_of
+from mezzo.torch.keeping import is_product, is_view, readers
+from mezzo.torch.rewriting import Planned
+
+_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
+_LIBRARY.define("widened(Tensor low) -> Tensor")
+WIDENED: Any = torch.ops.mezzo.widened.default
+_SUM: Any = torch.ops.aten.sum.dim_IntList
+
+
+@torch.library.impl(_LIBRARY, "widened", "CompositeExplicitAutograd")
+def _widened(low: Any) -> Any:
+    return low.float()
+
+
+@torch.library.register_fake("mezzo::widened", lib=_LIBRARY)
+def _fake_widened(low: Any) -> Any:
+    return torch.empty_like(low, dtype=torch.float32)
+
+
+def convert_apart(graph: fx.Graph, device: str) -> None:
+    """Let gradients that products make low, and that are returned in FP32, be converted by calls of their own, each
+    when it suits the order of the rest. The numbers are the same.
+
+    Other devices' kernels hold no conversions of tensors that have nothing in common, and products that are tuned
+    convert by themselves.
+    """
+    if device != "cpu" or torch._inductor.config.max_autotune or torch._inductor.config.max_autotune_gemm:
+        return
+    late = backward_of(graph)
+    for cast in [node for node in graph.nodes if node in late and is_cast(node, torch.float32)]:
+        source = cast.args[0]
+        if is_product(_maker(source)) and len(source.users) == 1 and _is_returned_alone(cast):
+            with graph.inserting_before(cast):
+                apart = Builder(graph, cast).call(WIDENED, source)
+            cast.replace_all_uses_with(apart)
+            graph.erase_node(cast)
+
+
+def round_once(planned: Planned, low: torch.dtype) -> None:
+    """Let all who read a number of the backward rounded read one rounded form of it, or a view of that: the numbers are
+    the same. Sums read it too, instead of what was rounded, and add up and hand on in FP32 as before.
+
+    Sums only where nobody else reads the number in FP32, so that it need not be written; where the policy lets them run
+    low; and in a format that reaches as far as FP32, as small gradients would be lost in FP16.
+    """
+    reaches_as_far = torch.finfo(low).smallest_normal <= torch.finfo(torch.float32).smallest_normal
+    free_sums = frozenset(_free_sums(planned)) if reaches_as_far else frozenset()
+    late = planned.reading.program.backward
+    for maker in [node for node in planned.result.program.graph.nodes if node in late and _is_made_in_fp32(node)]:
+        ends = [user for user in readers(maker, is_view) if not is_view(user)]
+        casts = [user for user in ends if is_cast(user, low)]
+        sums = [user for user in ends if user in free_sums]
+        if casts and sums and len(casts) + len(sums) == len(ends):
+            _read_rounded(maker, low, sums, casts)
+        elif len(casts) > 1:
+            _read_rounded(maker, low, (), casts)
+
+
+def _is_made_in_fp32(node: fx.Node) -> bool:
+    """Whether a call makes a number of its own, and in FP32."""
+    held = node.meta.get("val")
+    is_wide = isinstance(held, torch.Tensor) and held.dtype is torch.float32
+    return is_wide and node.op == "call_function" and not is_view(node)
+
+
+def _free_sums(planned: Planned) -> Iterator[fx.Node]:
+    """Sums of the backward that run in FP32 and may run low."""
+    graph, reading = planned.reading.graph, planned.reading
+    alive = set(planned.result.program.graph.nodes)
+    for node in planned.plan.nodes:
+        number = graph.by_name.get(node.name)
+        if number is None or node.precision.compute is not HIGH or node.category is not Category.ALLOW:
+            continue
+        for call in reading.calls[number]:
+            is_late = call in alive and call in reading.program.backward
+            if is_late and call.target is _SUM and call.meta["val"].dtype is torch.float32:
+                yield call
+
+
+def _read_rounded(maker: fx.Node, low: torch.dtype, sums: Collection[fx.Node], casts: Collection[fx.Node]) -> None:
+    """Round a number once, right where it is made; let its conversions be views of that, and its sums read them."""
+    graph = maker.graph
+    with graph.inserting_after(maker):
+        rounded = Builder(graph, maker).call(CAST, maker, low)
+    if not is_laid_out_alike(rounded.meta["val"], maker.meta["val"]):
+        graph.erase_node(rounded)  # views of it might be none
+        return
+    for cast in casts:
+        with graph.inserting_before(cast):
+            instead = _seen_as(cast.args[0], maker, rounded)
+        cast.replace_all_uses_with(instead)
+        graph.erase_node(cast)
+    for one in sums:
+        with graph.inserting_before(one):
+            operand = _seen_as(one.args[0], maker, rounded)
+            instead = Builder(graph, one).call(_SUM, operand, *one.args[1:], dtype=torch.float32)
+        one.replace_all_uses_with(instead)
+        graph.erase_node(one)
+
+
+def _seen_as(view: Any, maker: fx.Node, instead: fx.Node) -> fx.Node:
+    """The views by which a node is seen, of another node."""
+    if view is maker:
+        return instead
+    seen = _seen_as(view.args[0], maker, instead)
+    return Builder(view.graph, view).call(view.target, seen, *view.args[1:], **view.kwargs)
+
+
+def _maker(node: Any) -> Any:
+    """What makes a number, behind those that only hand it on."""
+    while node.target is getitem or is_view(node):
+        node = node.args[0]
+    return node
+
+
+def _is_returned_alone(node: fx.Node) -> bool:
+    """Whether nothing reads a number but the caller, as it is or as a view."""
+    return all(user.op == "output" or is_view(user) for user in readers(node, is_view))
