@@ -16,7 +16,7 @@ import torch
 from mezzo.torch.two_passes import TWO_SUMS
 
 # So many scores stay in a cache; a part is code, so that there are few.
-_PART, _PARTS = 1 << 20, 8
+_PART, _PARTS = 1 << 19, 8
 _RANK = 4
 
 
