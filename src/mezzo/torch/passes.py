@@ -105,14 +105,15 @@ class PlanningPass(CustomGraphPass):
         if tile is not None:
             self.native_sums = sum_in_tiles(owner, low, tile)
         self.copies = self._read_copies(graph, about)
+        apart = 0
         if self.is_joint:
             if planned is not None:
                 round_once(planned, low)
             give_gradients(graph, self._gradient_formats(about))
-            convert_apart(graph, device_of(self.edited.inputs))
+            apart = convert_apart(graph, device_of(self.edited.inputs))
             copies = {node.name for node, one in about.items() if self._is_copy(one)}
             self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
-        self.casts = casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
+        self.casts = apart + casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
         also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
         self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}
 
