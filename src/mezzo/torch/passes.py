@@ -125,7 +125,9 @@ class PlanningPass(CustomGraphPass):
         """Let products that are planned to hand on FP32 do so, as this device can or as was asked for."""
         low = FROM_DTYPE[self.options.wishes.low]
         way = way_for(self.controls, low, device_of(self.edited.inputs))
-        return () if way is None else tuple(one for planned in graphs for one in hand_on_sums(planned, low, way))
+        if way is None:
+            return ()
+        return tuple(one for planned in graphs for one in hand_on_sums(planned, low, way, self.controls))
 
     def _gradient_formats(self, about: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
         """The formats of weights' gradients, where they are others than the weights'."""
