@@ -1,7 +1,8 @@
 """Low products planned to hand on FP32 hand on their sums, unrounded: the machine's own, or emulated ones."""
 
+import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from mezzo.torch import handing_on
 from mezzo.torch.backend import Backend
 from mezzo.torch.compiled import account, wrap
 from mezzo.torch.handing_on import WIDE_PRODUCT, Way, hands_on_sums
+from mezzo.torch.kernels import layout_of
 from mezzo.torch.settings import read_settings
 
 _ATEN: Any = torch.ops.aten
@@ -111,11 +113,18 @@ def test_products_and_their_gradients_are_not_rounded_behind_their_sums() -> Non
     assert [one.way for one in graph.handed_on] == [Way.EMULATED, Way.EMULATED]
 
 
-def test_inductor_keeps_the_rounding_of_operands_and_adds_none() -> None:
-    model, x = nn.Linear(32, 16), torch.randn(64, 32)
+@pytest.mark.parametrize(
+    ("model", "feed"),
+    [(nn.Linear(32, 16), (64, 32)), (nn.Conv2d(8, 16, 2), (2, 8, 9, 9))],
+    ids=["product", "convolution"],
+)
+def test_inductor_keeps_the_rounding_of_operands_and_adds_none(model: nn.Module, feed: tuple[int, ...]) -> None:
+    x = torch.randn(feed)
+    by_hand = copy.deepcopy(model)
+    by_hand.load_state_dict({name: held.bfloat16().float() for name, held in model.state_dict().items()})
     with torch.no_grad():
         found = mezzo.torch.compile(model, policy=_products_in_fp32, accumulate="fp32")(x)
-        wanted = _linear_by_hand(model, x)
+        wanted = by_hand(x.bfloat16().float())
     assert error_of(found, wanted) < 32 * 2.0**-24  # the order of FP32 sums of 32 terms; BF16 would err by 2**-9
     assert error_of(wanted, model(x).detach()) > 2.0**-12  # operands were rounded
 
@@ -128,11 +137,11 @@ def test_without_being_asked_for_results_are_rounded_as_before_and_that_is_told(
         run = compiled(model, policy=_products_in_fp32)
         found = run(x)
         assert "2 products rounded before FP32" in repr(account(run))
-        assert "it is rounded before it is FP32, as out_dtype fails in a test here" in " ".join(
+        assert "it is rounded before it is FP32, as nothing here hands on its sums" in " ".join(
             repr(mezzo.torch.explain(run, "up/addmm")).split()
         )
         page = mezzo.torch.explain(run, "up/addmm")._repr_html_()
-        assert "it is rounded before it is FP32, as out_dtype fails in a test here" in page
+        assert "it is rounded before it is FP32, as nothing here hands on its sums" in page
         torch._dynamo.reset()
         monkeypatch.setattr("mezzo.torch.passes.way_for", lambda *about: None)
         assert torch.equal(found, compiled(model, policy=_products_in_fp32)(x))
@@ -183,20 +192,57 @@ def test_who_reads_low_reads_the_sums_rounded() -> None:
     assert torch.equal(answers[1], (x @ y).bfloat16().float() @ z)
 
 
-def test_what_offers_no_sums_is_rounded_and_told() -> None:
-    class Others(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 8, 3)
+@pytest.mark.parametrize(("alpha", "beta"), [(0.3, 1), (1, 0.7), (0.3, 0.7), (2, 0)])
+@pytest.mark.parametrize("name", ["addmm", "baddbmm"])
+@pytest.mark.parametrize("is_native", [True, False], ids=["native", "emulated"])
+def test_sums_and_summands_are_scaled_in_fp32(name: str, alpha: float, beta: float, is_native: bool) -> None:
+    leading = (3,) if name == "baddbmm" else ()
+    given = [torch.randn(*leading, *size) for size in ((8, 16), (8, 32), (32, 16))]
+    if beta == 0:
+        given[0][:] = torch.inf  # which nobody looks at
 
-        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            return self.conv(x), torch.addmm(y, y, y, alpha=0.5)
+    class Scaled(nn.Module):
+        def forward(self, *given: torch.Tensor) -> torch.Tensor:
+            made: torch.Tensor = getattr(torch, name)(*given, alpha=alpha, beta=beta)
+            return made
 
-    given = (torch.randn(1, 3, 8, 8), torch.randn(8, 8))
-    _, run = _graph_of(Others().eval(), *given, policy=_products_in_fp32, accumulate="fp32")
-    (graph,) = account(run).graphs
-    assert [one.way for one in graph.handed_on] == [Way.LEFT, Way.LEFT]
-    assert "2 products rounded before FP32" in repr(account(run))
+    with _out_dtype_on_cpus() if is_native else nullcontext(), torch.no_grad():
+        run = compiled(Scaled(), policy=_products_in_fp32, accumulate="fp32")
+        found = run(*given)
+    summand, one, other = (held.bfloat16().float() for held in given)
+    wanted = (one @ other) * alpha
+    assert torch.equal(found, wanted if beta == 0 else wanted + summand * beta)
+    assert [one.way for one in account(run).graphs[0].handed_on] == [Way.NATIVE if is_native else Way.EMULATED]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_convolutions_hand_on_the_fp32_sums_of_rounded_operands(seed: int) -> None:
+    made = torch.Generator().manual_seed(seed)
+    rank, groups, stride, padding, dilation, is_last, has_bias = (
+        int(torch.randint(low, high, (1,), generator=made))
+        for low, high in ((1, 4), (1, 3), (1, 3), (0, 3), (1, 3), (0, 2), (0, 2))
+    )
+    kind: Any = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose2d)[rank - 1 if seed % 4 else 3]
+    rank = rank if seed % 4 else 2
+    model = kind(4, 6, 3, stride, padding, groups=groups, bias=bool(has_bias), dilation=dilation).eval()
+    x = torch.randn(2, 4, *[9] * rank, generator=made)
+    if is_last and rank > 1:
+        x = x.contiguous(memory_format=layout_of(rank + 2, last=True))
+    rounded = kind(4, 6, 3, stride, padding, groups=groups, bias=bool(has_bias), dilation=dilation)
+    rounded.load_state_dict({name: held.bfloat16().float() for name, held in model.state_dict().items()})
+    with torch.no_grad():
+        run = compiled(model, policy=_products_in_fp32, accumulate="fp32")
+        found, wanted = run(x), rounded(x.bfloat16().float())
+    assert torch.equal(found, wanted), f"seed {seed}"
+    assert [one.way for one in account(run).graphs[0].handed_on] == [Way.CONVOLVED], f"seed {seed}"
+
+
+@pytest.mark.parametrize("is_native", [True, False], ids=["products have out_dtype", "nothing has"])
+def test_convolutions_are_rounded_and_told_where_nobody_asked_for_sums(is_native: bool) -> None:
+    with _out_dtype_on_cpus() if is_native else nullcontext():
+        _, run = _graph_of(nn.Conv2d(3, 8, 3).eval(), torch.randn(1, 3, 8, 8), policy=_products_in_fp32)
+    assert [one.way for one in account(run).graphs[0].handed_on] == [Way.ROUNDED]
+    assert "1 product rounded before FP32" in repr(account(run))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -16,6 +16,7 @@ from mezzo.frontends.torch.program import packet_of, tensor_of
 from mezzo.frontends.torch.read import facts_of
 from mezzo.torch.building import Builder
 from mezzo.torch.controls import Controls
+from mezzo.torch.kernels import is_laid_out_last
 from mezzo.torch.tiles import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, PRODUCT
 
 _ATEN: Any = torch.ops.aten
@@ -91,7 +92,7 @@ def _write_convolution(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.N
     x, weight, bias, stride, padding, dilation, is_transposed, _, groups = node.args
     if is_transposed or node.meta["val"].dim() not in _DIMENSIONS:
         return None
-    sizes = (stride, padding, dilation, groups, _is_last(node.meta["val"]), tile)
+    sizes = (stride, padding, dilation, groups, is_laid_out_last(node.meta["val"]), tile)
     made = build.call(CONVOLUTION, x, weight, *sizes)
     if isinstance(bias, fx.Node):
         shape = [1, -1, *[1] * len(_sizes(stride))]
@@ -111,17 +112,12 @@ def _write_backward(build: Builder, node: fx.Node, tile: int) -> Mapping[fx.Node
             made[user] = build.call(_ATEN.sum.dim_IntList, gradient, axes)
             continue
         target = (CONVOLUTION_INPUT, CONVOLUTION_WEIGHT)[user.args[1]]
-        made[user] = build.call(target, *of, _is_last(user.meta["val"]), tile)
+        made[user] = build.call(target, *of, is_laid_out_last(user.meta["val"]), tile)
     return made
 
 
 def _sizes(given: Any) -> list[int]:
     return list(given)
-
-
-def _is_last(made: torch.Tensor) -> bool:
-    """Whether an answer has its channels last, and not first as well."""
-    return made.dim() == 4 and not made.is_contiguous() and made.is_contiguous(memory_format=torch.channels_last)
 
 
 _WRITERS: Mapping[object, _Write] = {

@@ -1,7 +1,8 @@
 """Low products that are planned to hand on FP32 hand on their sums, which nothing rounds on the way.
 
-A device offers that where `out_dtype` of torch.mm and torch.bmm does, which is tried. Elsewhere it can be emulated: an
-FP32 product of the rounded operands has the same terms, exactly, and sums them in FP32. A summand is added last.
+A device offers that where `out_dtype` of torch.mm and torch.bmm does, which is tried. Elsewhere it can be emulated, and
+of convolutions: an FP32 product of the rounded operands has the same terms, exactly, and sums them in FP32. A summand
+is added last, and what scales sums and summands does so in FP32.
 """
 
 import functools
@@ -20,12 +21,18 @@ from mezzo.frontends.torch.retype import CAST, is_cast, without_python_dispatche
 from mezzo.torch.building import Builder
 from mezzo.torch.controls import Controls
 from mezzo.torch.keeping import is_product, is_view, readers
+from mezzo.torch.kernels import is_laid_out_last, layout_of
 from mezzo.torch.rewriting import Planned
 
 _ATEN: Any = torch.ops.aten
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
 _LIBRARY.define("wide_product(Tensor one, Tensor other) -> Tensor")
+_LIBRARY.define(
+    "wide_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
+    "bool transposed, int[] output_padding, int groups, bool last) -> Tensor"
+)
 WIDE_PRODUCT: Any = torch.ops.mezzo.wide_product.default
+WIDE_CONVOLUTION: Any = torch.ops.mezzo.wide_convolution.default
 _NATIVE = {_ATEN.mm: _ATEN.mm.dtype, _ATEN.bmm: _ATEN.bmm.dtype}
 _OF_SUM = {_ATEN.addmm: _ATEN.mm, _ATEN.baddbmm: _ATEN.bmm}
 _TERMS = 4097  # neither BF16 nor FP16 has such a number
@@ -36,7 +43,8 @@ class Way(Enum):
 
     NATIVE = "hands on its FP32 sums: out_dtype of PyTorch's products, which holds in a test here"
     EMULATED = "hands on its FP32 sums: an FP32 product of rounded operands, as out_dtype fails in a test here"
-    ROUNDED = "is rounded before it is FP32, as out_dtype fails in a test here; accumulate='fp32' emulates it"
+    CONVOLVED = "hands on its FP32 sums: an FP32 convolution of rounded operands, as convolutions have no out_dtype"
+    ROUNDED = "is rounded before it is FP32, as nothing here hands on its sums; accumulate='fp32' emulates it"
     LEFT = "is rounded before it is FP32, as products of its kind offer nothing else"
 
 
@@ -57,6 +65,18 @@ def _wide_product(one: Any, other: Any) -> Any:
 @torch.library.register_fake("mezzo::wide_product", lib=_LIBRARY)
 def _fake_wide_product(one: Any, other: Any) -> Any:
     return one.new_empty((*one.shape[:-1], other.shape[-1]), dtype=torch.float32)
+
+
+@torch.library.impl(_LIBRARY, "wide_convolution", "CompositeExplicitAutograd")
+def _wide_convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
+    *sizes, last = about
+    made = _ATEN.convolution(x.float(), weight.float(), None if bias is None else bias.float(), *sizes)
+    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
+
+
+@torch.library.register_fake("mezzo::wide_convolution", lib=_LIBRARY)
+def _fake_wide_convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
+    return _wide_convolution(x, weight, bias, *about)
 
 
 def way_for(controls: Controls, low: torch.dtype, device: str) -> Way | None:
@@ -84,21 +104,19 @@ def hands_on_sums(low: torch.dtype, device: str) -> bool:
         return all(one.dtype is torch.float32 and float(one) == _TERMS for one in results)
 
 
-def hand_on_sums(planned: Planned, low: torch.dtype, way: Way) -> tuple[HandedOn, ...]:
+def hand_on_sums(planned: Planned, low: torch.dtype, way: Way, controls: Controls) -> tuple[HandedOn, ...]:
     """Let the products that a plan has hand on FP32 do so in a way, in the graph that the plan was carried out on.
+    Convolutions are emulated wherever FP32 sums are asked for.
 
     Who reads such a product low reads its sums rounded, as before. Returns what became of each.
     """
     handed: list[HandedOn] = []
     for name, call in _handing_on(planned, low):
-        offered = way
-        if way in (Way.NATIVE, Way.EMULATED):
+        offered = _offered(call, way, is_emulated=controls.accumulate == "fp32")
+        if offered not in (Way.ROUNDED, Way.LEFT):
             with call.graph.inserting_before(call):
-                wide = _written(Builder(call.graph, call), call, way)
-            if wide is None:
-                offered = Way.LEFT
-            else:
-                _read_wide(call, wide, low)
+                wide = _written(Builder(call.graph, call), call, offered)
+            _read_wide(call, wide, low)
         handed.append(HandedOn(planned.plan, name, offered))
     return tuple(handed)
 
@@ -118,16 +136,31 @@ def _handing_on(planned: Planned, low: torch.dtype) -> Iterator[tuple[str, fx.No
                 yield node.name, call
 
 
-def _written(build: Builder, call: fx.Node, way: Way) -> fx.Node | None:
-    """A product's sums in FP32; None of a call that nothing here gives them of."""
+def _offered(call: fx.Node, way: Way, *, is_emulated: bool) -> Way:
+    """The way that there is for a call, where products go theirs."""
     packet = getattr(call.target, "overloadpacket", None)
+    if packet is _ATEN.convolution:
+        return Way.CONVOLVED if is_emulated else Way.ROUNDED
+    return way if way is Way.ROUNDED or packet in _NATIVE or packet in _OF_SUM else Way.LEFT
+
+
+def _written(build: Builder, call: fx.Node, way: Way) -> fx.Node:
+    """A product's sums in FP32."""
+    packet = getattr(call.target, "overloadpacket", None)
+    if way is Way.CONVOLVED:
+        return build.call(WIDE_CONVOLUTION, *call.args, is_laid_out_last(call.meta["val"]))
     if packet in _NATIVE:
         return _product(build, packet, call.args, way)
-    if packet not in _OF_SUM or len(call.args) > 3 or any(scale != 1 for scale in call.kwargs.values()):
-        return None
     summand, *operands = call.args
-    product = _product(build, _OF_SUM[packet], operands, way)
-    return build.call(_ATEN.add.Tensor, product, build.call(CAST, summand, torch.float32))
+    sums = _scaled(build, _product(build, _OF_SUM[packet], operands, way), call.kwargs.get("alpha", 1))
+    beta = call.kwargs.get("beta", 1)
+    if beta == 0:  # then nobody looks at the summand, be it infinite
+        return sums
+    return build.call(_ATEN.add.Tensor, sums, _scaled(build, build.call(CAST, summand, torch.float32), beta))
+
+
+def _scaled(build: Builder, held: fx.Node, scale: Any) -> fx.Node:
+    return held if scale == 1 else build.call(_ATEN.mul.Tensor, held, scale)
 
 
 def _product(build: Builder, packet: Any, operands: Sequence[Any], way: Way) -> fx.Node:

@@ -113,6 +113,12 @@ def layout_of(rank: int, *, last: bool) -> torch.memory_format:
     return torch.channels_last if rank == 4 else torch.channels_last_3d
 
 
+def is_laid_out_last(held: torch.Tensor) -> bool:
+    """Whether images or volumes have their channels last, and not first as well."""
+    is_image = held.dim() in (4, 5)
+    return is_image and not held.is_contiguous() and held.is_contiguous(memory_format=layout_of(held.dim(), last=True))
+
+
 @functools.cache
 def packs(dtype: torch.dtype) -> bool:
     """Whether oneDNN multiplies by packed weights of a format here, FP32 biases added: tried on small products."""

@@ -113,14 +113,15 @@ class PlanningPass(CustomGraphPass):
         with _disable_current_modes(), torch.no_grad():
             self.as_products = tuple(node for one in graphs for node in write_as_products(one))
         self.copies = self._read_copies(graph, about)
+        apart = 0
         if self.is_joint:
             if graphs:
                 round_once(graphs[0], low)
             give_gradients(graph, self._gradient_formats(about))
-            convert_apart(graph, device_of(self.edited.inputs))
+            apart = convert_apart(graph, device_of(self.edited.inputs))
             copies = {node.name for node, one in about.items() if self._is_copy(one)}
             self.kept = advise_partitioner(graph, {*weights, *copies}, low, self.controls.memory)
-        self.casts = casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
+        self.casts = apart + casts_in(graph) - (casts_of_constants(graph) if torch._inductor.config.freezing else 0)
         also = [body.planned.unmatched for body in self.bodies if body.planned is not None]
         self.unmatched = {key: said for key, said in self.unmatched.items() if all(key in one for one in also)}
 
@@ -132,7 +133,9 @@ class PlanningPass(CustomGraphPass):
         """Let products that are planned to hand on FP32 do so, as this device can or as was asked for."""
         low = FROM_DTYPE[self.options.wishes.low]
         way = way_for(self.controls, low, device_of(self.edited.inputs))
-        return () if way is None else tuple(one for planned in graphs for one in hand_on_sums(planned, low, way))
+        if way is None:
+            return ()
+        return tuple(one for planned in graphs for one in hand_on_sums(planned, low, way, self.controls))
 
     def _gradient_formats(self, about: Mapping[fx.Node, object]) -> Mapping[str, torch.dtype]:
         """The formats of weights' gradients, where they are others than the weights'."""

@@ -22,38 +22,43 @@ from mezzo.torch.keeping import is_product, is_view, readers
 from mezzo.torch.rewriting import Planned
 
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
-_LIBRARY.define("widened(Tensor low) -> Tensor")
+_LIBRARY.define("widened(Tensor low, Tensor after) -> Tensor")
 WIDENED: Any = torch.ops.mezzo.widened.default
 _SUM: Any = torch.ops.aten.sum.dim_IntList
 
 
 @torch.library.impl(_LIBRARY, "widened", "CompositeExplicitAutograd")
-def _widened(low: Any) -> Any:
+def _widened(low: Any, after: Any) -> Any:
     return low.float()
 
 
 @torch.library.register_fake("mezzo::widened", lib=_LIBRARY)
-def _fake_widened(low: Any) -> Any:
+def _fake_widened(low: Any, after: Any) -> Any:
     return torch.empty_like(low, dtype=torch.float32)
 
 
-def convert_apart(graph: fx.Graph, device: str) -> None:
-    """Let gradients that products make low, and that are returned in FP32, be converted by calls of their own, each
-    when it suits the order of the rest. The numbers are the same.
+def convert_apart(graph: fx.Graph, device: str) -> int:
+    """Let gradients that products make low, and that are returned in FP32, be converted by calls of their own, one by
+    one when the last of them is there: none lies in FP32 beside what products still read. The numbers are the same.
 
     Other devices' kernels hold no conversions of tensors that have nothing in common, and products that are tuned
-    convert by themselves.
+    convert by themselves. Returns how many there are.
     """
     if device != "cpu" or torch._inductor.config.max_autotune or torch._inductor.config.max_autotune_gemm:
-        return
-    late = backward_of(graph)
-    for cast in [node for node in graph.nodes if node in late and is_cast(node, torch.float32)]:
-        source = cast.args[0]
-        if is_product(_maker(source)) and len(source.users) == 1 and _is_returned_alone(cast):
-            with graph.inserting_before(cast):
-                apart = Builder(graph, cast).call(WIDENED, source)
-            cast.replace_all_uses_with(apart)
-            graph.erase_node(cast)
+        return 0
+    late, end = backward_of(graph), next(reversed(graph.nodes))
+    casts = [node for node in graph.nodes if node in late and _is_gradient_widened(node)]
+    low_ones = {cast.args[0] for cast in casts}
+    last = next((node for node in reversed(graph.nodes) if node in low_ones), None)
+    for cast in casts:
+        views = [user for user in readers(cast, is_view) if user is not end]
+        with graph.inserting_before(end):
+            apart = Builder(graph, cast).call(WIDENED, cast.args[0], last)
+        for view in views:
+            end.prepend(view)
+        cast.replace_all_uses_with(apart)
+        graph.erase_node(cast)
+    return len(casts)
 
 
 def round_once(planned: Planned, low: torch.dtype) -> None:
@@ -133,6 +138,9 @@ def _maker(node: Any) -> Any:
     return node
 
 
-def _is_returned_alone(node: fx.Node) -> bool:
-    """Whether nothing reads a number but the caller, as it is or as a view."""
-    return all(user.op == "output" or is_view(user) for user in readers(node, is_view))
+def _is_gradient_widened(node: fx.Node) -> bool:
+    """Whether a call makes FP32 of what a product makes low, and nobody but the caller reads either."""
+    if not is_cast(node, torch.float32) or not is_product(_maker(node.args[0])):
+        return False
+    is_returned = all(user.op == "output" or is_view(user) for user in readers(node, is_view))
+    return is_returned and len(node.args[0].users) == 1
