@@ -108,9 +108,8 @@ def _traced(call: fx.Node, given: Sequence[torch.Tensor]) -> fx.Graph:
     """The formulas as operators of a compiler's graph."""
     told, wanted = _told(call), call.meta["val"]
 
-    def compute(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
-        gradients = backward_in_parts(tensors[:_DROPOUT], tensors[_DROPOUT] if len(tensors) > _DROPOUT else None, told)
-        return [_laid_out_as(one, like) for one, like in zip(gradients, wanted, strict=True)]
+    def compute(*given: torch.Tensor) -> Sequence[torch.Tensor]:
+        return backward_in_parts(given[:_DROPOUT], given[_DROPOUT] if len(given) > _DROPOUT else None, told, wanted)
 
     with fake_mode_of(call.graph):
         return make_fx(compute, decomposition_table=select_decomp_table())(*given).graph
@@ -131,10 +130,3 @@ def _inlined(call: fx.Node, formulas: fx.Graph, operands: Sequence[fx.Node]) -> 
                 if "partitioner_tag" in copies[node].meta:  # what hangs on nothing that is pulled may be kept otherwise
                     copies[node].meta["partitioner_tag"] = "must_be_in_backward"
     return [copies[one] for one in next(reversed(formulas.nodes)).args[0]]
-
-
-def _laid_out_as(made: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """As the kernel lays a result out, whose axes may lie in another order."""
-    axes = sorted(range(like.dim()), key=like.stride, reverse=True)
-    dense = made.permute(axes).contiguous()
-    return dense.permute(*map(axes.index, range(len(axes))))

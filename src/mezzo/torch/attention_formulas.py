@@ -27,10 +27,13 @@ class Told(NamedTuple):
     scale: float
 
 
-def backward_in_parts(tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, told: Told) -> Sequence[torch.Tensor]:
+def backward_in_parts(
+    tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, told: Told, like: Sequence[torch.Tensor]
+) -> Sequence[torch.Tensor]:
     """The gradients of query, key and value, of some samples at a time, or of some heads where there is one sample.
 
-    `tensors`: what is pulled at the output, query, key, value, output, and the logarithm of each row's sum.
+    `tensors`: what is pulled at the output, query, key, value, output, and the logarithm of each row's sum. Results are
+    laid out `like` the kernel's, whose axes may lie in another order.
     """
     _, query, key, *_ = tensors
     if mask is not None:
@@ -38,11 +41,19 @@ def backward_in_parts(tensors: Sequence[torch.Tensor], mask: torch.Tensor | None
     axis = 0 if query.shape[0] > 1 else 1
     scores = math.prod(query.shape[:3]) * key.shape[2]
     count = max(1, min(_PARTS, query.shape[axis], math.ceil(scores / _PART)))
-    made = [
+    parts = [
         _backward([one.narrow(axis, *cut) for one in tensors], _cut(mask, axis, cut), told)
         for cut in _cuts(query.shape[axis], count)
     ]
-    return made[0] if len(made) == 1 else [torch.cat(ones, axis) for ones in zip(*made, strict=True)]
+    return [_joined(ones, axis, wanted) for ones, wanted in zip(zip(*parts, strict=True), like, strict=True)]
+
+
+def _joined(parts: Sequence[torch.Tensor], axis: int, like: torch.Tensor) -> torch.Tensor:
+    """Parts as one, each laid out before that, so that they are copied once."""
+    axes = sorted(range(like.dim()), key=like.stride, reverse=True)
+    dense = [one.permute(axes).contiguous() for one in parts]
+    whole = dense[0] if len(dense) == 1 else torch.cat(dense, axes.index(axis))
+    return whole.permute(*map(axes.index, range(len(axes))))
 
 
 def _cuts(length: int, count: int) -> Iterator[tuple[int, int]]:
@@ -58,7 +69,7 @@ def _cut(mask: torch.Tensor | None, axis: int, cut: tuple[int, int]) -> torch.Te
 def _backward(tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, told: Told) -> Sequence[torch.Tensor]:
     pulled, query, key, value, out, logsumexp = tensors
     low = query.dtype
-    shares = (_scores(query, key, mask, told) - logsumexp.unsqueeze(-1)).exp()
+    shares = (_scores(query, key, mask, told, after=pulled) - logsumexp.unsqueeze(-1)).exp()
     of_value = _product(shares.to(low).transpose(-2, -1), pulled)
     of_shares = _wide_product(pulled, value.transpose(-2, -1))
     mean = (pulled.float() * out.float()).sum(-1, keepdim=True)
@@ -66,8 +77,10 @@ def _backward(tensors: Sequence[torch.Tensor], mask: torch.Tensor | None, told: 
     return _product(of_scores, key), _product(of_scores.transpose(-2, -1), query), of_value
 
 
-def _scores(query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, told: Told) -> torch.Tensor:
-    scores = _wide_product(query, key.transpose(-2, -1)) * told.scale
+def _scores(
+    query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None, told: Told, *, after: torch.Tensor
+) -> torch.Tensor:
+    scores = _wide_product(query, key.transpose(-2, -1), after) * told.scale
     if told.is_causal:
         rows, columns = (torch.arange(length, device=query.device) for length in scores.shape[-2:])
         scores = scores.masked_fill(columns > rows[:, None], -math.inf)
@@ -79,7 +92,7 @@ def _product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return flat.view(*one.shape[:2], *flat.shape[1:])
 
 
-def _wide_product(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def _wide_product(one: torch.Tensor, other: torch.Tensor, after: torch.Tensor | None = None) -> torch.Tensor:
     """A product's sums in FP32."""
-    rounded, rest = TWO_SUMS(one, other)
+    rounded, rest = TWO_SUMS(one, other, after)
     return rounded.float() + rest.float()

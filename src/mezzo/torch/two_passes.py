@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from mezzo.frontends.torch.retype import without_python_dispatcher
 
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
-_LIBRARY.define("two_sums(Tensor one, Tensor other) -> (Tensor, Tensor)")
+_LIBRARY.define("two_sums(Tensor one, Tensor other, Tensor? after=None) -> (Tensor, Tensor)")
+# A product that nothing waits for would be computed early, and wait: it may be told `after` what to come.
 TWO_SUMS: Any = torch.ops.mezzo.two_sums.default
 _MATRIX = 2
 _TERMS = 4097  # no low format has such a number: the rounded sum is 4096, the rest 1
@@ -51,7 +52,7 @@ def in_two_passes(one: Any, other: Any) -> Any:
 
 
 @torch.library.impl(_LIBRARY, "two_sums", "CompositeExplicitAutograd")
-def _two_sums(one: Any, other: Any) -> Any:
+def _two_sums(one: Any, other: Any, after: Any = None) -> Any:
     if one.dim() == _MATRIX:
         sums = torch.mm(one, other)
         return sums, torch.addmm(sums, one, other, beta=-1)
@@ -70,6 +71,6 @@ def _flat(held: Any) -> Any:
 
 
 @torch.library.register_fake("mezzo::two_sums", lib=_LIBRARY)
-def _fake_two_sums(one: Any, other: Any) -> Any:
+def _fake_two_sums(one: Any, other: Any, after: Any = None) -> Any:
     shape = (*one.shape[:-1], other.shape[-1])
     return one.new_empty(shape), one.new_empty(shape)
