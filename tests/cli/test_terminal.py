@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -69,9 +70,10 @@ def test_examples_run_as_written(run, save_data, tmp_path, monkeypatch, command)
     monkeypatch.chdir(tmp_path)
     Path("model.onnx").write_bytes(DIGITS.read_bytes())
     save_data("data.npz")
-    Path("losses.json").write_text('{"way": "FP32", "seed": 1, "losses": [2, 1]}')
+    ways = ("FP32", "compile + autocast")
+    Path("losses.json").write_text("\n".join(f'{{"way": "{way}", "seed": 1, "losses": [2, 1]}}' for way in ways))
     for words, _ in EXAMPLES[command]:
-        name, *rest = words.partition(" | ")[0].replace("'", "").split()
+        name, *rest = shlex.split(words.partition(" | ")[0])
         assert name == "mezzo"
         ran = run(*rest)
         assert (ran.code, ran.err) == (0, ""), words

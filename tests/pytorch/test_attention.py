@@ -11,15 +11,17 @@ import pytest
 pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 
 import torch
-from driving import compiled
-from torch import nn
+from driving import compiled, without_code
+from torch import fx, nn
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import mezzo.torch
 from mezzo.torch import attention, attention_formulas
-from mezzo.torch.compiled import account
-from mezzo.torch.two_passes import in_two_passes, sums_in_two_passes
+from mezzo.torch.backend import Backend
+from mezzo.torch.compiled import account, wrap
+from mezzo.torch.settings import read_settings
+from mezzo.torch.two_passes import TWO_SUMS, in_two_passes, sums_in_two_passes
 
 _ATEN: Any = torch.ops.aten
 # Both round the same numbers, but in other orders: of some hundred roundings one draw has a tenth more than another.
@@ -258,6 +260,33 @@ def test_what_products_are_not_faster_at_stays_as_it_is(model: Block, to: str, p
     run = compiled(model, to=to, dynamic=dynamic)
     run(torch.randn(2, places, 64)).sum().backward()
     assert not _targets(run)
+
+
+def _ancestors(node: fx.Node) -> set[fx.Node]:
+    found: set[fx.Node] = set()
+    pending = [node]
+    while pending:
+        pending += set(pending.pop().all_input_nodes) - found
+        found.update(pending)
+    return found
+
+
+@needs_two_passes
+def test_no_scores_are_computed_early_and_wait() -> None:
+    """What hangs on nothing that is pulled could be computed as the backward begins, for all layers at once."""
+    graphs: list[fx.Graph] = []
+
+    def keep(module: fx.GraphModule, inputs: object, **ignored: object) -> Callable[..., Any]:
+        graphs.append(module.graph)
+        return without_code(module, inputs)
+
+    run = wrap(nn.Sequential(Block(), Block()), Backend(read_settings({}), keep), fullgraph=True)
+    run(torch.randn(2, 96, 64)).sum().backward()
+    forward, backward = graphs
+    assert not forward.find_nodes(op="call_function", target=TWO_SUMS)
+    wide = backward.find_nodes(op="call_function", target=TWO_SUMS)
+    assert len(wide) == 4
+    assert all(any(one.name.startswith("tangents") for one in _ancestors(node)) for node in wide)
 
 
 @needs_two_passes

@@ -92,6 +92,11 @@ def _is_faster(call: fx.Node, mask: Any) -> bool:
     ):
         return False
     batch, heads, rows, _, columns = sizes
+    return is_short(batch, heads, rows, columns)
+
+
+def is_short(batch: int, heads: int, rows: int, columns: int) -> bool:
+    """Whether products are faster: between so many places of queries and of keys."""
     return batch * heads * rows * columns >= _LEAST and max(rows, columns) <= _SHORT
 
 
