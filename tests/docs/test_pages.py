@@ -53,7 +53,7 @@ _UNRUN = {
     "needs torch, transformers, hours, and a CPU with AMX or AVX512-BF16, or a GPU": 1,
     "needs torch, onnxscript": 4,
     "needs ray": 2,
-    "needs torch": 55,
+    "needs torch": 56,
     "needs accelerate, torch": 4,
     "needs lightning, torch": 4,
     "needs trtexec": 3,
