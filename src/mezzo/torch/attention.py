@@ -43,16 +43,9 @@ class AsProducts:
 
 def write_as_products(planned: Planned) -> tuple[AsProducts, ...]:
     """Let a planned graph compute backwards of attention as products, where that is faster; returns their nodes."""
-    graph, reading = planned.reading.graph, planned.reading
-    alive = set(planned.result.program.graph.nodes)
     traced: dict[object, fx.Graph] = {}
-    written = []
-    for node in planned.plan.nodes:
-        number = graph.by_name.get(node.name)
-        calls = [] if number is None else [one for one in reading.calls[number] if one in alive]
-        if [call for call in calls if call.target is _BACKWARD and _write(call, traced)]:
-            written.append(AsProducts(planned.plan, node.name))
-    return tuple(written)
+    written = [node.name for node, call in planned.calls() if call.target is _BACKWARD and _write(call, traced)]
+    return tuple(AsProducts(planned.plan, name) for name in dict.fromkeys(written))
 
 
 def _write(call: fx.Node, traced: dict[object, fx.Graph]) -> bool:

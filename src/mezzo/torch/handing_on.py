@@ -123,17 +123,13 @@ def hand_on_sums(planned: Planned, low: torch.dtype, way: Way, controls: Control
 
 def _handing_on(planned: Planned, low: torch.dtype) -> Iterator[tuple[str, fx.Node]]:
     """The products that run low and are planned in FP32 for those who read them, and are read so, by their names."""
-    graph, reading = planned.reading.graph, planned.reading
-    alive = set(planned.result.program.graph.nodes)
-    for node in planned.plan.nodes:
-        number = graph.by_name.get(node.name)
-        if number is None or node.precision.output is not HIGH or node.precision.compute is HIGH:
+    for node, call in planned.calls():
+        if node.precision.output is not HIGH or node.precision.compute is HIGH:
             continue
-        for call in reading.calls[number]:
-            held = call.meta.get("val")
-            is_low = call in alive and isinstance(held, torch.Tensor) and held.dtype is low
-            if is_low and is_product(call) and _is_read_wide(call):
-                yield node.name, call
+        held = call.meta.get("val")
+        is_low = isinstance(held, torch.Tensor) and held.dtype is low
+        if is_low and is_product(call) and _is_read_wide(call):
+            yield node.name, call
 
 
 def _offered(call: fx.Node, way: Way, *, is_emulated: bool) -> Way:

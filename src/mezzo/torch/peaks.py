@@ -90,16 +90,11 @@ def _is_made_in_fp32(node: fx.Node) -> bool:
 
 def _free_sums(planned: Planned) -> Iterator[fx.Node]:
     """Sums of the backward that run in FP32 and may run low."""
-    graph, reading = planned.reading.graph, planned.reading
-    alive = set(planned.result.program.graph.nodes)
-    for node in planned.plan.nodes:
-        number = graph.by_name.get(node.name)
-        if number is None or node.precision.compute is not HIGH or node.category is not Category.ALLOW:
-            continue
-        for call in reading.calls[number]:
-            is_late = call in alive and call in reading.program.backward
-            if is_late and call.target is _SUM and call.meta["val"].dtype is torch.float32:
-                yield call
+    late = planned.reading.program.backward
+    for node, call in planned.calls():
+        is_free = node.precision.compute is HIGH and node.category is Category.ALLOW
+        if is_free and call in late and call.target is _SUM and call.meta["val"].dtype is torch.float32:
+            yield call
 
 
 def _read_rounded(maker: fx.Node, low: torch.dtype, sums: Collection[fx.Node], casts: Collection[fx.Node]) -> None:

@@ -1,12 +1,14 @@
 """Plans a functional graph that a compiler hands over, and edits it in place."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from torch import fx
 
 from mezzo.converting.conversion import convert_model
 from mezzo.converting.decided import Decided
-from mezzo.core.plans import Plan
+from mezzo.core.plans import Plan, PlannedNode
 from mezzo.deciding.options import Options
 from mezzo.errors import MezzoError, ModelError, spell_raised
 from mezzo.frontends.torch.apply import Rewritten
@@ -40,6 +42,15 @@ class Planned:
         reading = self.decided.reading
         assert isinstance(reading, TorchReading), "a front end's readings are its own"
         return reading
+
+    def calls(self) -> Iterator[tuple[PlannedNode, fx.Node]]:
+        """The nodes of the plan, each with every call of the graph that it is and that is there as this begins."""
+        alive = set(self.result.program.graph.nodes)
+        for node in self.plan.nodes:
+            number = self.reading.graph.by_name.get(node.name)
+            for call in () if number is None else self.reading.calls[number]:
+                if call in alive:
+                    yield node, call
 
 
 def rewrite(program: Program, options: Options) -> Planned:
