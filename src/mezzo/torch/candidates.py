@@ -11,6 +11,7 @@ from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTI
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+_CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})
 # What Dynamo writes around the parts of a module path.
 _PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
 
@@ -108,12 +109,13 @@ def _add_inputs(
         fakes.append(fake)
         return made
 
+    readers = [node for node in graph.nodes if node.op == "placeholder"]
     for place, weight in enumerate(inputs):
         if not is_plain_weight(weight):
             continue
         assert isinstance(weight, torch.Tensor), "a weight is a tensor"
         low = len(inputs) + len(fakes)
-        last = added(last, f"mezzo_low_{place}", _low_fake(mode, weight, dtype))
+        last = added(last, f"mezzo_low_{place}", _low_fake(mode, weight, dtype, last=_is_of_images(readers[place])))
         slot = None
         if packs and _may_be_packed(weight):
             slot = len(inputs) + len(fakes)
@@ -148,9 +150,18 @@ def _is_sharded(node: fx.Node) -> bool:
     return kind is not None and kind.is_fsdp_module()
 
 
-def _low_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _is_of_images(weight: fx.Node) -> bool:
+    """Whether all that read a weight are convolutions of images, which Inductor has on CPUs with channels last."""
+    is_read_last = [user.target in _CONVOLUTIONS and user.args[1:2] == (weight,) for user in weight.users]
+    return bool(is_read_last) and all(is_read_last)
+
+
+def _low_fake(mode: FakeTensorMode, weight: torch.Tensor, dtype: torch.dtype, *, last: bool) -> torch.Tensor:
+    """What stands for a low copy. Whoever wants channels last has it so: it would be laid out anew at every call."""
     with mode:
-        return torch.empty_strided(tuple(weight.size()), tuple(weight.stride()), dtype=dtype, device=weight.device)
+        made = torch.empty_strided(tuple(weight.size()), tuple(weight.stride()), dtype=dtype, device=weight.device)
+        is_wanted = last and weight.device.type == "cpu" and torch.backends.mkldnn.enabled
+        return made.contiguous(memory_format=torch.channels_last) if is_wanted else made
 
 
 def _slot_fake(mode: FakeTensorMode, dtype: torch.dtype) -> torch.Tensor:

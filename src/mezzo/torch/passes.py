@@ -28,6 +28,7 @@ from mezzo.torch.hidden_gradients import gradient_format
 from mezzo.torch.idle import Idle, find_idle
 from mezzo.torch.joint import advise_partitioner, as_joint, give_gradients
 from mezzo.torch.keeping import Kept
+from mezzo.torch.kernels import is_laid_out_last
 from mezzo.torch.packing import pack
 from mezzo.torch.peaks import convert_apart, round_once
 from mezzo.torch.recipes import LowCopy, Recipe
@@ -184,7 +185,8 @@ class PlanningPass(CustomGraphPass):
                 assert candidate.slot is not None, "it stands there"
                 copies.append(Copy(candidate, candidate.slot, packed[slots[low]]))
             elif low is not None and low.users:
-                copies.append(Copy(candidate, candidate.low, LowCopy(low.meta["val"].dtype)))
+                held = low.meta["val"]
+                copies.append(Copy(candidate, candidate.low, LowCopy(held.dtype, last=is_laid_out_last(held))))
         return tuple(copies)
 
     def _pack(

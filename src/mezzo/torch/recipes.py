@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 
 from mezzo.frontends.torch.retype import CAST
-from mezzo.torch.kernels import PACK_FILTER, PACK_MATRIX
+from mezzo.torch.kernels import PACK_FILTER, PACK_MATRIX, layout_of
 
 # Carries an operator out on tensors, or writes a call of it into a graph.
 Call = Callable[..., Any]
@@ -24,12 +24,14 @@ class Recipe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LowCopy:
-    """A weight in another format, in the layout that it has."""
+    """A weight in another format, in the layout that it has or, of images, with its channels last."""
 
     dtype: torch.dtype
+    last: bool = False
 
     def make(self, weight: torch.Tensor) -> torch.Tensor:
-        return weight.detach().to(self.dtype)
+        layout = layout_of(weight.dim(), last=True) if self.last else torch.preserve_format
+        return weight.detach().to(self.dtype, memory_format=layout)
 
 
 @dataclass(frozen=True, slots=True)

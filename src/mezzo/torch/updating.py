@@ -130,7 +130,8 @@ class _Update:
 
     def _key(self, held: Held) -> Hashable:
         """What an update is compiled for."""
-        formats = [(one.dtype, one.size(), one.stride()) for one in (*held.weights, *held.gradients)]
+        lows = (low for several in held.lows for low in several)
+        formats = [(one.dtype, one.size(), one.stride()) for one in (*held.weights, *held.gradients, *lows)]
         return self._options.key(), tuple(formats), tuple(map(tuple, held.states)), tuple(map(len, held.lows))
 
     def _compile(
