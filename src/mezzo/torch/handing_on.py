@@ -21,18 +21,11 @@ from mezzo.frontends.torch.retype import CAST, is_cast, without_python_dispatche
 from mezzo.torch.building import Builder
 from mezzo.torch.controls import Controls
 from mezzo.torch.keeping import is_product, is_view, readers
-from mezzo.torch.kernels import is_laid_out_last, layout_of
+from mezzo.torch.kernels import is_laid_out_last
 from mezzo.torch.rewriting import Planned
+from mezzo.torch.wide import CONVOLUTION, PRODUCT
 
 _ATEN: Any = torch.ops.aten
-_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
-_LIBRARY.define("wide_product(Tensor one, Tensor other) -> Tensor")
-_LIBRARY.define(
-    "wide_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
-    "bool transposed, int[] output_padding, int groups, bool last) -> Tensor"
-)
-WIDE_PRODUCT: Any = torch.ops.mezzo.wide_product.default
-WIDE_CONVOLUTION: Any = torch.ops.mezzo.wide_convolution.default
 _NATIVE = {_ATEN.mm: _ATEN.mm.dtype, _ATEN.bmm: _ATEN.bmm.dtype}
 _OF_SUM = {_ATEN.addmm: _ATEN.mm, _ATEN.baddbmm: _ATEN.bmm}
 _TERMS = 4097  # neither BF16 nor FP16 has such a number
@@ -55,28 +48,6 @@ class HandedOn:
     plan: Plan
     node: str
     way: Way
-
-
-@torch.library.impl(_LIBRARY, "wide_product", "CompositeExplicitAutograd")
-def _wide_product(one: Any, other: Any) -> Any:
-    return one.float() @ other.float()
-
-
-@torch.library.register_fake("mezzo::wide_product", lib=_LIBRARY)
-def _fake_wide_product(one: Any, other: Any) -> Any:
-    return one.new_empty((*one.shape[:-1], other.shape[-1]), dtype=torch.float32)
-
-
-@torch.library.impl(_LIBRARY, "wide_convolution", "CompositeExplicitAutograd")
-def _wide_convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
-    *sizes, last = about
-    made = _ATEN.convolution(x.float(), weight.float(), None if bias is None else bias.float(), *sizes)
-    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
-
-
-@torch.library.register_fake("mezzo::wide_convolution", lib=_LIBRARY)
-def _fake_wide_convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
-    return _wide_convolution(x, weight, bias, *about)
 
 
 def way_for(controls: Controls, low: torch.dtype, device: str) -> Way | None:
@@ -144,7 +115,7 @@ def _written(build: Builder, call: fx.Node, way: Way) -> fx.Node:
     """A product's sums in FP32."""
     packet = getattr(call.target, "overloadpacket", None)
     if way is Way.CONVOLVED:
-        return build.call(WIDE_CONVOLUTION, *call.args, is_laid_out_last(call.meta["val"]))
+        return build.call(CONVOLUTION, *call.args, is_laid_out_last(call.meta["val"]))
     if packet in _NATIVE:
         return _product(build, packet, call.args, way)
     summand, *operands = call.args
@@ -162,7 +133,7 @@ def _scaled(build: Builder, held: fx.Node, scale: Any) -> fx.Node:
 def _product(build: Builder, packet: Any, operands: Sequence[Any], way: Way) -> fx.Node:
     if way is Way.NATIVE:
         return build.call(_NATIVE[packet], *operands, torch.float32)
-    return build.call(WIDE_PRODUCT, *operands)
+    return build.call(PRODUCT, *operands)
 
 
 def _is_read_wide(low: fx.Node) -> bool:
