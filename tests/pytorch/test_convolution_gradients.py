@@ -163,6 +163,8 @@ def _backward_of(model: nn.Module, x: torch.Tensor, **options: object) -> tuple[
     run = wrap(model, Backend(read_settings({"policy": _in_fp32, **options}), keep), fullgraph=True)
     run(x).sum().backward()
     (graph,) = graphs
+    for node in graph.find_nodes(op="call_function", target=_BACKWARD):
+        assert node.args[-1] == [one is not None for one in node.meta["val"]]  # it computes what is picked, no more
     return dump(graph), _graph(run)
 
 
