@@ -84,6 +84,56 @@ def _t5(layers: int) -> torch.nn.Module:
     return transformers.T5Model(config)
 
 
+class _Residual(torch.nn.Module):
+    """Two convolutions with group norms, added to what they read."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            *_normed(torch.nn.Conv2d(width, width, 3, padding=1)), *_normed(torch.nn.Conv2d(width, width, 3, padding=1))
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = x + self.layers(x)
+        return made
+
+
+def _normed(layer: torch.nn.Module) -> tuple[torch.nn.Module, ...]:
+    """A convolution with a group norm and a ReLU behind it: batch norms over few numbers say little of gradients."""
+    return layer, torch.nn.GroupNorm(8, layer.out_channels), torch.nn.ReLU()
+
+
+class _Images(torch.nn.Module):
+    """Layers on images, called as networks of transformers are."""
+
+    def __init__(self, *layers: torch.nn.Module) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(*layers)
+
+    def forward(self, pixel_values: torch.Tensor, return_dict: bool = False) -> tuple[torch.Tensor]:
+        return (self.layers(pixel_values),)
+
+
+def _small_residual(layers: int) -> torch.nn.Module:
+    stages: list[torch.nn.Module] = [*_normed(torch.nn.Conv2d(3, 32, 3, padding=1))]
+    for width in (32, 64):
+        stages += [*(_Residual(width) for _ in range(layers)), *_normed(torch.nn.Conv2d(width, 2 * width, 3, 2, 1))]
+    return _Images(*stages, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(128, 10))
+
+
+def _small_decoder(layers: int) -> torch.nn.Module:
+    """Down by convolutions, up again by transposed ones."""
+    widths = [32 << level for level in range(layers)]
+    down = [_normed(torch.nn.Conv2d(one, 2 * one, 4, 2, 1)) for one in widths]
+    up = [_normed(torch.nn.ConvTranspose2d(2 * one, one, 4, 2, 1)) for one in reversed(widths)]
+    inner = [each for level in (*down, *up) for each in level]
+    return _Images(*_normed(torch.nn.Conv2d(3, 32, 3, padding=1)), *inner, torch.nn.ConvTranspose2d(32, 3, 4, 2, 1))
+
+
+def _small_image(batch: int, generator: torch.Generator) -> Feeds:
+    return {"pixel_values": torch.randn(batch, 3, 32, 32, generator=generator)}
+
+
 def _text(batch: int, generator: torch.Generator) -> Feeds:
     ids = torch.randint(3, VOCABULARY, (batch, TOKENS), generator=generator)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -113,12 +163,17 @@ NETWORKS: dict[str, tuple[Callable[[int], torch.nn.Module], Callable[[int, torch
     "whisper-encoder": (_whisper, _sound),
     "t5": (_t5, _texts),
 }
+# Small ones, for what few networks have.
+SMALL: dict[str, tuple[Callable[[int], torch.nn.Module], Callable[[int, torch.Generator], Feeds]]] = {
+    "small-residual": (_small_residual, _small_image),
+    "small-decoder": (_small_decoder, _small_image),
+}
 CONVOLUTIONAL = frozenset({"resnet-50", "convnext"})
 
 
 def build(name: str, layers: int, batch: int) -> tuple[torch.nn.Module, Feeds]:
     """A network and its inputs, the same in every process."""
-    make, feed = NETWORKS[name]
+    make, feed = {**NETWORKS, **SMALL}[name]
     torch.manual_seed(_SEED)
     network = First(make(layers)).eval().requires_grad_(False)
     return network, feed(batch, torch.Generator().manual_seed(_SEED))

@@ -3,6 +3,8 @@
     pip install "mezzo[torch]" transformers
     python benchmarks/torch_training.py --json out/torch-training.json
     python benchmarks/torch_training.py --models bert gpt2 --rounds 0             # gradients and bytes, no times
+    python benchmarks/torch_training.py --models small-residual small-decoder --batch 16 \
+        --candidates "compile + autocast" mezzo "mezzo, graphamp" "mezzo, graphamp, FP32 sums"
     python benchmarks/torch_training.py --whole --candidates "compile + autocast" mezzo "mezzo, masters"
 
 A step is forward and backward of a network in training mode without dropout, whose loss is a fixed linear function of
@@ -38,12 +40,15 @@ _BASE = "compile + autocast"
 _MIB = 2.0**20
 _RATE = 1e-5
 _UNTIMED = 3  # the first step makes what the optimizer holds, the second compiles
+_PRESET = {"policy": "graphamp-balanced", "strategy": "upstream"}  # products hand on FP32
 _MASTERS = {"weight_update": "fp32", "weight_grad_reduce": "bf16"}
 CANDIDATES: Mapping[str, Mapping[str, object]] = {
     "compile": {},
     _BASE: {},
     "mezzo": {},
     **{f"mezzo, memory {memory}": {"memory": memory} for memory in (0.5, 0.75, 0.8, 0.85, 0.9, 1.0)},
+    "mezzo, graphamp": _PRESET,
+    "mezzo, graphamp, FP32 sums": {**_PRESET, "accumulate": "fp32"},
     "mezzo, masters": _MASTERS,
     "mezzo, masters, memory 0.9": {**_MASTERS, "memory": 0.9},
 }
@@ -277,10 +282,10 @@ def _ratio(one: float | None, other: float | None) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from torch_networks import NETWORKS
+    from torch_networks import NETWORKS, SMALL
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=tuple(NETWORKS), default=list(NETWORKS))
+    parser.add_argument("--models", nargs="+", choices=(*NETWORKS, *SMALL), default=list(NETWORKS))
     parser.add_argument("--batch", nargs="+", type=int, default=[4])
     parser.add_argument("--layers", type=int, default=2, help="of transformers; the most of a stage of the others")
     parser.add_argument("--to", choices=("bf16", "fp16"), default="bf16")

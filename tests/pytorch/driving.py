@@ -1,6 +1,7 @@
 """Models of the driver's tests, and a way through it that generates no code."""
 
 from collections.abc import Callable
+from operator import getitem
 from typing import Any
 
 import torch
@@ -114,3 +115,23 @@ def plain(model: Callable[..., Any]) -> Any:
 def error_of(found: torch.Tensor, exact: torch.Tensor) -> float:
     """The largest error, in units of the largest exact number."""
     return float((found.double() - exact.double()).abs().max() / exact.double().abs().max())
+
+
+def dump(graph: fx.Graph) -> str:
+    """The calls that are no views and pick nothing, with the types of what they read and make."""
+    lines = []
+    for node in graph.nodes:
+        if node.op == "call_function" and node.target is not getitem and not getattr(node.target, "is_view", False):
+            read = ", ".join(spell_type(one.meta["val"]) for one in node.all_input_nodes)
+            lines.append(f"{spell_type(node.meta['val'])} = {getattr(node.target, '__name__', node.target)}({read})")
+    return "\n".join(lines)
+
+
+def spell_type(held: Any) -> str:
+    """A tensor's type; of several each, "-" where there is none."""
+    if isinstance(held, tuple | list):
+        return ", ".join(map(spell_type, held))
+    if held is None:
+        return "-"
+    word = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.bool: "b8"}[held.dtype]
+    return f"{word}[{','.join(map(str, held.shape))}]"

@@ -21,9 +21,10 @@ from mezzo.core.selectors import Site
 from mezzo.torch import handing_on
 from mezzo.torch.backend import Backend
 from mezzo.torch.compiled import account, wrap
-from mezzo.torch.handing_on import WIDE_PRODUCT, Way, hands_on_sums
+from mezzo.torch.handing_on import Way, hands_on_sums
 from mezzo.torch.kernels import layout_of
 from mezzo.torch.settings import read_settings
+from mezzo.torch.wide import PRODUCT
 
 _ATEN: Any = torch.ops.aten
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
@@ -89,7 +90,7 @@ def test_emulated_sums_are_those_of_rounded_operands(seed: int) -> None:
     made = torch.Generator().manual_seed(seed)
     rows, terms, columns = (int(size) for size in torch.randint(1, 300, (3,), generator=made))
     one, other = (torch.randn(*size, generator=made).bfloat16() for size in ((3, rows, terms), (3, terms, columns)))
-    found = WIDE_PRODUCT(one, other)
+    found = PRODUCT(one, other)
     assert found.dtype is torch.float32
     # FP32 sums of n terms err by their eps a term at most, of the sum of the terms' sizes.
     bound = terms * 2.0**-24 * (one.double().abs() @ other.double().abs())
@@ -162,7 +163,7 @@ def test_the_machines_own_products_are_taken_where_it_has_them_and_explain_tells
         native, run = _graph_of(model, x, policy=_products_in_fp32)
         with torch.no_grad():
             found = run(x)
-    swapped = {_ATEN.mm.dtype: WIDE_PRODUCT}
+    swapped = {_ATEN.mm.dtype: PRODUCT}
     targets = [
         [swapped.get(node.target, node.target) for node in graph.nodes if node.op == "call_function"]
         for graph in (native, emulated)

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 
 import torch
-from driving import without_code
+from driving import dump, spell_type, without_code
 from torch import fx, nn
 
 import mezzo.torch
@@ -99,24 +99,8 @@ def _backward_of(model: nn.Module, x: torch.Tensor, **options: object) -> fx.Gra
     return graph
 
 
-def _dump(graph: fx.Graph) -> str:
-    """The calls that are no views, with the types of what they read and make."""
-    lines = []
-    for node in graph.nodes:
-        if node.op == "call_function" and not getattr(node.target, "is_view", False):
-            read = ", ".join(_type(one) for one in node.all_input_nodes)
-            lines.append(f"{_type(node)} = {getattr(node.target, '__name__', node.target)}({read})")
-    return "\n".join(lines)
-
-
-def _type(node: fx.Node) -> str:
-    held = node.meta["val"]
-    word = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}[held.dtype]
-    return f"{word}[{','.join(map(str, held.shape))}]"
-
-
 def test_gradients_are_converted_by_calls_of_their_own_and_biases_are_summed_from_what_products_read() -> None:
-    assert _dump(_backward_of(_Block(), torch.randn(4, 8))) == (
+    assert dump(_backward_of(_Block(), torch.randn(4, 8))) == (
         "bf16[4,8] = convert_element_type.default(f32[4,8])\n"
         "f32[4,16] = convert_element_type.default(bf16[4,16])\n"
         "f32[4,16] = pow.Tensor_Scalar(f32[4,16])\n"
@@ -170,7 +154,7 @@ def _sums(graph: fx.Graph) -> list[str]:
 
 
 def _terms_of(node: fx.Node) -> str:
-    return _type(node.all_input_nodes[0])
+    return spell_type(node.all_input_nodes[0].meta["val"])
 
 
 @pytest.mark.parametrize(

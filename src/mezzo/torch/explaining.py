@@ -8,7 +8,7 @@ from mezzo.core.plans import Plan, PlannedNode
 from mezzo.errors import InputError
 from mezzo.report.explained import Explained, draw_explained, report_explained
 from mezzo.report.printed import as_text, terminal_width
-from mezzo.torch.accounts import NOTHING, Account
+from mezzo.torch.accounts import NOTHING, Account, GraphAccount
 from mezzo.torch.attention import AS_PRODUCTS
 from mezzo.torch.compiled import account
 from mezzo.torch.sketches import Sketch
@@ -49,14 +49,22 @@ def explain(compiled: Any, word: str) -> Explanation:
         raise nothing_planned(told)
     found: dict[tuple[PlannedNode, ...], Explained] = {}
     for plan, graph in plans:
-        run = {one.node: one.way.value for one in graph.handed_on if one.plan is plan}
-        run |= {one.node: AS_PRODUCTS for one in graph.as_products if one.plan is plan}
+        run = dict(_ways(plan, graph))
         for chain in _chains(plan, word):
             placed = _placed(chain, plan, graph.sketch)
             found.setdefault(chain, replace(placed, run=run.get(chain[0].name, "")))
     if not found:
         find_meant(plans[0][0], word)  # which says what may have been meant
     return Explanation(word, tuple(found.values()))
+
+
+def _ways(plan: Plan, graph: GraphAccount) -> Iterator[tuple[str, str]]:
+    """How nodes are run, by their names, in words of them: an attention that runs as products may be rounded, too."""
+    rounded = {one.node: one.way.value for one in graph.handed_on if one.plan is plan}
+    yield from rounded.items()
+    for one in graph.as_products:
+        if one.plan is plan:
+            yield one.node, "; it ".join([AS_PRODUCTS, *([rounded[one.node]] if one.node in rounded else [])])
 
 
 def _placed(chain: tuple[PlannedNode, ...], plan: Plan, sketch: Sketch | None) -> Explained:

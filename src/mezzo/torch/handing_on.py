@@ -1,8 +1,9 @@
 """Low products that are planned to hand on FP32 hand on their sums, which nothing rounds on the way.
 
 A device offers that where `out_dtype` of torch.mm and torch.bmm does, which is tried. Elsewhere it can be emulated, and
-of convolutions: an FP32 product of the rounded operands has the same terms, exactly, and sums them in FP32. A summand
-is added last, and what scales sums and summands does so in FP32.
+of convolutions and their gradients: an FP32 product of the rounded operands has the same terms, exactly, and sums them
+in FP32. A summand is added last, and what scales sums and summands does so in FP32. Of a convolution's backward each
+gradient is a product by itself. Kernels of attention and of recurrent cells round inside, and stay.
 """
 
 import functools
@@ -17,24 +18,21 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from mezzo.core.plans import Plan
 from mezzo.dtypes import HIGH
+from mezzo.frontends.torch.ports import is_getitem
 from mezzo.frontends.torch.retype import CAST, is_cast, without_python_dispatcher
 from mezzo.torch.building import Builder
 from mezzo.torch.controls import Controls
 from mezzo.torch.keeping import is_product, is_view, readers
-from mezzo.torch.kernels import is_laid_out_last, layout_of
+from mezzo.torch.kernels import is_laid_out_last
 from mezzo.torch.rewriting import Planned
+from mezzo.torch.wide import CONVOLUTION, CONVOLUTION_INPUT, CONVOLUTION_WEIGHT, PRODUCT
 
 _ATEN: Any = torch.ops.aten
-_LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
-_LIBRARY.define("wide_product(Tensor one, Tensor other) -> Tensor")
-_LIBRARY.define(
-    "wide_convolution(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] padding, int[] dilation, "
-    "bool transposed, int[] output_padding, int groups, bool last) -> Tensor"
-)
-WIDE_PRODUCT: Any = torch.ops.mezzo.wide_product.default
-WIDE_CONVOLUTION: Any = torch.ops.mezzo.wide_convolution.default
 _NATIVE = {_ATEN.mm: _ATEN.mm.dtype, _ATEN.bmm: _ATEN.bmm.dtype}
 _OF_SUM = {_ATEN.addmm: _ATEN.mm, _ATEN.baddbmm: _ATEN.bmm}
+_GRADIENTS: Any = _ATEN.convolution_backward.default
+_CONVOLUTIONS = frozenset({_ATEN.convolution, _ATEN.convolution_backward})
+_BIAS = 2  # the last of a convolution's gradients
 _TERMS = 4097  # neither BF16 nor FP16 has such a number
 
 
@@ -55,28 +53,6 @@ class HandedOn:
     plan: Plan
     node: str
     way: Way
-
-
-@torch.library.impl(_LIBRARY, "wide_product", "CompositeExplicitAutograd")
-def _wide_product(one: Any, other: Any) -> Any:
-    return one.float() @ other.float()
-
-
-@torch.library.register_fake("mezzo::wide_product", lib=_LIBRARY)
-def _fake_wide_product(one: Any, other: Any) -> Any:
-    return one.new_empty((*one.shape[:-1], other.shape[-1]), dtype=torch.float32)
-
-
-@torch.library.impl(_LIBRARY, "wide_convolution", "CompositeExplicitAutograd")
-def _wide_convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
-    *sizes, last = about
-    made = _ATEN.convolution(x.float(), weight.float(), None if bias is None else bias.float(), *sizes)
-    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
-
-
-@torch.library.register_fake("mezzo::wide_convolution", lib=_LIBRARY)
-def _fake_wide_convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
-    return _wide_convolution(x, weight, bias, *about)
 
 
 def way_for(controls: Controls, low: torch.dtype, device: str) -> Way | None:
@@ -106,45 +82,59 @@ def hands_on_sums(low: torch.dtype, device: str) -> bool:
 
 def hand_on_sums(planned: Planned, low: torch.dtype, way: Way, controls: Controls) -> tuple[HandedOn, ...]:
     """Let the products that a plan has hand on FP32 do so in a way, in the graph that the plan was carried out on.
-    Convolutions are emulated wherever FP32 sums are asked for.
+    Convolutions and their gradients are emulated wherever FP32 sums are asked for.
 
-    Who reads such a product low reads its sums rounded, as before. Returns what became of each.
+    Who reads such a result low reads its sums rounded, as before; results that nobody reads in FP32 stay as they are.
+    Returns what became of each product.
     """
     handed: list[HandedOn] = []
-    for name, call in _handing_on(planned, low):
+    for name, call, results in _handing_on(planned, low):
         offered = _offered(call, way, is_emulated=controls.accumulate == "fp32")
         if offered not in (Way.ROUNDED, Way.LEFT):
-            with call.graph.inserting_before(call):
-                wide = _written(Builder(call.graph, call), call, offered)
-            _read_wide(call, wide, low)
+            for result in results:
+                with call.graph.inserting_before(result):
+                    wide = _written(Builder(call.graph, call), call, result, offered)
+                _read_wide(result, wide, low)
+            if call.target is _GRADIENTS:
+                _compute_rest(call)
         handed.append(HandedOn(planned.plan, name, offered))
     return tuple(handed)
 
 
-def _handing_on(planned: Planned, low: torch.dtype) -> Iterator[tuple[str, fx.Node]]:
-    """The products that run low and are planned in FP32 for those who read them, and are read so, by their names."""
+def _handing_on(planned: Planned, low: torch.dtype) -> Iterator[tuple[str, fx.Node, Sequence[fx.Node]]]:
+    """The products that run low and are planned in FP32 for those who read them, by their names, with those of their
+    results that are read so.
+    """
     for node, call in planned.calls():
-        if node.precision.output is not HIGH or node.precision.compute is HIGH:
+        if node.precision.output is not HIGH or node.precision.compute is HIGH or not is_product(call):
             continue
-        held = call.meta.get("val")
-        is_low = isinstance(held, torch.Tensor) and held.dtype is low
-        if is_low and is_product(call) and _is_read_wide(call):
-            yield node.name, call
+        results = [one for one in _results(call) if one.meta["val"].dtype is low and _is_read_wide(one)]
+        if results:
+            yield node.name, call, results
+
+
+def _results(call: fx.Node) -> list[fx.Node]:
+    """The tensors that a call makes: itself, or what is picked of several."""
+    several = isinstance(call.meta.get("val"), tuple | list)
+    nodes = [user for user in call.users if is_getitem(user)] if several else [call]
+    return [one for one in nodes if isinstance(one.meta.get("val"), torch.Tensor)]
 
 
 def _offered(call: fx.Node, way: Way, *, is_emulated: bool) -> Way:
     """The way that there is for a call, where products go theirs."""
     packet = getattr(call.target, "overloadpacket", None)
-    if packet is _ATEN.convolution:
+    if packet in _CONVOLUTIONS:
         return Way.CONVOLVED if is_emulated else Way.ROUNDED
-    return way if way is Way.ROUNDED or packet in _NATIVE or packet in _OF_SUM else Way.LEFT
+    return way if packet in _NATIVE or packet in _OF_SUM else Way.LEFT
 
 
-def _written(build: Builder, call: fx.Node, way: Way) -> fx.Node:
-    """A product's sums in FP32."""
+def _written(build: Builder, call: fx.Node, result: fx.Node, way: Way) -> fx.Node:
+    """A product's sums in FP32: those of one of its results."""
     packet = getattr(call.target, "overloadpacket", None)
+    if call.target is _GRADIENTS:
+        return _gradient(build, call, result)
     if way is Way.CONVOLVED:
-        return build.call(WIDE_CONVOLUTION, *call.args, is_laid_out_last(call.meta["val"]))
+        return build.call(CONVOLUTION, *call.args, is_laid_out_last(call.meta["val"]))
     if packet in _NATIVE:
         return _product(build, packet, call.args, way)
     summand, *operands = call.args
@@ -155,6 +145,29 @@ def _written(build: Builder, call: fx.Node, way: Way) -> fx.Node:
     return build.call(_ATEN.add.Tensor, sums, _scaled(build, build.call(CAST, summand, torch.float32), beta))
 
 
+def _gradient(build: Builder, call: fx.Node, result: fx.Node) -> fx.Node:
+    """The gradient of a convolution's input, weight or bias in FP32, by the place at which it is picked."""
+    gradient, x, weight, _, *sizes, _ = call.args
+    assert isinstance(gradient, fx.Node), "it is a tensor"
+    if result.args[1] == _BIAS:
+        axes = [0, *range(2, gradient.meta["val"].dim())]
+        return build.call(_ATEN.sum.dim_IntList, gradient, axes, dtype=torch.float32)
+    target = CONVOLUTION_INPUT if result.args[1] == 0 else CONVOLUTION_WEIGHT
+    return build.call(target, gradient, x, weight, *sizes, is_laid_out_last(result.meta["val"]))
+
+
+def _compute_rest(call: fx.Node) -> None:
+    """Let a convolution's backward compute those of its gradients alone that somebody reads of it still."""
+    for user in [user for user in call.users if not user.users]:
+        call.graph.erase_node(user)
+    if not call.users:
+        call.graph.erase_node(call)
+        return
+    asked = {user.args[1] for user in call.users}
+    call.args = (*call.args[:-1], [place in asked for place in range(_BIAS + 1)])
+    call.meta["val"] = tuple(one if place in asked else None for place, one in enumerate(call.meta["val"]))
+
+
 def _scaled(build: Builder, held: fx.Node, scale: Any) -> fx.Node:
     return held if scale == 1 else build.call(_ATEN.mul.Tensor, held, scale)
 
@@ -162,7 +175,7 @@ def _scaled(build: Builder, held: fx.Node, scale: Any) -> fx.Node:
 def _product(build: Builder, packet: Any, operands: Sequence[Any], way: Way) -> fx.Node:
     if way is Way.NATIVE:
         return build.call(_NATIVE[packet], *operands, torch.float32)
-    return build.call(WIDE_PRODUCT, *operands)
+    return build.call(PRODUCT, *operands)
 
 
 def _is_read_wide(low: fx.Node) -> bool:
