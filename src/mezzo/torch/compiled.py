@@ -1,7 +1,7 @@
 """Compiles modules and functions, and tells of what was compiled."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
 from torch._dynamo.eval_frame import OptimizedModule, innermost_backend, optimize
@@ -14,6 +14,9 @@ from mezzo.torch.reducing import reduce_in
 from mezzo.torch.settings import read_settings
 from mezzo.torch.weights import SHADOWS
 
+_Model = TypeVar("_Model", bound=Callable[..., Any])
+_LEFT_OUT = object()  # None is what somebody gave by mistake
+
 
 class CompiledModule(OptimizedModule):
     """A module that runs compiled; all else of it is the module's own, as with torch.compile."""
@@ -24,8 +27,43 @@ class CompiledModule(OptimizedModule):
         return account(self).plans
 
 
+@overload
 def compile(
     model: Callable[..., Any],
+    *,
+    dynamic: bool | None = ...,
+    fullgraph: bool = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    freeze: bool = ...,
+    memory: float | None = ...,
+    accumulate: object = ...,
+    tile: int | None = ...,
+    weight_grad_reduce: object = ...,
+    weight_update: object = ...,
+    **planning: object,
+) -> Any: ...
+
+
+@overload
+def compile(
+    *,
+    dynamic: bool | None = ...,
+    fullgraph: bool = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    freeze: bool = ...,
+    memory: float | None = ...,
+    accumulate: object = ...,
+    tile: int | None = ...,
+    weight_grad_reduce: object = ...,
+    weight_update: object = ...,
+    **planning: object,
+) -> Callable[[_Model], _Model]: ...
+
+
+def compile(
+    model: object = _LEFT_OUT,
     *,
     dynamic: bool | None = None,
     fullgraph: bool = False,
@@ -41,6 +79,8 @@ def compile(
 ) -> Any:
     """Compile a module or function with Inductor, its linear operators in low precision, its weights cast once.
 
+    Without a model it gives what compiles one, with these options: `@mezzo.torch.compile(to="fp16")`.
+
     Args:
         dynamic, fullgraph, mode: as torch.compile has them.
         options: of Inductor.
@@ -55,10 +95,8 @@ def compile(
             the optimizer; None: weights are cast wherever a call reads them.
         planning: options of `mezzo.convert`: `to` ("bf16" unless given), `policy`, `target`, `keep_region` and others.
 
-    Raises InputError: there is no such option, or it has no such value.
+    Raises InputError: there is no such option, or it has no such value; the model cannot be called.
     """
-    if not callable(model):
-        raise InputError(f"{type(model).__name__} is no module or function; give what is called")
     controls = {
         "memory": memory,
         "accumulate": accumulate,
@@ -67,9 +105,15 @@ def compile(
         "weight_update": weight_update,
     }
     settings = read_settings({**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic)
-    if settings.controls.weight_grad_reduce is not None:
-        reduce_in(model, settings.controls.weight_grad_reduce)
-    return wrap(model, Backend(settings), dynamic=dynamic, fullgraph=fullgraph)
+
+    def compile_one(model: object) -> Any:
+        if not callable(model):
+            raise InputError(f"{type(model).__name__} is no module or function; give what is called")
+        if settings.controls.weight_grad_reduce is not None:
+            reduce_in(model, settings.controls.weight_grad_reduce)
+        return wrap(model, Backend(settings), dynamic=dynamic, fullgraph=fullgraph)
+
+    return compile_one if model is _LEFT_OUT else compile_one(model)
 
 
 def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = None, fullgraph: bool = False) -> Any:
