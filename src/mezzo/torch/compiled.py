@@ -26,6 +26,13 @@ class CompiledModule(OptimizedModule):
         """The plan of each graph that was compiled so far; None for those left as the user wrote them."""
         return account(self).plans
 
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        """Copies and pickles are compiled with the same options. PyTorch's own go through what stands around calls,
+        which no pickle holds.
+        """
+        context = self.dynamo_ctx
+        return _wrap_again, (self._orig_mod, backend_of(self), context._dynamic, context.fullgraph)
+
 
 @overload
 def compile(
@@ -122,6 +129,10 @@ def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = 
     if type(made) is OptimizedModule:
         made.__class__ = CompiledModule
     return made
+
+
+def _wrap_again(model: torch.nn.Module, backend: Backend, dynamic: bool | None, fullgraph: bool) -> Any:
+    return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
 
 
 def account(compiled: Any) -> Account:
