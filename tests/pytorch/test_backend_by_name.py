@@ -27,8 +27,8 @@ def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.manual_seed(0)
     made = mezzo.torch.backend.Backend.__init__
 
-    def plain(self: Any, settings: Any, inner: Any = driving.without_code) -> None:
-        made(self, settings, inner)
+    def plain(self: Any, settings: Any, inner: Any = driving.without_code, *more: Any) -> None:
+        made(self, settings, inner, *more)
 
     monkeypatch.setattr(mezzo.torch.backend.Backend, "__init__", plain)
     yield

@@ -52,3 +52,13 @@ def test_copies_are_one_graph_where_that_was_asked_for(again: Callable[[Any], An
         assert len(mezzo.torch.account(run).graphs) == 1
         with pytest.raises(torch._dynamo.exc.Unsupported):
             again(compiled(_Breaks().eval(), fullgraph=True))(torch.randn(7, 32))
+
+
+@_AGAIN
+def test_copies_sum_gradients_in_the_format_too(again: Callable[[Any], Any]) -> None:
+    run, x = compiled(driving.Net().train(), weight_grad_reduce="bf16"), torch.randn(4, 32)
+    run(x).sum().backward()
+    other = again(run)
+    other(x).sum().backward()
+    assert {one.grad.dtype for one in other.parameters() if one.grad is not None} == {torch.bfloat16}
+    assert other.up.weight is not run.up.weight

@@ -25,7 +25,7 @@ def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         mezzo.torch.backend.Backend,
         "__init__",
-        lambda self, settings, inner=driving.without_code, *more: made(self, settings, inner, *more),
+        lambda self, settings, inner=driving.without_code, **more: made(self, settings, inner, **more),
     )
     yield
     torch._dynamo.reset()

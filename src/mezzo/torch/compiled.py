@@ -116,9 +116,9 @@ def compile(
     def compile_one(model: object) -> Any:
         if not callable(model):
             raise InputError(f"{type(model).__name__} is no module or function; give what is called")
-        if settings.controls.weight_grad_reduce is not None:
-            reduce_in(model, settings.controls.weight_grad_reduce)
-        return wrap(model, Backend(settings), dynamic=dynamic, fullgraph=fullgraph)
+        word = settings.controls.weight_grad_reduce
+        backend = Backend(settings, model=None if word is None else reduce_in(model, word))
+        return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
 
     return compile_one if model is _LEFT_OUT else compile_one(model)
 
