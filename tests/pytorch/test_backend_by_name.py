@@ -79,6 +79,17 @@ def test_an_option_of_a_backend_by_name_is_told_in_one_line() -> None:
         run(torch.randn(3, 32))
 
 
+def test_sums_of_gradients_are_not_for_a_backend_by_name() -> None:
+    """They were FP32 without a word."""
+    run = _by_name(driving.Net(), weight_grad_reduce="bf16")
+    with pytest.raises(InputError) as caught:
+        run(torch.randn(3, 32))
+    assert str(caught.value) == (
+        "option 'weight_grad_reduce' is of a module, and a backend is given graphs; use "
+        "mezzo.torch.compile(model, weight_grad_reduce='bf16')"
+    )
+
+
 # -- passes of the user's -------------------------------------------------------------------------------------------
 
 

@@ -193,6 +193,12 @@ def mezzo(
             raise InputError(
                 "option 'freeze' comes too late for a backend; use mezzo.torch.compile(model, freeze=True)"
             )
+        if settings.controls.weight_grad_reduce is not None:  # a graph knows neither its module nor what is around it
+            word = settings.controls.weight_grad_reduce
+            raise InputError(
+                "option 'weight_grad_reduce' is of a module, and a backend is given graphs; use "
+                f"mezzo.torch.compile(model, weight_grad_reduce={word!r})"
+            )
     except InputError as error:
         return refusing(error)
     backend = Backend(settings)
