@@ -28,8 +28,8 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
 
     One update then reads gradients, of other formats than the weights' too, and writes weights and the low copies that
     compiled graphs read of them. The first step of a weight is PyTorch's own, as it makes what the optimizer holds; so
-    are all where one cannot be compiled, which is told once. A learning rate may change at each step, and so may what
-    was seen to change; each other change compiles anew, up to eight times.
+    are all where one cannot be compiled, which is told once. Learning rates and momenta, betas too, may change at each
+    step, and so may what was seen to change; each other change compiles anew, up to eight times.
 
     Raises InputError: it is no optimizer; a step calls its closure itself, or gradients are to pass through it.
     """
@@ -151,6 +151,7 @@ class _Update:
                 groups=numbers,
                 constants=constants,
                 options=self._options.filled,
+                signs=self._options.signs(),
             )
             try:
                 return compile_step(steps, held)
