@@ -21,7 +21,6 @@ class Options:
         self._moving: frozenset[int] = frozenset()
         self._fixed: frozenset[int] = frozenset()  # no update compiled with them as numbers that it takes
         self._compiled: Sequence[Any] = ()
-        self.read()
 
     def read(self) -> None:
         """Take them as they are now."""
