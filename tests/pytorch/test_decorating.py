@@ -90,3 +90,29 @@ def test_what_a_decorator_cannot_do_is_told_where_it_stands() -> None:
         mezzo.torch.compile(to="fp16")(None)  # type: ignore[type-var]  # what a user may write
     with pytest.raises(InputError, match=r"^NoneType is no module or function; give what is called$"):
         mezzo.torch.compile(None, to="fp16")  # type: ignore[call-overload]  # what a user may write
+
+
+def test_a_region_without_parentheses_is_told_in_one_line() -> None:
+    """As torch.no_grad may be written."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    with pytest.raises(InputError) as caught:
+        mezzo.torch.keep(function)
+    assert str(caught.value) == (
+        f"keep takes nothing, and was given {function!r}; write keep(), as a decorator too: @keep()"
+    )
+
+
+def test_a_class_that_was_compiled_has_an_account() -> None:
+    @mezzo.torch.compile(to="fp16")
+    class Low(driving.Net):
+        pass
+
+    model = Low().eval()
+    with torch.no_grad():
+        model(torch.randn(4, 32))
+    assert len(mezzo.torch.account(Low).graphs) == len(mezzo.torch.account(model).graphs) == 1
+    with pytest.raises(InputError, match="was not compiled by mezzo"):
+        mezzo.torch.account(driving.Net)

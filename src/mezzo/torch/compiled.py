@@ -111,6 +111,10 @@ def compile(
         "weight_grad_reduce": weight_grad_reduce,
         "weight_update": weight_update,
     }
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"options are {options!r}; give a mapping of Inductor's options; names are those of 'mode'")
+    if dynamic not in (None, True, False):
+        raise InputError(f"option 'dynamic' is {dynamic!r}; give True, False, or None to let torch.compile see")
     settings = read_settings({**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic)
 
     def compile_one(model: object) -> Any:
@@ -169,11 +173,12 @@ def _backend_of(compiled: Any) -> object:
     """What Dynamo hands the graphs of a compiled module or function to; None of what is not compiled."""
     if isinstance(compiled, torch.nn.Module):
         context = compiled.__dict__.get("dynamo_ctx")
-        if context is None:  # compiled in place
-            return _backend_of(compiled._compiled_call_impl)
+        if context is None:  # compiled in place, or its class was
+            return _backend_of(compiled._compiled_call_impl or type(compiled).__call__)
     else:
-        code = getattr(compiled, "__code__", None)
-        held = dict(zip(code.co_freevars, compiled.__closure__ or (), strict=True)) if code is not None else {}
+        function = compiled.__call__ if isinstance(compiled, type) else compiled
+        code = getattr(function, "__code__", None)
+        held = dict(zip(code.co_freevars, function.__closure__ or (), strict=True)) if code is not None else {}
         context = held["self"].cell_contents if "self" in held else None
     callback = getattr(context, "callback", None)
     return innermost_backend(callback) if callable(callback) else None
