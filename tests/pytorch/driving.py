@@ -10,6 +10,7 @@ from torch._inductor.compile_fx import compile_fx
 
 from mezzo.torch.backend import Backend
 from mezzo.torch.compiled import wrap
+from mezzo.torch.reducing import reduce_in
 from mezzo.torch.settings import read_settings
 
 BF16_EPS = 2.0**-8
@@ -103,7 +104,9 @@ def compiled(
     model: Callable[..., Any], *, dynamic: bool | None = None, fullgraph: bool = True, **options: object
 ) -> Any:
     """A model compiled through the whole driver, but for code generation."""
-    backend = Backend(read_settings(options), without_code)
+    settings = read_settings(options)
+    word = settings.controls.weight_grad_reduce
+    backend = Backend(settings, without_code, None if word is None else reduce_in(model, word))
     return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
 
 

@@ -27,8 +27,8 @@ def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.manual_seed(0)
     made = mezzo.torch.backend.Backend.__init__
 
-    def plain(self: Any, settings: Any, inner: Any = driving.without_code) -> None:
-        made(self, settings, inner)
+    def plain(self: Any, settings: Any, inner: Any = driving.without_code, *more: Any) -> None:
+        made(self, settings, inner, *more)
 
     monkeypatch.setattr(mezzo.torch.backend.Backend, "__init__", plain)
     yield
@@ -77,6 +77,17 @@ def test_an_option_of_a_backend_by_name_is_told_in_one_line() -> None:
     run = _by_name(driving.Net().eval(), polcy="balanced")
     with torch.no_grad(), pytest.raises(InputError, match=r"option 'polcy' is unknown \(did you mean 'policy'\?\)"):
         run(torch.randn(3, 32))
+
+
+def test_sums_of_gradients_are_not_for_a_backend_by_name() -> None:
+    """They were FP32 without a word."""
+    run = _by_name(driving.Net(), weight_grad_reduce="bf16")
+    with pytest.raises(InputError) as caught:
+        run(torch.randn(3, 32))
+    assert str(caught.value) == (
+        "option 'weight_grad_reduce' is of a module, and a backend is given graphs; use "
+        "mezzo.torch.compile(model, weight_grad_reduce='bf16')"
+    )
 
 
 # -- passes of the user's -------------------------------------------------------------------------------------------

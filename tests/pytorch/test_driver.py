@@ -343,6 +343,8 @@ def test_a_compiled_module_is_the_module() -> None:
         ({"to": "int8,fp16", "target": "tensorrt"}, "is converted to fp16 or bf16 alone"),
         ({"io": "low"}, "option 'io' is of converted models"),
         ({"mode": "fast"}, "mode 'fast' is unknown; choose one of"),
+        ({"options": "max-autotune"}, "options are 'max-autotune'; give a mapping of Inductor's"),
+        ({"dynamic": "yes"}, "option 'dynamic' is 'yes'; give True, False, or None"),
         ({"options": {"freezing": True}}, "use mezzo.torch.compile(freeze=True)"),
     ],
 )

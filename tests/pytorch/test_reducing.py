@@ -1,6 +1,7 @@
 """Sums of weights' gradients in low precision: over steps of accumulation, and over workers."""
 
 import copy
+import gc
 import socket
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import mezzo.torch
 from mezzo.errors import InputError
+from mezzo.torch.backend import Backend
 from mezzo.torch.compiled import account
-from mezzo.torch.reducing import reduce_in
+from mezzo.torch.settings import read_settings
 
 _WORKERS = 2
 # What a worker sends is rounded once, and so is the sum.
@@ -90,6 +92,58 @@ def test_gradients_that_are_there_are_rounded() -> None:
     assert all(torch.equal(one.bfloat16(), model.get_parameter(name).grad) for name, one in before.items())  # type: ignore[arg-type]
 
 
+def _load(model: nn.Module) -> None:
+    model.load_state_dict({name: one.clone() for name, one in model.state_dict().items()}, assign=True)
+
+
+def _replace(model: Any) -> None:
+    model.up.weight = nn.Parameter(model.up.weight.detach().clone())
+    model.down = nn.Linear(64, 32)
+
+
+def _convert(model: nn.Module) -> None:
+    torch.__future__.set_overwrite_module_params_on_conversion(True)
+    try:
+        model.double().float()
+    finally:
+        torch.__future__.set_overwrite_module_params_on_conversion(False)
+
+
+def _thaw(model: nn.Module) -> None:
+    model.requires_grad_(True)
+
+
+def _add(model: Any) -> None:
+    model.norm = nn.Sequential(model.norm, nn.Linear(64, 64))
+
+
+@pytest.mark.parametrize("change", [_load, _replace, _convert, _thaw, _add])
+@pytest.mark.parametrize("is_first", [True, False], ids=["before the first call", "between calls"])
+def test_weights_that_are_new_have_gradients_of_the_format_too(change: Any, is_first: bool) -> None:
+    model = driving.Net().train()
+    model.norm.requires_grad_(change is not _thaw)
+    run, x = compiled(model, weight_grad_reduce="bf16", fullgraph=False), torch.randn(4, 32)
+    if not is_first:
+        run(x).sum().backward()
+        model.zero_grad()
+    change(model)
+    for _ in range(2):
+        run(x).sum().backward()
+    found = _gradients(model)
+    assert found.keys() == dict(model.named_parameters()).keys()
+    assert {one.dtype for one in found.values()} == {torch.bfloat16}
+
+
+def test_a_module_is_not_kept_alive_by_what_looks_after_its_gradients() -> None:
+    """Dynamo keeps backends until it is reset."""
+    model = driving.Net()
+    backend = Backend(read_settings({"weight_grad_reduce": "bf16"}), model=model)
+    assert backend.model is model
+    del model
+    gc.collect()
+    assert backend.model is None
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -105,7 +159,6 @@ def test_steps_with_closures_take_gradients_in_bf16(make: Any, is_named: bool) -
     """As trainers call them: gradients are computed inside the step, low, and are low again behind it."""
     torch.manual_seed(0)
     model, x = driving.Net().train(), torch.randn(4, 32)
-    reduce_in(model, "bf16")
     run, optimizer = compiled(model, weight_grad_reduce="bf16"), make(model.parameters())
     inside: list[torch.dtype] = []
 
@@ -126,7 +179,6 @@ def test_steps_with_closures_take_gradients_in_bf16(make: Any, is_named: bool) -
 
 def test_a_step_that_raises_leaves_nothing_behind_for_the_next() -> None:
     model, x = driving.Net().train(), torch.randn(4, 32)
-    reduce_in(model, "bf16")
     run = compiled(model, weight_grad_reduce="bf16")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     run(x).sum().backward()
@@ -153,7 +205,6 @@ def test_wrapping_for_workers_what_was_compiled_is_told(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         model, x = driving.Net().train(), torch.randn(4, 32)
-        reduce_in(model, "bf16")
         wrapped = DistributedDataParallel(compiled(model, weight_grad_reduce="bf16"))
         with pytest.raises(InputError) as caught:
             wrapped(x)
@@ -162,7 +213,6 @@ def test_wrapping_for_workers_what_was_compiled_is_told(tmp_path: Path) -> None:
             "compile what it gives: mezzo.torch.compile(DistributedDataParallel(model), ...)"
         )
         inside = DistributedDataParallel(driving.Net().train())
-        reduce_in(inside, "bf16")
         compiled(inside, weight_grad_reduce="bf16", fullgraph=False)(x).sum().backward()
         assert {one.dtype for one in _gradients(inside).values()} == {torch.float32}
     finally:

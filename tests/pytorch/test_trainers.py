@@ -46,7 +46,7 @@ def _optimizer(network: nn.Module, options: Mapping[str, object]) -> torch.optim
 
 def _by_hand(network: nn.Module, options: Mapping[str, object], accumulated: int) -> Weights:
     """The weights that a loop of one's own ends with."""
-    run, optimizer = _compiled(network, options), _optimizer(network, options)
+    run, optimizer = compiled(network, **options), _optimizer(network, options)
     for _ in range(_EPOCHS):
         for number, (x, wanted) in enumerate(_data(), 1):
             (nn.functional.cross_entropy(run(x), wanted) / accumulated).backward()
@@ -55,12 +55,6 @@ def _by_hand(network: nn.Module, options: Mapping[str, object], accumulated: int
                 optimizer.step()
                 optimizer.zero_grad()
     return _weights(network)
-
-
-def _compiled(network: nn.Module, options: Mapping[str, object]) -> Any:
-    if options:
-        mezzo.torch.compile(network, **options)  # which gives gradients their format
-    return compiled(network, **options)
 
 
 def _weights(network: nn.Module) -> Weights:
@@ -89,7 +83,7 @@ def test_accelerate_makes_the_steps_of_a_loop_of_ones_own(options: Mapping[str, 
 
     def train(network: nn.Module) -> None:
         accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=accumulated)
-        run = _compiled(network, options)
+        run = compiled(network, **options)
         model, optimizer, data = accelerator.prepare(run, _optimizer(network, options), _data())
         for _ in range(_EPOCHS):
             for x, wanted in data:
@@ -116,7 +110,7 @@ def test_lightning_makes_the_steps_of_a_loop_of_ones_own(
     class Module(lightning.LightningModule):  # type: ignore[misc, name-defined]  # imported above
         def __init__(self, network: nn.Module) -> None:
             super().__init__()
-            self.net, self.compiled = network, [_compiled(network, options)]
+            self.net, self.compiled = network, [compiled(network, **options)]
 
         def training_step(self, batch: Any) -> Any:
             return nn.functional.cross_entropy(self.compiled[0](batch[0]), batch[1])

@@ -14,8 +14,6 @@ from torch import nn
 from training_cases import CASES
 from training_laws import distance
 
-from mezzo.torch.reducing import reduce_in
-
 # Of products in a row each rounds its operands and its result once; those errors are independent, and add as squares:
 # eight of them, forward and backward, make less than three of one rounding.
 _ROUNDINGS = 4
@@ -53,8 +51,6 @@ def _trained(case: str, way: Any, dtype: torch.dtype = torch.float32) -> Told:
 
 
 def _by_mezzo(model: nn.Module, options: Mapping[str, Any]) -> Any:
-    if "weight_grad_reduce" in options:
-        reduce_in(model, options["weight_grad_reduce"])
     return compiled(model, fullgraph=False, **options)
 
 

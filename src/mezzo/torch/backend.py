@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
@@ -25,7 +26,7 @@ from mezzo.torch.fitting import names_nodes
 from mezzo.torch.hidden_gradients import hiding_gradients
 from mezzo.torch.kernels import packs
 from mezzo.torch.passes import Before, Copy, PlanningPass
-from mezzo.torch.reducing import check_wrapper
+from mezzo.torch.reducing import check_wrapper, hold_format
 from mezzo.torch.settings import Settings, read_settings
 from mezzo.torch.updating import check_masters
 from mezzo.torch.weights import Feed
@@ -37,24 +38,41 @@ _PASS = "joint_custom_pre_pass"
 
 
 class Backend:
-    """What Dynamo calls with each graph. Copies and pickles have the same settings and an account of their own."""
+    """What Dynamo calls with each graph. Copies and pickles have the same settings and an account of their own.
+
+    Of `model`, which it does not keep alive, the gradients of weights are held to the format that they are summed in.
+    """
 
     __name__ = "mezzo"
 
-    def __init__(self, settings: Settings, inner_compile: Callable[..., Any] = compile_fx_inner) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        inner_compile: Callable[..., Any] = compile_fx_inner,
+        model: torch.nn.Module | None = None,
+    ) -> None:
         self.settings, self.inner_compile = settings, inner_compile
+        self._model = None if model is None else weakref.ref(model)
         self.account = Account()
         reduce = settings.controls.weight_grad_reduce
         if settings.is_frozen or reduce is not None or names_nodes(settings.planning().wishes):
             self.backend_ctx_ctor = self._around_a_call
 
-    def __reduce__(self) -> tuple[type["Backend"], tuple[Settings, Callable[..., Any]]]:
-        return type(self), (self.settings, self.inner_compile)
+    def __reduce__(self) -> tuple[type["Backend"], tuple[Settings, Callable[..., Any], torch.nn.Module | None]]:
+        return type(self), (self.settings, self.inner_compile, self.model)
+
+    @property
+    def model(self) -> torch.nn.Module | None:
+        """The module whose gradients have a format of their own, as long as it lives; None where there is none."""
+        return None if self._model is None else self._model()
 
     @contextmanager
     def _around_a_call(self) -> Iterator[None]:
-        if self.settings.controls.weight_grad_reduce is not None:
-            check_wrapper(self.settings.controls.weight_grad_reduce)
+        word, model = self.settings.controls.weight_grad_reduce, self.model
+        if word is not None:
+            check_wrapper(word)
+            if model is not None and torch.is_grad_enabled():
+                hold_format(model, word)
         with freezing() if self.settings.is_frozen else nullcontext(), hiding_gradients():
             yield
         if sys.exc_info()[0] is None:  # a pattern may match in any graph of the call: now all of them are there
@@ -174,6 +192,12 @@ def mezzo(
         if settings.is_frozen:  # Dynamo has traced already, with weights as inputs
             raise InputError(
                 "option 'freeze' comes too late for a backend; use mezzo.torch.compile(model, freeze=True)"
+            )
+        if settings.controls.weight_grad_reduce is not None:  # a graph knows neither its module nor what is around it
+            word = settings.controls.weight_grad_reduce
+            raise InputError(
+                "option 'weight_grad_reduce' is of a module, and a backend is given graphs; use "
+                f"mezzo.torch.compile(model, weight_grad_reduce={word!r})"
             )
     except InputError as error:
         return refusing(error)

@@ -1,7 +1,7 @@
 """Compiles modules and functions, and tells of what was compiled."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import torch
 from torch._dynamo.eval_frame import OptimizedModule, innermost_backend, optimize
@@ -14,6 +14,9 @@ from mezzo.torch.reducing import reduce_in
 from mezzo.torch.settings import read_settings
 from mezzo.torch.weights import SHADOWS
 
+_Model = TypeVar("_Model", bound=Callable[..., Any])
+_LEFT_OUT = object()  # None is what somebody gave by mistake
+
 
 class CompiledModule(OptimizedModule):
     """A module that runs compiled; all else of it is the module's own, as with torch.compile."""
@@ -23,9 +26,51 @@ class CompiledModule(OptimizedModule):
         """The plan of each graph that was compiled so far; None for those left as the user wrote them."""
         return account(self).plans
 
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        """Copies and pickles are compiled with the same options. PyTorch's own go through what stands around calls,
+        which no pickle holds.
+        """
+        context = self.dynamo_ctx
+        return _wrap_again, (self._orig_mod, backend_of(self), context._dynamic, context.fullgraph)
 
+
+@overload
 def compile(
     model: Callable[..., Any],
+    *,
+    dynamic: bool | None = ...,
+    fullgraph: bool = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    freeze: bool = ...,
+    memory: float | None = ...,
+    accumulate: object = ...,
+    tile: int | None = ...,
+    weight_grad_reduce: object = ...,
+    weight_update: object = ...,
+    **planning: object,
+) -> Any: ...
+
+
+@overload
+def compile(
+    *,
+    dynamic: bool | None = ...,
+    fullgraph: bool = ...,
+    mode: str | None = ...,
+    options: Mapping[str, object] | None = ...,
+    freeze: bool = ...,
+    memory: float | None = ...,
+    accumulate: object = ...,
+    tile: int | None = ...,
+    weight_grad_reduce: object = ...,
+    weight_update: object = ...,
+    **planning: object,
+) -> Callable[[_Model], _Model]: ...
+
+
+def compile(
+    model: object = _LEFT_OUT,
     *,
     dynamic: bool | None = None,
     fullgraph: bool = False,
@@ -41,6 +86,8 @@ def compile(
 ) -> Any:
     """Compile a module or function with Inductor, its linear operators in low precision, its weights cast once.
 
+    Without a model it gives what compiles one, with these options: `@mezzo.torch.compile(to="fp16")`.
+
     Args:
         dynamic, fullgraph, mode: as torch.compile has them.
         options: of Inductor.
@@ -55,10 +102,8 @@ def compile(
             the optimizer; None: weights are cast wherever a call reads them.
         planning: options of `mezzo.convert`: `to` ("bf16" unless given), `policy`, `target`, `keep_region` and others.
 
-    Raises InputError: there is no such option, or it has no such value.
+    Raises InputError: there is no such option, or it has no such value; the model cannot be called.
     """
-    if not callable(model):
-        raise InputError(f"{type(model).__name__} is no module or function; give what is called")
     controls = {
         "memory": memory,
         "accumulate": accumulate,
@@ -66,10 +111,20 @@ def compile(
         "weight_grad_reduce": weight_grad_reduce,
         "weight_update": weight_update,
     }
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError(f"options are {options!r}; give a mapping of Inductor's options; names are those of 'mode'")
+    if dynamic not in (None, True, False):
+        raise InputError(f"option 'dynamic' is {dynamic!r}; give True, False, or None to let torch.compile see")
     settings = read_settings({**(options or {}), **planning, **controls, "freeze": freeze}, mode, dynamic)
-    if settings.controls.weight_grad_reduce is not None:
-        reduce_in(model, settings.controls.weight_grad_reduce)
-    return wrap(model, Backend(settings), dynamic=dynamic, fullgraph=fullgraph)
+
+    def compile_one(model: object) -> Any:
+        if not callable(model):
+            raise InputError(f"{type(model).__name__} is no module or function; give what is called")
+        word = settings.controls.weight_grad_reduce
+        backend = Backend(settings, model=None if word is None else reduce_in(model, word))
+        return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
+
+    return compile_one if model is _LEFT_OUT else compile_one(model)
 
 
 def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = None, fullgraph: bool = False) -> Any:
@@ -78,6 +133,10 @@ def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = 
     if type(made) is OptimizedModule:
         made.__class__ = CompiledModule
     return made
+
+
+def _wrap_again(model: torch.nn.Module, backend: Backend, dynamic: bool | None, fullgraph: bool) -> Any:
+    return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
 
 
 def account(compiled: Any) -> Account:
@@ -114,11 +173,12 @@ def _backend_of(compiled: Any) -> object:
     """What Dynamo hands the graphs of a compiled module or function to; None of what is not compiled."""
     if isinstance(compiled, torch.nn.Module):
         context = compiled.__dict__.get("dynamo_ctx")
-        if context is None:  # compiled in place
-            return _backend_of(compiled._compiled_call_impl)
+        if context is None:  # compiled in place, or its class was
+            return _backend_of(compiled._compiled_call_impl or type(compiled).__call__)
     else:
-        code = getattr(compiled, "__code__", None)
-        held = dict(zip(code.co_freevars, compiled.__closure__ or (), strict=True)) if code is not None else {}
+        function = compiled.__call__ if isinstance(compiled, type) else compiled
+        code = getattr(function, "__code__", None)
+        held = dict(zip(code.co_freevars, function.__closure__ or (), strict=True)) if code is not None else {}
         context = held["self"].cell_contents if "self" in held else None
     callback = getattr(context, "callback", None)
     return innermost_backend(callback) if callable(callback) else None

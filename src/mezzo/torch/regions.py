@@ -86,11 +86,15 @@ _KINDS: Mapping[str, type[Region]] = MappingProxyType(
 )
 
 
-def keep() -> Region:
+def keep(*given: object) -> Region:
     """A region whose operators stay as they are written: nothing in it is converted, casts of its author's included.
 
     What is made outside and read inside arrives in the type that the program gives it.
+
+    Raises InputError: something was given, as by a decorator without parentheses.
     """
+    if given:
+        raise InputError(f"keep takes nothing, and was given {given[0]!r}; write keep(), as a decorator too: @keep()")
     return _ready(_KINDS[KEEP]())
 
 

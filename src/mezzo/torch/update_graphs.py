@@ -22,6 +22,8 @@ from torch.fx.passes.split_module import split_module
 from torch.optim.optimizer import Optimizer
 from torch.utils import _pytree as pytree
 
+from mezzo.torch.update_numbers import AsNumbers
+
 _ATEN: Any = torch.ops.aten
 _ITEM: Any = _ATEN._local_scalar_dense.default
 _NUMBERS, _ELEMENTS, _ENDS = range(3)
@@ -59,7 +61,8 @@ class Held:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
     """What is known of an optimizer before its step is traced: its code, of each weight what it holds that is no
-    tensor, and its groups with the numbers of their weights, `rates` taken out of their options by `set_rates`.
+    tensor, and its groups with the numbers of their weights; their options with `rates` in their places, and of these
+    whether they are above 0, by place.
     """
 
     optimizer: Optimizer
@@ -67,6 +70,7 @@ class Steps:
     groups: Sequence[Sequence[int]]
     constants: Sequence[State]
     options: Callable[[Sequence[torch.Tensor]], Sequence[Mapping[str, Any]]]
+    signs: Mapping[int, int]
 
 
 def compile_step(steps: Steps, held: Held) -> Callable[[Held], None]:
@@ -132,7 +136,8 @@ def _step(steps: Steps, held: Held, *, is_foreach: bool) -> None:
                 inner[name] = one.double()
                 numbers.append((one, inner, name))
     before = _places(twin)
-    steps.plain(twin)
+    with AsNumbers({id(held.rates[place]): sign for place, sign in steps.signs.items()}):
+        steps.plain(twin)
     if _places(twin) != before:
         raise ValueError("its code replaces what it holds from step to step")
     for one, inner, name in numbers:

@@ -20,6 +20,7 @@ from mezzo.torch.weights import SHADOWS
 COMPILED: "WeakSet[Optimizer]" = WeakSet()
 _MOST = 8  # updates that are compiled of one optimizer
 _LONGEST_FAULT = 200
+_OURS = frozenset({"step", "__reduce_ex__"})  # of what an optimizer holds
 _SCHEDULED = "_wrapped_by_lr_sched"  # what a schedule writes on the steps of its optimizer
 
 
@@ -28,12 +29,19 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
 
     One update then reads gradients, of other formats than the weights' too, and writes weights and the low copies that
     compiled graphs read of them. The first step of a weight is PyTorch's own, as it makes what the optimizer holds; so
-    are all where one cannot be compiled, which is told once. A learning rate may change at each step, and so may what
-    was seen to change; each other change compiles anew, up to eight times.
+    are all where one cannot be compiled, which is told once. Learning rates and momenta, betas too, may change at each
+    step, and so may what was seen to change; each other change compiles anew, up to eight times. Copies and pickles
+    have compiled steps of their own; the first step behind a state that was loaded or reset is PyTorch's.
 
     Raises InputError: it is no optimizer; a step calls its closure itself, or gradients are to pass through it.
     """
     _check_kind(optimizer)
+    _give_steps(optimizer)
+    return optimizer
+
+
+def _give_steps(optimizer: Optimizer) -> None:
+    """Put compiled steps in the place of an optimizer's own, and let its copies have such of theirs."""
     is_scheduled = hasattr(optimizer.step, _SCHEDULED)
     update = _Update(optimizer)
 
@@ -51,9 +59,24 @@ def compile_update(optimizer: Optimizer) -> Optimizer:
     if is_scheduled:
         setattr(hooked, _SCHEDULED, True)
     optimizer.step = types.MethodType(hooked, optimizer)
+    optimizer.__reduce_ex__ = types.MethodType(_reduce, optimizer)
     optimizer._step_supports_amp_scaling = False  # a GradScaler divides before the step
     COMPILED.add(optimizer)
-    return optimizer
+
+
+def _reduce(optimizer: Optimizer, protocol: int) -> tuple[Any, ...]:
+    """What copies and pickles are made of: that of the optimizer as it was. Its steps would go on to step this one."""
+    kind: Any = type(optimizer)
+    make, given, *rest = kind.__reduce_ex__(optimizer, protocol)
+    if rest and isinstance(rest[0], dict):
+        rest[0] = {name: one for name, one in rest[0].items() if name not in _OURS}
+    return _made_again, (make, given), *rest
+
+
+def _made_again(make: Callable[..., Optimizer], given: tuple[Any, ...]) -> Optimizer:
+    made = make(*given)
+    _give_steps(made)
+    return made
 
 
 def _check_kind(optimizer: Optimizer) -> None:
@@ -90,18 +113,20 @@ class _Update:
         self.optimizer = optimizer
         self._plain = inspect.unwrap(type(optimizer).step)
         self._made: dict[Hashable, Callable[[Held], None]] = {}
-        self._started = WeakTensorKeyDictionary()  # weights that were stepped, and have what steps need
+        # What is held of each weight that was stepped, by which what was loaded or reset is told from it.
+        self._started = WeakTensorKeyDictionary()
         self._options = Options(optimizer)
         self._is_plain = False
 
     def run(self) -> None:
         groups = [[one for one in group["params"] if one.grad is not None] for group in self.optimizer.param_groups]
         weights = [one for group in groups for one in group]
-        is_started = all(one in self._started for one in weights)
+        held = self.optimizer.state
+        is_started = all(self._started.get(one, self) is held.get(one) for one in weights)
         if self._is_plain or not weights or not is_started or not self._run(groups, weights):
             with in_weights_format(weights):
                 self._plain(self.optimizer)
-            self._started.update(dict.fromkeys(weights))
+            self._started.update({one: held.get(one) for one in weights})
             SHADOWS.refresh(weights)
 
     def _run(self, groups: Sequence[Sequence[torch.Tensor]], weights: Sequence[torch.Tensor]) -> bool:
@@ -152,6 +177,7 @@ class _Update:
                 groups=numbers,
                 constants=constants,
                 options=self._options.filled,
+                signs=self._options.signs(),
             )
             try:
                 return compile_step(steps, held)
