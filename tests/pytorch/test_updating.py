@@ -1,6 +1,7 @@
 """Compiled updates: what PyTorch's optimizers do, on gradients in any format, with the low copies of weights."""
 
 import copy
+import re
 import threading
 import warnings
 from typing import Any
@@ -14,7 +15,7 @@ import driving  # needs torch
 import torch
 from driving import compiled
 from torch._dynamo.utils import counters
-from torch._inductor.utils import fresh_cache
+from torch._inductor.utils import fresh_cache, run_and_get_code
 from update_cases import MAKERS, TOLERANCE, far, give_gradients, make_steps, make_weights
 
 import mezzo.torch
@@ -315,3 +316,15 @@ def _count_compiled() -> Any:
         give_gradients(weights, number)
         optimizer.step()
     return counters["inductor"].copy()
+
+
+def test_updates_are_compiled_for_the_sizes_that_there_are() -> None:
+    weights = make_weights()
+    optimizer = mezzo.torch.compile_update(MAKERS["AdamW"](weights))
+    give_gradients(weights, 0)
+    optimizer.step()
+    with fresh_cache():  # of what is found in it nobody writes code
+        _, codes = run_and_get_code(optimizer.step)
+    loops = {size for code in codes for size in re.findall(r"x0<static_cast<int64_t>\((.+?)\)", code)}
+    assert {f"{one.numel()}L" for one in weights if one.numel() > 1} <= loops, loops
+    assert all(size.endswith("L") and size[:-1].isdigit() for size in loops), loops

@@ -199,14 +199,14 @@ def _is_number(node: fx.Node) -> bool:
     return all(isinstance(one, torch.Tensor) and one.dim() == 0 for one in made)
 
 
-@contextmanager
-def _known_to_the_cache() -> Iterator[None]:
-    """Let what is compiled be found in Inductor's cache the next time: it looks only where sizes have an environment,
-    though none of a step is open.
+def _compiled(part: fx.GraphModule, given: Sequence[torch.Tensor]) -> Callable[..., Any]:
+    """Compile a part for the sizes of what is given. Inductor's cache, where it is found the next time, is asked only
+    where sizes have an environment, in which those of tensors would be symbols: so fakes with sizes stand for them.
     """
     sizes = FakeTensorMode(static_shapes=True, shape_env=ShapeEnv())
     with tracing(TracingContext(sizes)):
-        yield
+        made = compile_fx(part, [sizes.from_tensor(one, static_shapes=True) for one in given])
+    return cast("Callable[..., Any]", made)
 
 
 class _Compiled(torch.nn.Module):
@@ -220,6 +220,5 @@ class _Compiled(torch.nn.Module):
     def forward(self, *given: Any) -> Any:
         if self._run is None:
             assert self._part is not None, "it is kept until it is compiled"
-            with _known_to_the_cache():
-                self._run, self._part = compile_fx(self._part, list(given)), None
+            self._run, self._part = _compiled(self._part, given), None
         return self._run(*given)
