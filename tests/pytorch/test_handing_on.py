@@ -28,6 +28,9 @@ from mezzo.torch.wide import PRODUCT
 
 _ATEN: Any = torch.ops.aten
 _PRODUCTS = ("mm", "bmm", "addmm", "baddbmm")
+# Sums of at most 4 x 27 terms, in another order where weights are laid out otherwise: each addition is off by half an
+# eps of a partial sum, which is no larger than the largest result but for what cancels.
+_ANOTHER_ORDER = 108 / 2 * torch.finfo(torch.float32).eps
 
 
 @pytest.fixture(autouse=True)
@@ -234,7 +237,7 @@ def test_convolutions_hand_on_the_fp32_sums_of_rounded_operands(seed: int) -> No
     with torch.no_grad():
         run = compiled(model, policy=_products_in_fp32, accumulate="fp32")
         found, wanted = run(x), rounded(x.bfloat16().float())
-    assert torch.equal(found, wanted), f"seed {seed}"
+    assert error_of(found, wanted) <= _ANOTHER_ORDER, f"seed {seed}"
     assert [one.way for one in account(run).graphs[0].handed_on] == [Way.CONVOLVED], f"seed {seed}"
 
 
