@@ -69,6 +69,8 @@ def _param(page: Path) -> object:
 
 @pytest.mark.parametrize("page", [_param(page) for page in _RUN], ids=[name_of(page) for page in _RUN])
 def test_every_block_of_a_page_runs_and_shows_what_is_printed(page):
+    if "torch._dynamo" in sys.modules:  # it compiles modules of torch.nn up to eight times in a process, of all pages
+        sys.modules["torch._dynamo"].reset()
     outdated = outdated_of(page)
     shown = "\n".join(difference(block, text) for block, text in outdated.items())
     assert not outdated, f"run python tools/pages {page.relative_to(ROOT)}\n{shown}"
