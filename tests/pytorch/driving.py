@@ -4,6 +4,7 @@ from collections.abc import Callable
 from operator import getitem
 from typing import Any
 
+import pytest
 import torch
 from torch import fx, nn
 from torch._inductor.compile_fx import compile_fx
@@ -108,6 +109,16 @@ def compiled(
     word = settings.controls.weight_grad_reduce
     backend = Backend(settings, without_code, None if word is None else reduce_in(model, word))
     return wrap(model, backend, dynamic=dynamic, fullgraph=fullgraph)
+
+
+def generate_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is compiled by mezzo's own functions, or by its name, run as the graphs behind the pass, too."""
+    made = Backend.__init__
+
+    def without(self: Backend, settings: Any, inner: Any = without_code, *more: Any, **named: Any) -> None:
+        made(self, settings, inner, *more, **named)
+
+    monkeypatch.setattr(Backend, "__init__", without)
 
 
 def plain(model: Callable[..., Any]) -> Any:

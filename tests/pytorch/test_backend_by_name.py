@@ -25,12 +25,7 @@ def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No code is generated: the graphs of backends by name run as they are after the pass, too."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    made = mezzo.torch.backend.Backend.__init__
-
-    def plain(self: Any, settings: Any, inner: Any = driving.without_code, *more: Any) -> None:
-        made(self, settings, inner, *more)
-
-    monkeypatch.setattr(mezzo.torch.backend.Backend, "__init__", plain)
+    driving.generate_no_code(monkeypatch)
     yield
     torch._dynamo.reset()
 

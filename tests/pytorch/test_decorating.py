@@ -21,12 +21,7 @@ def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No code is generated."""
     torch._dynamo.reset()
     torch.manual_seed(0)
-    made = mezzo.torch.backend.Backend.__init__
-    monkeypatch.setattr(
-        mezzo.torch.backend.Backend,
-        "__init__",
-        lambda self, settings, inner=driving.without_code, **more: made(self, settings, inner, **more),
-    )
+    driving.generate_no_code(monkeypatch)
     yield
     torch._dynamo.reset()
 

@@ -109,13 +109,13 @@ def _add_inputs(
         fakes.append(fake)
         return made
 
-    readers = [node for node in graph.nodes if node.op == "placeholder"]
+    nodes = [node for node in graph.nodes if node.op == "placeholder"]
     for place, weight in enumerate(inputs):
         if not is_plain_weight(weight):
             continue
         assert isinstance(weight, torch.Tensor), "a weight is a tensor"
         low = len(inputs) + len(fakes)
-        last = added(last, f"mezzo_low_{place}", _low_fake(mode, weight, dtype, last=_is_of_images(readers[place])))
+        last = added(last, f"mezzo_low_{place}", _low_fake(mode, weight, dtype, last=_is_of_images(nodes[place])))
         slot = None
         if packs and _may_be_packed(weight):
             slot = len(inputs) + len(fakes)

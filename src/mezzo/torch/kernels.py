@@ -74,9 +74,9 @@ def _fake_linear(x: Any, packed: Any, bias: Any, features: int, *after: str) -> 
 @torch.library.impl(_LIBRARY, "convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
-    x = x.contiguous(memory_format=layout_of(x.dim(), last=True))
+    x = laid_out(x, last=True)
     made = _ONEDNN._convolution_pointwise(x, packed, bias, padding, stride, dilation, groups, after, [], how)
-    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
+    return laid_out(made, last=last)
 
 
 @torch.library.register_fake("mezzo::convolution", lib=_LIBRARY)
@@ -84,16 +84,16 @@ def _fake_convolution(x: Any, packed: Any, bias: Any, weight: Any, *about: Any) 
     stride, padding, dilation, groups, last, *_ = about
     none = [0] * len(stride)
     made = torch.ops.aten.convolution(x, x.new_empty(weight), None, stride, padding, dilation, False, none, groups)
-    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
+    return laid_out(made, last=last)
 
 
 @torch.library.impl(_LIBRARY, "convolution_add", "CompositeExplicitAutograd")
 def _convolution_add(x: Any, packed: Any, bias: Any, other: Any, weight: Any, *about: Any) -> Any:
     stride, padding, dilation, groups, last, after, how = about
-    x, other = (one.contiguous(memory_format=layout_of(x.dim(), last=True)) for one in (x, other))
+    x, other = (laid_out(one, last=True) for one in (x, other))
     given: Any = (padding, stride, dilation, groups, "add", None, after_sum(after), [], how)
     made = _ONEDNN._convolution_pointwise.binary(x, other, packed, bias, *given)
-    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
+    return laid_out(made, last=last)
 
 
 @torch.library.register_fake("mezzo::convolution_add", lib=_LIBRARY)
@@ -111,6 +111,11 @@ def layout_of(rank: int, *, last: bool) -> torch.memory_format:
     if not last:
         return torch.contiguous_format
     return torch.channels_last if rank == 4 else torch.channels_last_3d
+
+
+def laid_out(held: Any, *, last: bool) -> Any:
+    """Images or volumes with their channels last or first, copied where they have them otherwise."""
+    return held.contiguous(memory_format=layout_of(held.dim(), last=last))
 
 
 def is_laid_out_last(held: torch.Tensor) -> bool:

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from mezzo.torch.kernels import laid_out
+
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
 _SIZES = "int[] stride, int[] padding, int[] dilation, int groups, bool last, int tile"
 _LIBRARY.define("tiled_product(Tensor one, Tensor other, int tile) -> Tensor")
@@ -40,7 +42,7 @@ def _convolution(x: Any, weight: Any, *about: Any) -> Any:
     *_, groups, last, tile = about
     columns = _columns(x, weight, *about)  # images, groups, terms, places
     made = _product(weight.reshape(1, groups, weight.shape[0] // groups, -1), columns, tile)
-    return _laid_out(made.reshape(_made_size(x, weight, *about)), last)
+    return laid_out(made.reshape(_made_size(x, weight, *about)), last=last)
 
 
 @torch.library.impl(_LIBRARY, "tiled_convolution_input", "CompositeExplicitAutograd")
@@ -52,7 +54,7 @@ def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     size = {"kernel_size": _two(weight.shape[2:]), "stride": _two(stride), "dilation": _two(dilation)}
     images = (1, *x.shape[2:])[-2:]
     made = functional.fold(terms, images, padding=_two(padding, 0), **size)
-    return _laid_out(made.to(x.dtype).reshape(x.shape), last)
+    return laid_out(made.to(x.dtype).reshape(x.shape), last=last)
 
 
 @torch.library.impl(_LIBRARY, "tiled_convolution_weight", "CompositeExplicitAutograd")
@@ -62,7 +64,7 @@ def _convolution_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     given = gradient.reshape(x.shape[0], groups, weight.shape[0] // groups, -1)
     flat = (one.permute(1, 2, 0, 3).flatten(2) for one in (given, columns))  # groups, terms, images and places
     one, other = flat
-    return _laid_out(_product(one, other.transpose(1, 2), tile).reshape(weight.shape), last)
+    return laid_out(_product(one, other.transpose(1, 2), tile).reshape(weight.shape), last=last)
 
 
 def _columns(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int, *_: Any) -> Any:
@@ -78,10 +80,6 @@ def _two(sizes: Any, rest: int = 1) -> tuple[int, int]:
     return (rest, *sizes)[-2:]
 
 
-def _laid_out(made: Any, last: bool) -> Any:
-    return made.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
-
-
 def _made_size(x: Any, weight: Any, stride: Any, padding: Any, dilation: Any, *_: Any) -> tuple[int, ...]:
     sizes = zip(x.shape[2:], weight.shape[2:], stride, padding, dilation, strict=True)
     places = [(held + 2 * pad - apart * (taps - 1) - 1) // step + 1 for held, taps, step, pad, apart in sizes]
@@ -95,14 +93,14 @@ def _fake_product(one: Any, other: Any, tile: int) -> Any:
 
 @torch.library.register_fake("mezzo::tiled_convolution", lib=_LIBRARY)
 def _fake_convolution(x: Any, weight: Any, *about: Any) -> Any:
-    return _laid_out(x.new_empty(_made_size(x, weight, *about)), about[-2])
+    return laid_out(x.new_empty(_made_size(x, weight, *about)), last=about[-2])
 
 
 @torch.library.register_fake("mezzo::tiled_convolution_input", lib=_LIBRARY)
 def _fake_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
-    return _laid_out(x.new_empty(x.shape), about[-2])
+    return laid_out(x.new_empty(x.shape), last=about[-2])
 
 
 @torch.library.register_fake("mezzo::tiled_convolution_weight", lib=_LIBRARY)
 def _fake_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
-    return _laid_out(weight.new_empty(weight.shape), about[-2])
+    return laid_out(weight.new_empty(weight.shape), last=about[-2])

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from mezzo.torch.kernels import layout_of
+from mezzo.torch.kernels import laid_out
 
 _ATEN: Any = torch.ops.aten
 _LIBRARY = torch.library.Library("mezzo", "FRAGMENT")
@@ -39,41 +39,29 @@ def _fake_product(one: Any, other: Any) -> Any:
     return one.new_empty((*one.shape[:-1], other.shape[-1]), dtype=torch.float32)
 
 
+@torch.library.register_fake("mezzo::wide_convolution", lib=_LIBRARY)
 @torch.library.impl(_LIBRARY, "wide_convolution", "CompositeExplicitAutograd")
 def _convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
     *sizes, last = about
     made = _ATEN.convolution(x.float(), weight.float(), None if bias is None else bias.float(), *sizes)
-    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
+    return laid_out(made, last=last)
 
 
-@torch.library.register_fake("mezzo::wide_convolution", lib=_LIBRARY)
-def _fake_convolution(x: Any, weight: Any, bias: Any, *about: Any) -> Any:
-    return _convolution(x, weight, bias, *about)
-
-
+@torch.library.register_fake("mezzo::wide_convolution_input", lib=_LIBRARY)
 @torch.library.impl(_LIBRARY, "wide_convolution_input", "CompositeExplicitAutograd")
 def _convolution_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *sizes, last = about
     like = torch.empty_like(x, dtype=torch.float32)  # nobody reads its numbers
     mask = [True, False, False]
     made, *_ = _ATEN.convolution_backward(gradient.float(), like, weight.float(), None, *sizes, mask)
-    return made.contiguous(memory_format=layout_of(x.dim(), last=last))
+    return laid_out(made, last=last)
 
 
+@torch.library.register_fake("mezzo::wide_convolution_weight", lib=_LIBRARY)
 @torch.library.impl(_LIBRARY, "wide_convolution_weight", "CompositeExplicitAutograd")
 def _convolution_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
     *sizes, last = about
     like = torch.empty_like(weight, dtype=torch.float32)  # nobody reads its numbers
     mask = [False, True, False]
     _, made, _ = _ATEN.convolution_backward(gradient.float(), x.float(), like, None, *sizes, mask)
-    return made.contiguous(memory_format=layout_of(weight.dim(), last=last))
-
-
-@torch.library.register_fake("mezzo::wide_convolution_input", lib=_LIBRARY)
-def _fake_input(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
-    return _convolution_input(gradient, x, weight, *about)
-
-
-@torch.library.register_fake("mezzo::wide_convolution_weight", lib=_LIBRARY)
-def _fake_weight(gradient: Any, x: Any, weight: Any, *about: Any) -> Any:
-    return _convolution_weight(gradient, x, weight, *about)
+    return laid_out(made, last=last)
