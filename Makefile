@@ -6,6 +6,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# Tests and benchmarks import ONNX Runtime themselves.
+export ORT_DISABLE_TELEMETRY := 1
 
 VENV := .venv
 BENCH_VENV := .venv-bench

@@ -35,6 +35,7 @@ _LAYERS: tuple[frozenset[str], ...] = (
             "voices",
             "file_kinds",
             "strangers",
+            "telemetry",
         }
     ),  # vocabulary
     frozenset({"core"}),  # contracts
@@ -56,8 +57,8 @@ _PLUG_INS = ("ops", "policies", "targets", "strategies", "structure", "units.pat
 _HOMES = {
     "onnx": ("frontends.onnx",),
     "onnx_ir": ("frontends.onnx",),
-    "onnxruntime": ("frontends.onnx",),
-    "openvino": ("frontends.onnx",),
+    "onnxruntime": ("frontends.onnx.runtime_libraries",),
+    "openvino": ("frontends.onnx.runtime_libraries",),
     "torch": ("frontends.torch", "torch"),
     "ray": ("clusters",),
     "typer": ("cli",),
@@ -448,6 +449,19 @@ def test_library_is_loaded_when_a_model_of_its_own_is_there(library: str) -> Non
         and found.reader in at_once
     ]
     assert not faults, "import the module that imports it inside a function"
+
+
+def test_runtimes_are_loaded_where_their_telemetry_is_turned_off() -> None:
+    """Nobody else asks for them by a text either."""
+    faults = [
+        f"mezzo.{name} calls {ast.unparse(node)}; take it from frontends.onnx.runtime_libraries"
+        for name, tree in modules().items()
+        if name not in _HOMES["onnxruntime"]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__"))
+        if any(ast.unparse(word).startswith(("'onnxruntime", "'openvino")) for word in node.args)
+    ]
+    assert not faults
 
 
 def test_importing_the_package_loads_no_heavy_library() -> None:

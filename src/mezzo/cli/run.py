@@ -17,6 +17,7 @@ from mezzo.cli.console import print_error
 from mezzo.cli.interrupts import Interrupts
 from mezzo.cli.usage import check_said_once, explain_usage
 from mezzo.errors import ContractError, MezzoError
+from mezzo.telemetry import opt_out_of_telemetry
 from mezzo.voices import Voice, speaking_to
 
 REFUSED = 1
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is still shown
+    opt_out_of_telemetry()  # here too, as a metric or a plug-in may load a library before mezzo does
     command = typer.main.get_command(make_app())
     words = respell(sys.argv[1:] if arguments is None else arguments)
     try:

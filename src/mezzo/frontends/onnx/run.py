@@ -26,6 +26,7 @@ from mezzo.frontends.onnx.fed_weights import feed_weights
 from mezzo.frontends.onnx.feeds import Array, Datum, fit_feeds, retype
 from mezzo.frontends.onnx.lowcast import round_array, round_nodes
 from mezzo.frontends.onnx.runtime import JUDGING, NATIVE, Settings, lend, load_runtime, needs_number, silence_runtime
+from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime
 from mezzo.frontends.onnx.segmented import Segmented, Uncuttable, Underway, cut_model
 from mezzo.frontends.onnx.twin import twin
 from mezzo.frontends.onnx.types import TO_ONNX
@@ -358,10 +359,8 @@ def _probe_wide_casts(element: int, eps: float) -> tuple[Array, Array]:
 
 def _compare_probes(name: str, result: Array, expected: Array) -> None:
     if not np.array_equal(result, expected, equal_nan=True):
-        import onnxruntime
-
         raise MezzoError(
-            f"onnxruntime {onnxruntime.__version__} removes or changes casts to {name}: probes gave "
+            f"onnxruntime {load_onnxruntime().__version__} removes or changes casts to {name}: probes gave "
             f"{result.tolist()}, wanted {expected.tolist()}; true precision is not available with this version"
         )
 

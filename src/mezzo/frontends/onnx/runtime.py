@@ -10,6 +10,7 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.frontends.onnx.rounding import Array
+from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime
 
 # Numpy types that ONNX Runtime's Python feed does not know; they go in by their ONNX number.
 _BY_NUMBER = frozenset(
@@ -43,7 +44,7 @@ MEASURING = Settings(threads=0, optimizing=Optimizing.ALL)
 
 def load_runtime(model: onnx.ModelProto, settings: Settings) -> Any:
     """A session of a model. Raises whatever ONNX Runtime raises where it does not load."""
-    onnxruntime, options, providers = _library(), _options(settings), ["CPUExecutionProvider"]
+    onnxruntime, options, providers = load_onnxruntime(), _options(settings), ["CPUExecutionProvider"]
     if model.ByteSize() < _PROTOBUF_LIMIT_BYTES:
         return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
@@ -56,7 +57,7 @@ def load_runtime(model: onnx.ModelProto, settings: Settings) -> Any:
 
 def load_piece(model: onnx.ModelProto, settings: Settings) -> Any:
     """A session of a part of an optimised model, as it stands, which gives memory back as soon as it can."""
-    onnxruntime = _library()
+    onnxruntime = load_onnxruntime()
     options = _options(Settings(settings.threads, Optimizing.NOTHING))
     options.enable_cpu_mem_arena = False
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -72,12 +73,12 @@ def optimized(model: onnx.ModelProto, settings: Settings) -> onnx.ModelProto:
     with tempfile.TemporaryDirectory(prefix="mezzo-") as folder:
         path = Path(folder) / "model.onnx"
         options.optimized_model_filepath = str(path)
-        _library().InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        load_onnxruntime().InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         return onnx.load(path)
 
 
 def _options(settings: Settings) -> Any:
-    onnxruntime = _library()
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = settings.threads
     options.inter_op_num_threads = 1
@@ -97,7 +98,7 @@ def _options(settings: Settings) -> Any:
 
 def lend(array: Array, element: int) -> Any:
     """An array as ONNX Runtime reads it, where it lies. `element`: its ONNX number."""
-    lending = _library().OrtValue
+    lending = load_onnxruntime().OrtValue
     if element in _BY_NUMBER:
         return lending.ortvalue_from_numpy_with_onnx_type(array, element)
     return lending.ortvalue_from_numpy(array)
@@ -109,10 +110,4 @@ def needs_number(kind: onnx.TypeProto) -> bool:
 
 def silence_runtime() -> None:
     """Let ONNX Runtime write no lines of its own, of memory that it was refused: whoever runs it says what was."""
-    _library().set_default_logger_severity(4)
-
-
-def _library() -> Any:
-    import onnxruntime
-
-    return onnxruntime
+    load_onnxruntime().set_default_logger_severity(4)

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime, load_openvino
+
 # Adds two numbers: what a runtime has to be able to do before it is worth asking anything.
 _MODEL = """<ir_version: 8, opset_import: ["": 13]> g (float[2] x) => (float[2] y) { y = Add(x, x) }"""
 
@@ -29,11 +31,11 @@ def main(subject: str, word: str) -> None:
 
 def _look_at_module(name: str) -> Mapping[str, Any]:
     """Import a module and list what it finds on this machine."""
-    module = importlib.import_module(name)
     if name == "onnxruntime":
-        return {"details": list(module.get_available_providers())}
+        return {"details": list(load_onnxruntime().get_available_providers())}
     if name == "openvino":
-        return {"details": list(module.Core().available_devices)}
+        return {"details": list(load_openvino().Core().available_devices)}
+    module = importlib.import_module(name)
     if name == "torch":
         return {"details": [f"CUDA {module.version.cuda}" if module.cuda.is_available() else "CPU"]}
     return {"details": []}

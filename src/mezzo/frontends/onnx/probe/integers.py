@@ -3,7 +3,6 @@
 Each attempt raises RuntimeError with the reason where it does not.
 """
 
-import importlib
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from mezzo.frontends.onnx.probe.attempts import Feeds
 from mezzo.frontends.onnx.probe.quantized_forms import ASKED, FOLLOWER, QUANTIZE, READER, Array, run_plainly
+from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime, load_openvino
 
 # Steps of a 255th of what a result spans: each Quantize on the way may round to the number beside.
 _MOST_STEPS = 2.5
@@ -39,6 +38,7 @@ _PRECISIONS = frozenset({"i8", "u8"})
 
 def ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
     """Refuse what ONNX Runtime's CPU provider leaves in floats, or answers wrong."""
+    onnxruntime = load_onnxruntime()
     with tempfile.TemporaryDirectory() as folder:
         kept = Path(folder, "kept.onnx")
         options = onnxruntime.SessionOptions()
@@ -81,8 +81,7 @@ def _is_integer(node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], stor
 
 def ask_openvino(model: bytes, feeds: Feeds | None) -> None:
     """Refuse what OpenVINO's CPU plug-in leaves in floats, or answers wrong."""
-    openvino: Any = importlib.import_module("openvino")  # an extra, without type information
-    core = openvino.Core()
+    core = load_openvino().Core()
     compiled = core.compile_model(core.read_model(model), "CPU", _COMPILED)
     used = {name for port in compiled.inputs for name in port.get_names()}
     results = compiled.create_infer_request().infer({name: one for name, one in (feeds or {}).items() if name in used})

@@ -11,13 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from mezzo.core.quantized_kernels import Bias, Storage
 from mezzo.dtypes import DType, integer_span
 from mezzo.frontends.onnx.probe.attempts import Feeds
 from mezzo.frontends.onnx.probe.followers import FOLLOWERS
+from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime
 
 ASKED, FOLLOWER, QUANTIZE, READER = "asked", "follower", "quantize", "reader"  # what nodes' names begin with
 _IR_VERSION = 10
@@ -123,6 +123,7 @@ def build(form: Form, way: Way) -> Built:
 
 def run_plainly(model: onnx.ModelProto, feeds: Feeds) -> list[Array]:
     """What a model gives operator by operator, Quantize and Dequantize included."""
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4

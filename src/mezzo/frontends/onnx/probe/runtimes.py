@@ -1,18 +1,16 @@
 """The runtimes a probe can ask. Each loads and runs one model, or raises with the reason it cannot."""
 
-import importlib
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from mezzo.frontends.onnx.probe.attempts import Attempt, Feeds
 from mezzo.frontends.onnx.probe.integers import ask_onnxruntime, ask_openvino
+from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime, load_openvino
 from mezzo.packages import find_version
 
 
@@ -42,6 +40,7 @@ def _ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
 
 
 def _ask_onnxruntime_cuda(model: bytes, feeds: Feeds | None) -> None:
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     # As it is in the file, and nowhere but on the GPU: a node without a CUDA kernel would run on the CPU unasked.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -71,9 +70,8 @@ def refuse_written_out(model: onnx.ModelProto, kept: onnx.ModelProto) -> None:
 
 
 def _ask_openvino(model: bytes, feeds: Feeds | None) -> None:
-    # An extra, and it ships no type information.
-    openvino: Any = importlib.import_module("openvino")
-    hints: Any = importlib.import_module("openvino.properties.hint")
+    openvino = load_openvino()
+    hints = openvino.properties.hint
     core = openvino.Core()
     # Without the hint OpenVINO runs everything in the type it likes best, and the types in the file say nothing.
     accurate = {hints.execution_mode: hints.ExecutionMode.ACCURACY}

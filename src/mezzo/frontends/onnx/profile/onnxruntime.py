@@ -4,7 +4,6 @@ To be profiled, a model is optimised first and written down; nodes that came wit
 with no further optimisation. So every kernel is known by name with the values it reads and makes.
 """
 
-import importlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +13,15 @@ from typing import Any
 import numpy as np
 import onnx
 
+from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime
+
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _SUFFIX = "_kernel_time"
 
 
 def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None, *, profile: bool) -> "_Loaded":
     """Load a model. `folder` takes what a profile needs on disk. Raises whatever ONNX Runtime raises."""
-    runtime: Any = importlib.import_module("onnxruntime")
+    runtime = load_onnxruntime()
     if not profile:
         return _Loaded(runtime.InferenceSession(str(path), _options(runtime, threads), providers=_PROVIDERS), feeds)
     optimized = folder / "optimized.onnx"
@@ -47,7 +48,7 @@ def load_whole(
 
     Raises whatever ONNX Runtime raises.
     """
-    runtime: Any = importlib.import_module("onnxruntime")
+    runtime = load_onnxruntime()
     options = _options(runtime, threads)
     if provider not in _PROVIDERS and hasattr(runtime, "preload_dlls"):  # a GPU's libraries that came as packages
         runtime.preload_dlls()
@@ -126,7 +127,7 @@ class _Loaded:
 
 def _value(feed: Any) -> Any:
     """A feed as ONNX Runtime holds it: its numpy bridge does not know BF16 and FP8."""
-    runtime: Any = importlib.import_module("onnxruntime")
+    runtime = load_onnxruntime()
     if _needs_number(feed):
         element = onnx.helper.np_dtype_to_tensor_dtype(feed.dtype)
         return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(np.ascontiguousarray(feed), element)

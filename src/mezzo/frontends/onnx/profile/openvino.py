@@ -5,13 +5,14 @@ the machine can, and there would be nothing to compare. The hint of an inference
 the file has in BF16 stays so (OpenVINO 2026.4.1).
 """
 
-import importlib
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from mezzo.frontends.onnx.runtime_libraries import load_openvino
 
 # Into how many parts calls are taken to tell how times vary. It counts whole microseconds, so means of fewer calls are
 # coarser. The first part holds the first calls, which the middle half of all leaves out.
@@ -25,9 +26,8 @@ def load(
 
     `keeps_types`: it runs in the types that the file states, and not in those that the plug-in likes.
     """
-    # An extra, and it ships no type information.
-    openvino: Any = importlib.import_module("openvino")
-    hints: Any = importlib.import_module("openvino.properties.hint")
+    openvino = load_openvino()
+    hints = openvino.properties.hint
     config: dict[Any, Any] = {
         hints.execution_mode: hints.ExecutionMode.ACCURACY if keeps_types else hints.ExecutionMode.PERFORMANCE,
         hints.performance_mode: hints.PerformanceMode.LATENCY,
@@ -117,7 +117,7 @@ def _text(facts: Any, key: str) -> str:
 def _value(feed: Any) -> Any:
     """A feed as OpenVINO holds it: its numpy bridge does not know BF16."""
     if isinstance(feed, np.ndarray) and feed.dtype.name == "bfloat16":
-        openvino: Any = importlib.import_module("openvino")
+        openvino = load_openvino()
         tensor = openvino.Tensor(openvino.Type.bf16, list(feed.shape))
         np.copyto(np.asarray(tensor.data).view(np.uint16), np.ascontiguousarray(feed).view(np.uint16))
         return tensor
