@@ -124,7 +124,8 @@ def compare_asked(
     notes += [*pair.notes, *said_of_runs, *standards.notes()]
     empty = skipping.empty
     notes += [f"{empty} of {empty + count} batches hold no sample and were left out"] if empty else []
-    results = standards.results(wishes.max_error)
+    by_metric = wishes.max_drop is not None and wishes.max_error is None
+    results = standards.results(wishes.max_error, parts_decide=not by_metric)
     inner = [meter.result() for meter in layers.values()]
     del team, answers, answered  # room for the next
     more, said = _compare_layers(runs, chunks[1:], dataset, lowest, wishes)
@@ -248,7 +249,7 @@ def _compare_chunk(
 
 
 def _layer_meters(chunks: Sequence[Layers], lowest: DType) -> dict[str, Meter]:
-    return {name: Meter(name, lowest, has_ranks=False) for chunk in chunks for name in chunk}
+    return {name: Meter(name, lowest, is_output=False) for chunk in chunks for name in chunk}
 
 
 def _judge(outputs: Sequence[Deviation], tally: MetricTally | None, wishes: Asked, faults: Sequence[str]) -> Verdict:

@@ -53,12 +53,18 @@ class Standards:
         """Why nothing can be told from the data."""
         return self._data.faults()
 
-    def results(self, max_error: float | None) -> tuple[Deviation, ...]:
-        """The outputs, each judged within `max_error` or its default budget."""
+    def results(self, max_error: float | None, *, parts_decide: bool) -> tuple[Deviation, ...]:
+        """The outputs, each judged within `max_error` or its default budget. `parts_decide`: whether an output is wrong
+        of which a part is lost; else that is told.
+        """
         unknown = self._answers.unknown(self._data, self._steady)
-        return tuple(self._judge(name, meter, unknown.get(name), max_error) for name, meter in self.meters.items())
+        return tuple(
+            self._judge(name, meter, unknown.get(name), max_error, parts_decide) for name, meter in self.meters.items()
+        )
 
-    def _judge(self, name: str, meter: Meter, unknown: Unknown | None, max_error: float | None) -> Deviation:
+    def _judge(
+        self, name: str, meter: Meter, unknown: Unknown | None, max_error: float | None, parts_decide: bool
+    ) -> Deviation:
         noise = (self._noise or {}).get(name, 0.0)
         result, budget = meter.result(), choose_budget(max_error, self.lowest[name], noise)
         if unknown is None or not unknown.is_blind:
@@ -69,6 +75,10 @@ class Standards:
                 loud is not None and loud.is_blind
             ):  # it may come out flat, or not; what breaks it is a fault all the same
                 result = replace(result, fault=meter.broken)
+            else:
+                lost = meter.lost(budget.error, noise)
+                fault = result.fault or (lost.fault if parts_decide else None)
+                result = replace(result, fault=fault, worry=lost.fault or lost.worry if fault is None else None)
         if self._data.is_repeated:
             result = replace(result, relative_l2=lone(result.relative_l2.estimate))
         return judge_output(result, budget, noise, unknown)
@@ -143,7 +153,7 @@ def measure_noises(subject: Subject, batch: "Batch", answers: Answers) -> dict[s
         for _ in range(_SHAKES if few else 1):
             shaken = run(shaker.shake_feeds(batch.feeds))
             for name, answer in answers.items():
-                meter = Meter(name, DType.FLOAT32, has_ranks=False)
+                meter = Meter(name, DType.FLOAT32, is_output=False)
                 meter.add(answer, shaken[name], batch.samples)
                 noise[name] = max(noise[name], measure_noise(meter))
     except InputError:  # the model bears no other numbers

@@ -13,7 +13,7 @@ Flags = npt.NDArray[np.bool_]
 
 # A sample far smaller than the others may round to zero or to a constant and nobody sees it: below this share of the
 # root mean square over samples it is not looked at.
-_NOTICED = 1e-2
+NOTICED = 1e-2
 # Fewer elements may come out alike by chance, or be zero together behind a Relu.
 _TELLING = 16
 # A value that spans no more units in the last place than this may come out constant from rounding alone: a few
@@ -129,7 +129,7 @@ class Faults:
         return "; ".join(faults) or None
 
     def _find_flat_samples(self, wholes: Floats) -> list[str]:
-        least = _NOTICED**2 * float(wholes.mean()) if len(wholes) else 0.0
+        least = NOTICED**2 * float(wholes.mean()) if len(wholes) else 0.0
         faults = []
         for kind, words in (("zero", "all zero"), ("constant", "constant")):
             suspects = np.frombuffer(self._suspects[kind], np.int64)

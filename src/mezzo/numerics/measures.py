@@ -108,8 +108,9 @@ class Deviation:
     `relative_l2`: ||y - ref|| / ||ref||, with an interval over samples. `sqnr_db`: 20 log10 of its inverse.
     `largest_ulp`: the largest error in units in the last place of `ulp_format`, at the reference's magnitude.
     `fault`: NaN, infinities, zeros or constants where the reference has none; such a value is wrong whatever the rest.
-    An output has a budget and FP32 noise of its own, and a `ruling`; `unknown` says why it cannot be judged. A layer
-    has none of them. `figures` are those of `mezzo.numerics.figures`, by name.
+    An output has a budget and FP32 noise of its own, and a `ruling`; `unknown` says why it cannot be judged, `worry`
+    what a part of it lost that does not make it wrong. A layer has none of them. `worst`: the relative L2 of the sample
+    that differs most, `worst_at` its number from 0. `figures` are those of `mezzo.numerics.figures`, by name.
     """
 
     name: str
@@ -129,6 +130,9 @@ class Deviation:
     budget_source: str | None = None
     noise: float | None = None
     unknown: str | None = None
+    worry: str | None = None
+    worst: float | None = None
+    worst_at: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
 

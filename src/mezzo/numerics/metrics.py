@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.dtypes import FORMATS, DType, Format
-from mezzo.numerics.faults import Faults
+from mezzo.numerics.faults import NOTICED, Faults
 from mezzo.numerics.figures import figures
 from mezzo.numerics.measures import Deviation, Interval
+from mezzo.numerics.slices import LOST, Lost, Slices
 from mezzo.numerics.statistics import root_ratio, wilson
 
 Array = npt.NDArray[Any]
@@ -23,16 +24,17 @@ _PIECE = 1 << 18
 
 
 class Meter:
-    """Compares one value with the reference's over batches. `has_ranks`: whether top-1 and top-k are asked for.
+    """Compares one value with the reference's over batches. `is_output`: whether ranks and slices are looked at too.
 
     Sequences are compared element by element. Places where both are NaN, or the same infinity, say nothing and are
     left out. Numbers that are no floats have to be equal.
     """
 
-    def __init__(self, name: str, ulp_format: DType, *, has_ranks: bool = True) -> None:
+    def __init__(self, name: str, ulp_format: DType, *, is_output: bool = True) -> None:
         self.name = name
         self._format = FORMATS[ulp_format]
-        self._has_ranks = has_ranks
+        self._is_output = is_output
+        self._slices = Slices(self._format)
         self._squares = array("d")  # of the error, per sample
         self._wholes = array("d")  # of the reference, per sample
         self._product = self._candidate_square = 0.0
@@ -62,7 +64,7 @@ class Meter:
         """What was found so far."""
         squares, wholes = np.frombuffer(self._squares), np.frombuffer(self._wholes)
         total, error = math.fsum(wholes), math.fsum(squares)
-        interval = root_ratio(squares, wholes)
+        interval, by_sample = root_ratio(squares, wholes), _errors_by_sample(squares, wholes)
         return Deviation(
             name=self.name,
             samples=len(squares),
@@ -77,8 +79,26 @@ class Meter:
             # Of five classes or fewer the five largest are all of them, whatever the model says.
             topk=self._share(self._topk) if self._axis is not None and self._axis > _K else None,
             k=_K if self._rows and self._axis is not None and self._axis > _K else None,
+            worst=float(by_sample.max()) if len(by_sample) else None,
+            worst_at=int(by_sample.argmax()) if len(by_sample) else None,
             figures={name: tally.result() for name, tally in self._tallies.items()},
         )
+
+    def lost(self, budget: float, noise: float) -> Lost:
+        """What of an output is lost whatever its error as a whole is: slices, else samples. A budget that allows zeros
+        in place of all loses nothing.
+        """
+        if budget >= LOST:
+            return Lost()
+        lost = self._slices.lost(budget, noise)
+        if lost.fault or lost.worry:
+            return lost
+        errors = _errors_by_sample(np.frombuffer(self._squares), np.frombuffer(self._wholes))
+        count, at = int(np.count_nonzero(errors >= LOST)), int(errors.argmax()) if len(errors) else 0
+        if not count or len(errors) < 2:
+            return Lost()
+        worst = f", sample {at} by {errors[at]:.3g} of it"
+        return Lost(worry=f"{count} of {len(errors)} samples are off by as much as they hold{worst}")
 
     @property
     def broken(self) -> str | None:
@@ -119,8 +139,10 @@ class Meter:
             want, found = (
                 np.ascontiguousarray(values, np.complex128)[..., None].view(np.float64) for values in (want, found)
             )
-        elif self._has_ranks and is_float(want) and want.ndim > 1 and want.shape[-1] > 1:
-            self._add_ranks(want.reshape(-1, want.shape[-1]), found.reshape(-1, want.shape[-1]))
+        elif self._is_output and is_float(want) and want.ndim:
+            self._slices.add(want, found, units)
+            if want.ndim > 1 and want.shape[-1] > 1:
+                self._add_ranks(want.reshape(-1, want.shape[-1]), found.reshape(-1, want.shape[-1]))
         wanted, compared = want.reshape(units, -1), found.reshape(units, -1)
         for rows, columns in _pieces(*wanted.shape):
             piece = _widen(wanted[rows, columns]), _widen(compared[rows, columns])
@@ -216,6 +238,14 @@ def _pieces(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
     step = max(1, _PIECE // max(columns, 1))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows)), slice(0, columns)
+
+
+def _errors_by_sample(squares: Floats, wholes: Floats) -> Floats:
+    """The relative L2 of each sample; 0 of those so small that others hide what is wrong with them."""
+    is_noticed = wholes > NOTICED**2 * wholes.mean() if len(wholes) else np.zeros(0, bool)
+    with np.errstate(all="ignore"):
+        errors: Floats = np.where(is_noticed, np.sqrt(squares / wholes), 0.0)
+    return errors
 
 
 def _cosine(product: float, whole: float, candidate: float) -> float:

@@ -95,6 +95,12 @@ def report_outputs(layout: Layout, comparison: "Comparison") -> list[RenderableT
         for k, share in ((1, output.top1), (output.k, output.topk))
         if k is not None and share is not None
     ]
+    more += [
+        f"{clean(output.name)}: sample {output.worst_at} differs most, by {spell_error(output.worst)}"
+        for output in outputs
+        if output.worst and output.samples > 1
+    ]
+    more += [f"{clean(output.name)}: {clean(output.worry)}" for output in outputs if output.worry]
     return [table, *(indented(line) for line in more), *_report_faults(outputs), *_report_budgets(outputs)]
 
 

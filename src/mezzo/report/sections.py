@@ -181,6 +181,9 @@ def _describe_deviation(deviation: "Deviation") -> Document:
         "budget_source": deviation.budget_source,
         "noise": None if deviation.noise is None else number(deviation.noise),
         "unknown": deviation.unknown,
+        "worry": deviation.worry,
+        "worst": None if deviation.worst is None else number(deviation.worst),
+        "worst_at": None if deviation.worst_at is None else int(deviation.worst_at),
         "figures": {name: number(figure) for name, figure in deviation.figures.items()},
     }
 

@@ -48,6 +48,9 @@ def risk_of(comparison: "Comparison") -> str:
     ruling, bound = verdict.ruling.value, verdict.budget
     if ruling == "different":
         return _where_wrong(comparison, is_random=is_random)
+    worry = next((f"output {clean(o.name)!r}: {clean(o.worry)}" for o in comparison.outputs if o.worry), None)
+    if worry is not None:
+        return worry
     if is_random:
         return _RANDOM
     if ruling == "undecided":
@@ -83,7 +86,8 @@ def risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> 
         return "the result was written all the same; random inputs prove little"
     if ruling == "different":
         return "the result was written all the same: it is not fit for use"
-    worry = _blind(measured) or _close_to_overflow(plan, measured)
+    has_lost = any(output.worry for output in comparison.outputs)
+    worry = None if has_lost else _blind(measured) or _close_to_overflow(plan, measured)
     return worry if worry is not None and ruling == "same" and not is_random else risk_of(comparison)
 
 
