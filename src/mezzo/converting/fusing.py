@@ -1,4 +1,4 @@
-"""What is planned in place of a model that is to be quantized: operators are folded into those before them."""
+"""What is planned in place of a model that is to be quantized: its normal form, with operators folded."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -53,7 +53,9 @@ def _tell(before: Graph, after: Graph) -> str:
     said = [f"{node.op} as {left[node.name]}" for node in nodes if left.get(node.name, node.op) != node.op]
     parts = []
     if gone:
-        parts.append(f"{_counted(gone)} folded into those before them, whose names stand for both")
+        parts.append(
+            f"{_counted(gone)} folded into constants, or into the operators beside them, whose names stand for both"
+        )
     if said:
         parts.append(f"{_counted(said)} written in other words")
     if completed := [node.op for node in nodes if len(node.inputs) < _count_inputs(after, node.name)]:

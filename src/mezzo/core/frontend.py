@@ -203,9 +203,9 @@ class Model(Protocol):
         """
 
     def fused(self, reading: Reading, apart: Sequence[int]) -> "Model":
-        """The model with operators folded into those before them that can say as much, where nobody else reads what is
-        between them, and with operators written as others that runtimes know better; itself where there are none. Nodes
-        of `apart` stay as they are.
+        """The model in normal form: constants folded, no-ops and dead operators gone, operators folded into those
+        before them that can say as much, where nobody else reads what is between them, and written as others that
+        runtimes know better; itself where nothing changes. Nodes of `apart` stay as they are.
 
         What is left keeps its names, and its numbers but for rounding. A result of it is a result of this model too.
         """

@@ -54,9 +54,10 @@ class FileRange:
     offset: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Blob:
-    """One payload: little-endian elements as raw_data holds them. A TensorProto as origin belongs to the caller.
+    """One payload: little-endian elements as raw_data holds them. A TensorProto as origin belongs to the caller; an
+    array is flat, and was computed.
 
     `factors`: what the elements are multiplied by as they are read.
     """
@@ -64,7 +65,7 @@ class Blob:
     dtype: DType
     elements: int
     size_bytes: int
-    origin: FileRange | onnx.TensorProto
+    origin: FileRange | onnx.TensorProto | Array
     factors: Factors | None = None
 
 
@@ -301,7 +302,10 @@ class Blobs:
             return
         storage = STORAGE.get(blob.dtype, np.dtype("u1"))
         if not isinstance(blob.origin, FileRange):
-            payload = np.frombuffer(self._payload(blob.origin, blob.size_bytes), storage)
+            if isinstance(blob.origin, np.ndarray):
+                payload: Array = blob.origin
+            else:
+                payload = np.frombuffer(self._payload(blob.origin, blob.size_bytes), storage)
             step = CHUNK_BYTES // storage.itemsize
             yield from (payload[start : start + step] for start in range(0, payload.size, step))
             return

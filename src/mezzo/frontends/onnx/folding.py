@@ -20,6 +20,7 @@ from mezzo.frontends.onnx.factors import Factors
 from mezzo.frontends.onnx.files import Source
 from mezzo.frontends.onnx.ledger import DOMAINS, Constants, Held, Ledger, bodies_of
 from mezzo.frontends.onnx.names import fresh_name
+from mezzo.frontends.onnx.normal_form.normalize import normalize
 from mezzo.frontends.onnx.opset import default_opset
 from mezzo.frontends.onnx.origins import name_node, title_of
 from mezzo.frontends.onnx.rounding import Array
@@ -34,10 +35,16 @@ _OLDEST_OPSET = 7
 
 
 def fold(source: Source, apart: Set[str]) -> Source | None:
-    """Fold what can be folded; None where nothing can. `apart` are results of operators that stay.
+    """Bring a model to normal form and fold what can be folded; None where nothing can. `apart` are results of
+    operators that stay.
 
     The source is not changed. The result shares its payloads: a large weight is multiplied whenever it is read.
     """
+    normal = normalize(source, apart)
+    return _fold(normal or source, apart) or normal
+
+
+def _fold(source: Source, apart: Set[str]) -> Source | None:
     opset = default_opset(source.model)
     if opset is None or opset < _OLDEST_OPSET:
         return None

@@ -102,6 +102,38 @@ def value_shapes(model: onnx.ModelProto) -> Mapping[str, Shape]:
     return value_sizes(model, data, may_crash=may_crash(data)).shapes
 
 
+def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
+    """Types per value name with shapes that follow from the inputs' and from constants, whatever the model notes of its
+    values, which may be out of date. What two graphs of it call alike is left out. Never raises on a bad model.
+    """
+    stripped = onnx.ModelProto()
+    stripped.CopyFrom(model)
+    known = {(function.domain, function.name) for function in model.functions}
+    for graph in _graphs(stripped.graph):
+        own = {
+            name
+            for node in graph.node
+            if (node.domain, node.op_type) not in known and not onnx.defs.has(node.op_type, node.domain)
+            for name in node.output
+        }
+        noted = [info for info in graph.value_info if info.name in own]  # nothing else tells of these
+        del graph.value_info[:]
+        graph.value_info.extend(noted)
+        for port in graph.output:
+            if port.type.HasField("tensor_type"):
+                port.type.tensor_type.ClearField("shape")
+    data = stripped.SerializeToString()
+    inferred = _infer(stripped, data, may_crash=may_crash(data), data_prop=True)
+    types: dict[str, onnx.TypeProto] = {}
+    twice: set[str] = set()
+    for graph in _graphs(inferred.graph):
+        for info in (*graph.value_info, *graph.input, *graph.output):
+            if info.name in types:
+                twice.add(info.name)
+            types[info.name] = info.type
+    return {name: held for name, held in types.items() if name not in twice}
+
+
 def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
     """Elements and dimensions of a shape."""
     dims = tuple([dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim])
@@ -111,10 +143,10 @@ def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
     return min(count, MAX_ELEMENTS), dims
 
 
-def _infer(model: onnx.ModelProto, data: bytes, *, may_crash: bool) -> onnx.ModelProto:
+def _infer(model: onnx.ModelProto, data: bytes, *, may_crash: bool, data_prop: bool = False) -> onnx.ModelProto:
     try:
         if _can_infer(model, may_crash=may_crash):
-            return onnx.shape_inference.infer_shapes(data)
+            return onnx.shape_inference.infer_shapes(data, data_prop=data_prop)
     except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
         _log.debug("shape inference failed: %s", error)
     return model

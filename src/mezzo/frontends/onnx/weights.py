@@ -81,12 +81,18 @@ class Weights:
         pieces = (np.ascontiguousarray(move(flat[start : start + step])) for start in range(0, flat.size, step))
         return self._passing_spill.write(pieces, array.dtype, array.size).reshape(array.shape)
 
+    def keep(self, array: Array) -> Array:
+        """An array that was computed, flat, where it takes no memory that the system could not take back."""
+        return self._spill.write([array], array.dtype, array.size)
+
     def _write(self, tensor: onnx.TensorProto, stored: Stored, spill: "_Spill") -> Array:
         elements = self.blobs.blobs[stored.blob].elements
         return spill.write(self.blobs.chunks(tensor), STORAGE[stored.dtype], elements)
 
     def _mapped(self, blob: Blob, stored: Stored) -> Array | None:
         """The payload where it lies in its file; None where it is not there as it is wanted, or not aligned."""
+        if stored.keeps(blob) and isinstance(blob.origin, np.ndarray):
+            return blob.origin
         if not stored.keeps(blob) or not isinstance(blob.origin, FileRange) or blob.origin.offset % _ALIGNMENT_BYTES:
             return None
         mapped = self._map(blob.origin.file)

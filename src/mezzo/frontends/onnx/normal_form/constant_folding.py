@@ -1,0 +1,120 @@
+"""Constant folding: what hangs on constants alone becomes one. Nothing is unfolded that is larger than what it is made
+of, but for what is small.
+"""
+
+import math
+from collections.abc import Mapping
+
+import onnx
+from onnx import TensorProto
+
+from mezzo.dtypes import size_bits
+from mezzo.frontends.onnx.attributes import find
+from mezzo.frontends.onnx.blobs import EXTERNAL, INLINE_BYTES
+from mezzo.frontends.onnx.names import fresh_name
+from mezzo.frontends.onnx.normal_form.evaluation import EVALUATED, evaluate
+from mezzo.frontends.onnx.normal_form.scope import Scope
+from mezzo.frontends.onnx.types import FROM_ONNX
+
+# A constant of so many bytes is folded whatever it is made of: a file is not larger for it.
+_SMALL_BYTES = 1 << 16
+# Operators that draw numbers, have bodies, or say how a number is stored, which a file is to go on saying.
+_KEPT = frozenset(
+    {
+        "Bernoulli", "Constant", "DequantizeLinear", "DynamicQuantizeLinear", "If", "Loop", "Multinomial",
+        "Optional", "QuantizeLinear", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Scan",
+        "SequenceMap",
+    }
+)  # fmt: skip
+# Operators whose result has the elements of their first operand in their order.
+_RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+
+
+def fold_constants(scope: Scope) -> bool:
+    """Put constants in place of operators that read nothing else; True where there were any."""
+    sizes = _foldable(scope)
+    wanted = [name for name in sizes if _is_read_elsewhere(scope, name, sizes)]
+    if not wanted:
+        return False
+    tensors: dict[str, TensorProto] = {}
+    for name in wanted:
+        same = _reshaped(scope, name)
+        if same is not None:
+            tensors[name] = same
+    tensors |= evaluate(scope, [name for name in wanted if name not in tensors])
+    for node in scope.graph.node:
+        for position, name in enumerate(node.output):
+            if name in tensors:
+                node.output[position] = fresh_name(scope.taken, f"{name}_unfolded")  # read by nobody
+    for tensor in tensors.values():
+        scope.add_constant(tensor)
+    return bool(tensors)
+
+
+def _foldable(scope: Scope) -> dict[str, int]:
+    """Values that can be constants, with their bytes."""
+    sizes: dict[str, int] = {}
+    for node in scope.graph.node:
+        if node.op_type in _KEPT or scope.stays(node) or not _are_constant(scope, node, sizes):
+            continue
+        if node.op_type == "Identity" and (_bytes_of(scope, node.input[0]) or 0) > INLINE_BYTES:
+            continue  # readers share the constant itself
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            continue
+        bound = max(_SMALL_BYTES, *(sizes.get(name) or _bytes_of(scope, name) or 0 for name in node.input))
+        results = {name: _bytes_of(scope, name) for name in node.output if name}
+        if all(size is not None and size <= bound for size in results.values()) and _are_free(scope, results):
+            sizes |= {name: size for name, size in results.items() if size is not None}
+    return sizes
+
+
+def _are_constant(scope: Scope, node: onnx.NodeProto, sizes: Mapping[str, int]) -> bool:
+    """Whether an operator reads constants alone, of types that can be computed with."""
+    names = [name for name in node.input if name]
+    for name in names:
+        if name not in sizes and (name not in scope.constants or scope.constants[name].data_type not in EVALUATED):
+            return False
+    return bool(names)
+
+
+def _are_free(scope: Scope, names: Mapping[str, object]) -> bool:
+    return all(name not in scope.outputs and name not in scope.inner for name in names)
+
+
+def _bytes_of(scope: Scope, name: str) -> int | None:
+    """The size of a value; None where its type or shape is not known, or it cannot be computed."""
+    if not name:
+        return 0
+    dims, dtype = scope.shape(name), FROM_ONNX.get(scope.element(name))
+    if dims is None or dtype is None or None in dims or scope.element(name) not in EVALUATED:
+        return None
+    return math.prod(dim for dim in dims if dim is not None) * size_bits(dtype) // 8
+
+
+def _is_read_elsewhere(scope: Scope, name: str, sizes: Mapping[str, int]) -> bool:
+    """Whether anything but what is folded too reads a value."""
+    inside = [node for node in scope.readers.get(name, ()) if not node.output or node.output[0] in sizes]
+    return scope.reads[name] > sum([*node.input].count(name) for node in inside)
+
+
+def _reshaped(scope: Scope, name: str) -> TensorProto | None:
+    """A large constant under another name and with other dimensions, where a value is no more than that."""
+    dims, node = scope.shape(name), scope.makers[name]
+    while node.op_type in _RESHAPING or node.op_type == "Identity" or _keeps_type(scope, node):
+        tensor = scope.constants.get(node.input[0])
+        if tensor is not None:
+            if tensor.data_location != EXTERNAL and tensor.ByteSize() <= INLINE_BYTES:
+                return None
+            result = TensorProto()
+            result.CopyFrom(tensor)
+            result.name = name
+            del result.dims[:]
+            result.dims.extend(dim for dim in dims or () if dim is not None)
+            return result
+        node = scope.makers[node.input[0]]
+    return None
+
+
+def _keeps_type(scope: Scope, node: onnx.NodeProto) -> bool:
+    to = find(node, "to")
+    return node.op_type == "Cast" and to is not None and to.i == scope.element(node.input[0])
