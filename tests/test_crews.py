@@ -64,13 +64,14 @@ def test_calibration_has_the_same_bytes_however_it_was_split(seed: int, tmp_path
     model = random_model(random.Random(seed), 14, is_tame=True)
     data = batches(model, seed)
     opened = open_source(model, False, None)
-    graph = opened.read(DType.FLOAT16).graph
+    reading = opened.read(DType.FLOAT16)
+    graph = reading.graph
     made = [value for node in graph.nodes if node.kind is Kind.OP for value in node.outputs if value is not None]
     names = [graph.values[value].name for value in made if graph.values[value].dtype is DType.FLOAT32]
 
     def collected(name: str) -> dict[str, bytes]:
         dataset = open_model_data(opened, data)
-        collector = collect(opened, DType.FLOAT16, dataset, names, [], tmp_path / f"{name}.npz").collector
+        collector = collect(opened, reading, dataset, names, [], tmp_path / f"{name}.npz").collector
         return {key: array.tobytes() for key, array in collector.state().items()}
 
     alone = collected("alone")

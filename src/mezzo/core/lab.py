@@ -282,7 +282,7 @@ class Lab(Protocol):
     def observer(self, reading: Reading, values: Sequence[int]) -> "Callable[[Feeds], Iterator[Shown]]":
         """Make the model ready to show what values hold, by their ids: one after the other, as FP32.
 
-        The values are of the main graph of a reading of the model as it came, and the reading is spent.
+        The values are of the main graph of a reading, which runs at its version and is spent.
 
         Raises ContractError: it does not load. Calls raise InputError: the feeds do not fit.
         """

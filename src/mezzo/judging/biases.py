@@ -14,9 +14,8 @@ from mezzo.core.graph import Graph
 from mezzo.core.lab import EMULATED
 from mezzo.core.nodes import Use
 from mezzo.core.quantization import Quantization
-from mezzo.core.reading import Artifact
+from mezzo.core.reading import Artifact, Reading
 from mezzo.deciding.quantizing import name_offset
-from mezzo.dtypes import HIGH
 from mezzo.judging.product_layouts import is_own_constant, layout_of
 from mezzo.numerics.datasets import Batch, Dataset
 from mezzo.numerics.splits import cut
@@ -32,12 +31,18 @@ Make = Callable[[Sequence[Correction]], Artifact]
 
 
 def corrected_biases(
-    model: Model, graph: Graph, nodes: Sequence[int], known: Mapping[str, Quantization], dataset: Dataset, make: Make
+    model: Model,
+    planned: Reading,
+    nodes: Sequence[int],
+    known: Mapping[str, Quantization],
+    dataset: Dataset,
+    make: Make,
 ) -> tuple[Correction, ...]:
-    """Corrections of the biases of products that run quantized, by node id, of a graph that was read of the model.
+    """Corrections of the biases of products that run quantized, by node id, of a reading of the model.
 
     `known`: how values are held, by name; a bias that would take too much of an INT32 sum is left as it is.
     """
+    graph = planned.graph
     batches, found = [*_few(dataset)], list[Correction]()
     result: Artifact | None = None
     for node in nodes:
@@ -47,7 +52,7 @@ def corrected_biases(
         if result is None:
             result = make(found)
         moved = _moved(model, result, graph.values[place.made].name, place.axis, batches)
-        if moved is None or not moved.any() or not _is_held(model, graph, place, known, moved):
+        if moved is None or not moved.any() or not _is_held(model, planned, place, known, moved):
             continue
         added = tuple(map(float, moved))
         found.append(Correction(value=graph.values[place.bias].name, axis=place.along, added=added))
@@ -55,12 +60,13 @@ def corrected_biases(
     return tuple(found)
 
 
-def _is_held(model: Model, graph: Graph, place: "Place", known: Mapping[str, Quantization], moved: Floats) -> bool:
+def _is_held(model: Model, planned: Reading, place: "Place", known: Mapping[str, Quantization], moved: Floats) -> bool:
     """Whether a bias is finite once it is moved, and takes no more of an INT32 sum than its guard allows."""
-    (numbers,) = (held.reshape(-1) for _, held in model.weights(model.read(HIGH), [place.bias]))
+    reading = model.read(planned.low, planned.version)
+    (numbers,) = (held.reshape(-1) for _, held in model.weights(reading, [place.bias]))
     with np.errstate(over="ignore"):
         corrected = numbers + moved
-    how = known.get(name_offset(graph, place.use))
+    how = known.get(name_offset(planned.graph, place.use))
     return bool(np.isfinite(corrected).all()) and (how is None or is_guarded(corrected, how))
 
 

@@ -72,7 +72,7 @@ def watch(
     reading, judged = judge_model(model, _without_suspicions(options))
     assert judged.quantizing is not None, "asked where something is to be quantized"
     asked = _asked(reading.graph, judged.quantizing.units)
-    held = collect(model, options.wishes.low, dataset, [*asked.operands], calibrators, resume, may_go_on)
+    held = collect(model, reading, dataset, [*asked.operands], calibrators, resume, may_go_on)
     return Watched(
         data=held.data, batches=held.batches, reading=reading, units=judged.quantizing.units, asked=asked,
         collector=held.collector,

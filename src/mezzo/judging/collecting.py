@@ -28,16 +28,17 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectingJob:
     """Collects what values hold on one batch's feeds. `values` are ids of the graph that is read of the model in `low`,
-    whose fingerprint it is.
+    at `version`, whose fingerprint it is.
     """
 
     low: DType
+    version: int | None
     fingerprint: str
     values: tuple[int, ...]
     title: str = "calibration"
 
     def open(self, models: Sequence[Model]) -> Callable[[Feeds], Collector]:
-        reading = models[0].read(self.low)
+        reading = models[0].read(self.low, self.version)
         if reading.graph.fingerprint != self.fingerprint:
             raise ContractError(f"{models[0].name}: is read as another graph here than where it was planned")
         return self.open_on(models[0], reading, [])
@@ -82,24 +83,24 @@ class Held(NamedTuple):
 
 def collect(
     model: Model,
-    low: DType,
+    planned: "Reading",
     dataset: Dataset,
     names: Sequence[str],
     watching: Sequence[Calibrator],
     resume: Path | None = None,
     may_go_on: Callable[[], bool] = lambda: True,
 ) -> Held:
-    """What values of the model, by name, hold on the data. `resume` keeps it: where the file exists, collecting goes on
-    behind what it has. Calibrators that collect on their own see all numbers in this process, and nothing is kept of
-    what they saw. `may_go_on` is asked once there is a sample: batches behind are counted, and no more.
+    """What values of a planned reading, by name, hold on the data. `resume` keeps it: where the file exists, collecting
+    goes on behind what it has. Calibrators that collect on their own see all numbers in this process, and nothing is
+    kept of what they saw. `may_go_on` is asked once there is a sample: batches behind are counted, and no more.
 
     Raises InputError: the data is at fault, or the file is.
     """
-    reading = model.read(low)
+    reading = model.read(planned.low, planned.version)
     graph = reading.graph
     numbers = {value.name: number for number, value in enumerate(graph.values) if value.scope == 0}
     values = tuple(numbers[name] for name in names if name in numbers)
-    job = CollectingJob(low=low, fingerprint=graph.fingerprint, values=values)
+    job = CollectingJob(low=planned.low, version=planned.version, fingerprint=graph.fingerprint, values=values)
     collecting = [one for one in watching if type(one).collect is not Calibrator.collect]
     crew = HERE if collecting else crew_at_work()
     run = crew.team(job, lambda: [model], lambda: job.open_on(model, reading, collecting))

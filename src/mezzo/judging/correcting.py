@@ -159,7 +159,7 @@ def correct_biases(
         return convert_model(model, replaying, replace(given, corrected=tuple(corrections)))
 
     found = corrected_biases(
-        model, graph, nodes, dict(given.quantized), seen, lambda corrections: carry_out(corrections)[1]
+        model, decided.reading, nodes, dict(given.quantized), seen, lambda corrections: carry_out(corrections)[1]
     )
     if not found:
         return WithBiases(decided, result, False)

@@ -21,6 +21,7 @@ from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node
 from mezzo.core.quantization import Quantization
+from mezzo.core.reading import Reading
 from mezzo.deciding.options import Options
 from mezzo.dtypes import DType
 from mezzo.judging.gains import Errors
@@ -97,10 +98,10 @@ def smoothed(model: Model, options: Options, data: Dataset, held_out: Dataset) -
     places = [place for place in _places(graph, judged.quantizing.units) if graph.values[place.value].name in known]
     if not places:
         return ()
-    seen, unseen = (_watch(model, options, places, dataset) for dataset in (data, held_out))
+    seen, unseen = (_watch(model, reading, places, dataset) for dataset in (data, held_out))
     found: list[Correction] = []
     for place in places:
-        weights = dict(model.weights(model.read(options.wishes.low), [one.weight for one in place.read]))
+        weights = dict(model.weights(reading, [one.weight for one in place.read]))
         trial = _Trial(place, seen[place.value], weights, known[graph.values[place.value].name])
         factors = trial.best()
         if factors is not None and trial.is_shown(factors, unseen[place.value].kept):
@@ -108,10 +109,10 @@ def smoothed(model: Model, options: Options, data: Dataset, held_out: Dataset) -
     return tuple(found)
 
 
-def _watch(model: Model, options: Options, places: Sequence[_Place], dataset: Dataset) -> dict[int, _Seen]:
+def _watch(model: Model, planned: Reading, places: Sequence[_Place], dataset: Dataset) -> dict[int, _Seen]:
     axes = {place.value: place.axis for place in places}
     seen = {value: _Seen() for value in axes}
-    show = lab_of(model).observer(model.read(options.wishes.low), [*axes])
+    show = lab_of(model).observer(model.read(planned.low, planned.version), [*axes])
     for batch in dataset:
         for shown in show(batch.feeds):
             if shown.numbers.size and np.isfinite(shown.numbers).all():

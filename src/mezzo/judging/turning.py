@@ -14,6 +14,7 @@ from mezzo.core.calibrator import Grid
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.quantization import Quantization
+from mezzo.core.reading import Reading
 from mezzo.deciding.options import Options
 from mezzo.judging.calibrating import add_offsets
 from mezzo.judging.gains import Errors
@@ -76,30 +77,30 @@ def with_turned_weights(model: Model, options: Options, seen: Dataset, unseen: D
     graph, units, before = reading.graph, judged.quantizing.units, options.wishes.quantized
     jobs, found, kept = [*_jobs(graph, units, before)], dict(before), 0
     for part in _in_passes(jobs):
-        moments = _collect(model, options, graph, part, seen)
+        moments = _collect(model, reading, part, seen)
         part = [job for job in part if moments[job.data, job.product].count]
-        numbers = dict(model.weights(model.read(options.wishes.low), [job.weight for job in part]))
+        numbers = dict(model.weights(reading, [job.weight for job in part]))
         for job in part:
             held = moments[job.data, job.product]
             found[job.name] = weighted_scales(numbers[job.weight], found[job.name], job.grid, job.product, held)
-        add_offsets(model, model.read(options.wishes.low), units, found)
+        add_offsets(model, reading, units, found)
         for job in part:
             held = moments[job.data, job.product]
             bits = turned_weights(numbers[job.weight], found[job.name], job.grid, job.product, held)
             found[job.name] = replace(found[job.name], turned=bits)
         del moments
-        nearer = _nearer(model, options, part, numbers, before, found, unseen)
+        nearer = _nearer(model, reading, part, numbers, before, found, unseen)
         kept += len(nearer)
         found |= {job.name: before[job.name] for job in part if job.name not in nearer}
     if not kept:
         return None
-    add_offsets(model, model.read(options.wishes.low), units, found)
+    add_offsets(model, reading, units, found)
     return Turned(replace(options, wishes=replace(options.wishes, quantized=found)), len(jobs), kept)
 
 
 def _nearer(
     model: Model,
-    options: Options,
+    planned: Reading,
     jobs: Sequence[_Job],
     numbers: Mapping[int, Floats],
     before: Mapping[str, Quantization],
@@ -118,7 +119,7 @@ def _nearer(
     readers: dict[int, list[_Job]] = {}
     for job in jobs:
         readers.setdefault(job.data, []).append(job)
-    show = lab_of(model).observer(model.read(options.wishes.low), [*readers])
+    show = lab_of(model).observer(model.read(planned.low, planned.version), [*readers])
     for batch in dataset:
         for shown in show(batch.feeds):
             is_cut = shown.numbers.ndim > 1 and len(shown.numbers) == batch.samples
@@ -177,14 +178,14 @@ def _in_passes(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
 
 
 def _collect(
-    model: Model, options: Options, graph: Graph, jobs: Sequence[_Job], dataset: Dataset
+    model: Model, planned: Reading, jobs: Sequence[_Job], dataset: Dataset
 ) -> dict[tuple[int, Product], Moments]:
     """The moments of what products read, on the data, until there are enough."""
     moments = {(job.data, job.product): job.new_moments() for job in jobs}
     products: dict[int, list[Product]] = {}
     for value, product in moments:
         products.setdefault(value, []).append(product)
-    show = lab_of(model).observer(model.read(options.wishes.low), [*products])
+    show = lab_of(model).observer(model.read(planned.low, planned.version), [*products])
     for batch in dataset:
         if model.progress is not None:
             model.progress("correcting", 0, 0)

@@ -68,7 +68,8 @@ class OnnxLab:
         )
 
     def observer(self, reading: AnyReading, values: Sequence[int]) -> Callable[[Feeds], Iterator[Shown]]:
-        return Observer(self._whole, own(reading).graph, values)
+        whole = self._model.runnable(self._model.unchanged(reading))
+        return Observer(whole, own(reading).graph, values)
 
     def subject(self) -> OnnxSubject:
         whole = self._whole
