@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
+
 from mezzo.converting.conversion import judge_model
 from mezzo.converting.fusing import fuse
 from mezzo.core.calibrator import Calibrator, Grid, Range
@@ -245,15 +247,17 @@ def add_offsets(model: Model, reading: Reading, units: Sequence[QuantizedUnit], 
     held = []
     for value, numbers in model.weights(reading, [*offsets]):
         for unit, data, weight in offsets[value]:
-            if found[weight].axis is not None and numbers.size != len(found[weight].scales):
+            channels = numbers.shape[-1:] or (1,)
+            if found[weight].axis is not None and channels != (len(found[weight].scales),):
                 continue  # one number for all channels
-            raised = guarded_weights(found[weight], numbers.reshape(-1), found[data])
+            largest = np.abs(numbers).max(axis=tuple(range(numbers.ndim - 1)), initial=0.0)
+            raised = guarded_weights(found[weight], largest, found[data])
             if raised is not None:
                 found[weight] = raised
-                held.append((unit, data, weight))
-    for unit, data, weight in held:
+                held.append((unit, data, weight, numbers.ndim - 1))
+    for unit, data, weight, axis in held:
         assert unit.offset is not None, "one of those with an offset"
-        found[name_offset(graph, unit.offset.use)] = bias_parameters(found[data], found[weight])
+        found[name_offset(graph, unit.offset.use)] = bias_parameters(found[data], found[weight], axis)
 
 
 def _grid(storage: tuple[DType, bool]) -> Grid:

@@ -47,12 +47,16 @@ def parameters_between(lows: Doubles, highs: Doubles, grid: Grid, axis: int | No
     )
 
 
-def bias_parameters(data: Quantization, weights: Quantization) -> Quantization:
-    """The parameters of a bias that is added to INT32 sums of products: data's scale times the weights', zero at 0."""
+def bias_parameters(data: Quantization, weights: Quantization, axis: int = 0) -> Quantization:
+    """The parameters of a bias that is added to INT32 sums of products: data's scale times the weights', zero at 0.
+    `axis`: that of the bias which has an entry per slice of the weights.
+    """
     assert data.axis is None, "data has one scale"
     scales = tuple(_as_fp32(np.float32(data.scales[0]) * np.float32(scale)) for scale in weights.scales)
-    axis = None if weights.axis is None else 0
-    return Quantization(dtype=DType.INT32, scales=scales, zero_points=(0,) * len(scales), axis=axis)
+    zero_points = (0,) * len(scales)
+    return Quantization(
+        dtype=DType.INT32, scales=scales, zero_points=zero_points, axis=None if weights.axis is None else axis
+    )
 
 
 def guarded_weights(weights: Quantization, bias: npt.NDArray[Any], data: Quantization) -> Quantization | None:
