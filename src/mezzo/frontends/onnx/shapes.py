@@ -134,6 +134,12 @@ def infer_types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
     return {name: held for name, held in types.items() if name not in twice}
 
 
+def infer(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with inferred types; the model itself where inference fails. Never raises on a bad model."""
+    data = model.SerializeToString()
+    return _infer(model, data, may_crash=may_crash(data))
+
+
 def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
     """Elements and dimensions of a shape."""
     dims = tuple([dim.dim_value if dim.HasField("dim_value") else None for dim in shape.dim])
