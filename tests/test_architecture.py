@@ -103,7 +103,7 @@ _LATE = {
     "spelling": (1, "likeness is worked out once something was misspelled"),
     "strategies": (21, "discovery imports every strategy to list it; numpy is loaded when one assigns"),
     "structure": (3, "discovery imports every rule to list it; numpy is loaded when one looks at arrays"),
-    "verbs": (18, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
+    "verbs": (19, "`import mezzo` and errors in options come at once; a verb loads what it works with when it starts"),
     "views": (2, "a picture's arrays are loaded when it is drawn"),
 }
 _MOST_BY_PLACE = 4  # fields of a record; named tuples are made by the thousand, and unpacked

@@ -204,7 +204,7 @@ def test_follow_up_commands_repeat_everything_in_one_order() -> None:
     single = [o for o in fields(Request) if isinstance(SAMPLES[o.name][1], str)]
     repeated = [o for o in fields(Request) if isinstance(SAMPLES[o.name][1], tuple)]
     assert [word for word in words if word.startswith("--")] == list(map(spelled, (*single, *repeated, *flags)))
-    assert words[-2:] == ["--trust-external-paths", "--no-provenance"] and words[:2] == ["--to", "bf16"]
+    assert words[-3:] == ["--trust-external-paths", "--no-provenance", "--no-check"] and words[:2] == ["--to", "bf16"]
     assert cli.Options().words("convert") == []
     assert cli.Options({"opset": "auto"}).words("plan") == []
 

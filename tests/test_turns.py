@@ -3,14 +3,15 @@ tell made-up times, and the clock is theirs.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
-from mezzo.core.timings import Layer
+from mezzo.core.timings import Layer, ProductKernels
 from mezzo.errors import ContractError
-from mezzo.judging.turns import Taken, Turning, order_of, take_turns
+from mezzo.judging.turns import LEAST_ROUNDS, Taken, Turning, order_of, take_turns
 
 
 @dataclass
@@ -50,6 +51,12 @@ class Standin:
         self.world.log.append(self.name)
         self.world.now_s += 0.1
         return self.time_ns + self.turns
+
+    def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise AssertionError("nobody asked")
+
+    def kernels(self) -> ProductKernels:
+        raise AssertionError("nobody asked")
 
     def layers(self, runs: int) -> Sequence[Layer]:
         raise AssertionError("nobody asked")
@@ -151,3 +158,13 @@ def test_progress_tells_rounds() -> None:
     turning = Turning(starts=1, rounds=2, seconds=None, pause_s=0.0)
     take_turns([Standin(world, "a")], turning, report, now=lambda: world.now_s)
     assert told == [("loading 1 of 1", 0, 2), ("timing", 1, 2), ("timing", 2, 2)]
+
+
+@pytest.mark.parametrize("turns_s", [0.5, 5.0])
+def test_turns_are_bounded_by_their_own_time_and_loading_costs_none_of_it(turns_s: float) -> None:
+    world = World()
+    turning = Turning(starts=1, rounds=None, seconds=None, pause_s=0.0, turns_s=turns_s)
+    models = [Standin(world, "a"), Standin(world, "b")]
+    taken = take_turns(models, turning, now=lambda: world.now_s)
+    rounds = max(LEAST_ROUNDS, round(turns_s / 0.2))  # two turns of a tenth of a second each
+    assert [len(each.turns_ns[0]) for each in taken] == pytest.approx([rounds, rounds], abs=1)

@@ -9,6 +9,7 @@ from test_structure_rules import view
 
 from mezzo.core.policy import Category, Evidence, Lift, NamedFinding, Policy, Verdict
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, notes_on_estimates
+from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.plugins.discovery import policy
 from mezzo.structure import View
@@ -80,7 +81,7 @@ def test_what_was_measured_denies_whatever_was_said() -> None:
         NamedFinding(node="y", rule="overflow", because="reads it", cause="gone"),
         NamedFinding(node="gone", rule="overflow", because="is not there"),
     ]
-    deny_measured(seen.graph, verdicts, findings)
+    deny_measured(seen.graph, verdicts, findings, DType.FLOAT16)
     assert verdicts[numbers["e"]] == Verdict(
         category=Category.DENY, rule="overflow", because="reaches 7e4", cause=numbers["a"]
     )

@@ -9,10 +9,11 @@ from mezzo.dtypes import DType
 from mezzo.frontends.onnx.probe.ask import Findings
 from mezzo.frontends.onnx.probe.ask_quantized import ask_quantized, with_quantized
 from mezzo.frontends.onnx.probe.children import Child
-from mezzo.frontends.onnx.probe.integers import Layer, ask_onnxruntime, refuse_float_layers, refuse_wrong
+from mezzo.frontends.onnx.probe.integers import ask_onnxruntime, refuse_float_layers, refuse_wrong
 from mezzo.frontends.onnx.probe.quantized_cases import quantized_forms
 from mezzo.frontends.onnx.probe.quantized_forms import Form, Port, Way, build, run_plainly
 from mezzo.frontends.onnx.probe.runtimes import RUNTIMES, Runtime
+from mezzo.frontends.onnx.profile.runtime_graphs import GraphKernel
 from mezzo.plugins import discovery
 
 U8, S8 = Storage(DType.UINT8), Storage(DType.INT8, is_symmetric=True)
@@ -52,15 +53,15 @@ def test_models_are_near_what_they_quantize(way):
 
 
 LAYERS = [
-    Layer("Convolution", ("u8", "i8"), "u8", frozenset({"asked", "quantize.asked.0.q"})),
-    Layer("Convolution", ("u8", "i8"), "u8", frozenset({"reader.quantize.asked.0"})),
+    GraphKernel(kind="Convolution", reads=("u8", "i8"), makes="u8", nodes=frozenset({"asked", "quantize.asked.0.q"})),
+    GraphKernel(kind="Convolution", reads=("u8", "i8"), makes="u8", nodes=frozenset({"reader.quantize.asked.0"})),
 ]
 
 
-def with_layer(number: int, **changed: object) -> list[Layer]:
+def with_layer(number: int, **changed: object) -> list[GraphKernel]:
     kept = {name: getattr(LAYERS[number], name) for name in ("kind", "reads", "makes", "nodes")}
     layers = list(LAYERS)
-    layers[number] = Layer(**{**kept, **changed})  # type: ignore[arg-type]  # fields by name
+    layers[number] = GraphKernel(**{**kept, **changed})  # type: ignore[arg-type]  # fields by name
     return layers
 
 
@@ -70,7 +71,13 @@ def with_layer(number: int, **changed: object) -> list[Layer]:
         (LAYERS, None),
         (with_layer(0, reads=("f32", "i8")), "Convolution f32>u8 reads floats"),
         (with_layer(0, makes="f32"), "Convolution u8>f32 hands on floats"),
-        ([*LAYERS, Layer("Subgraph", ("f32",), "u8", frozenset({"quantize.asked.0.q"}))], "Subgraph f32>u8 behind it "),
+        (
+            [
+                *LAYERS,
+                GraphKernel(kind="Subgraph", reads=("f32",), makes="u8", nodes=frozenset({"quantize.asked.0.q"})),
+            ],
+            "Subgraph f32>u8 behind it ",
+        ),
         ([LAYERS[1]], "no kernel of its own"),
         (with_layer(1, reads=("f32", "f32"), nodes=frozenset({"reader.asked.0"})), "its reader, Convolution f32>u8, "),
     ],

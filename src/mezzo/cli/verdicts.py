@@ -24,7 +24,10 @@ def end_with_worst(several: "Iterable[Measured | None]") -> None:
 
     A conversion that is within its budget on the samples that there are is done; more of them would say more.
     """
-    rulings = [m.comparison.verdict.ruling for m in several if m is not None and m.comparison is not None]
+    known = [measured for measured in several if measured is not None]
+    if any(measured.runtime is not None and measured.runtime.is_wrong for measured in known):
+        raise typer.Exit(NO)
+    rulings = [measured.comparison.verdict.ruling for measured in known if measured.comparison is not None]
     for worst in ("different", "cannot tell"):
         end_with(next((ruling for ruling in rulings if ruling.value == worst), None))
 

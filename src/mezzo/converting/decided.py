@@ -14,6 +14,7 @@ from mezzo.deciding.planner import rows_of
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import FORMATS
 from mezzo.errors import ContractError
+from mezzo.machine import find_machine
 from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
 from mezzo.voices import setting
@@ -28,6 +29,12 @@ class Decided:
     problem: Problem
     levels: Sequence[int]
     spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
+
+    @property
+    def may_gain(self) -> bool:
+        """Whether something runs low from which the target's table expects a gain, here or where nobody can tell."""
+        gain = self.plan.gain
+        return bool(self.count_nodes()[0]) and gain is not None and gain.is_faster_on(find_machine()) is not False
 
     def count_nodes(self) -> tuple[int, int]:
         """Operators that run beside the base, and those that could and do not."""

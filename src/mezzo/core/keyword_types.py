@@ -36,3 +36,4 @@ class ConvertOptions(PlanOptions, total=False):
     """The options that decide, and those about the model that is written."""
 
     provenance: bool | None
+    check: bool | None

@@ -58,13 +58,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFinding:
-    """A finding about a node by its name: what was measured on one reading of a model holds for the next one."""
+    """A finding about a node by its name: what was measured on one reading of a model holds for the next one. `dtype`:
+    the low format that it is about, None where it is about all.
+    """
 
     node: str
     rule: str
     because: str
     cause: str | None = None
     lifting: Lifting = Lifting.NEVER
+    dtype: DType | None = None
 
 
 @dataclass(frozen=True, slots=True)

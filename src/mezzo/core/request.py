@@ -264,6 +264,18 @@ class Request:
             is_of_result=True,
         ).as_metadata(),
     )
+    check: bool = field(
+        default=True,
+        metadata=About(
+            "Leave out the run of the result on the target's runtime, where that is installed.",
+            Form.FLAG,
+            Scope.OTHER,
+            Panel.FILES,
+            is_setting=False,
+            is_of_result=True,
+            also=("verify", "validate"),
+        ).as_metadata(),
+    )
 
     def __post_init__(self) -> None:
         """Spell what was meant as options have it; what is none of their values stays, and is refused when read."""

@@ -73,9 +73,11 @@ def _lifts(lifting: Lifting, evidence: Evidence) -> bool:
             assert_never(lifting)
 
 
-def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFinding]) -> None:
-    """Deny what data has shown to fail. It names values and numbers, so it says more than any rule."""
+def deny_measured(graph: Graph, verdicts: list[Verdict], found: Sequence[NamedFinding], low: DType) -> None:
+    """Deny what data has shown to fail in `low`. It names values and numbers, so it says more than any rule."""
     for finding in found:
+        if finding.dtype not in (None, low):
+            continue
         number = graph.by_name.get(finding.node)
         if number is not None and graph.nodes[number].signature.dtype is not None:
             cause = None if finding.cause is None else graph.by_name.get(finding.cause)

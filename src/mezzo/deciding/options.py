@@ -52,10 +52,10 @@ class Options:
 
     `version` says whether that of the model's dialect may rise, "auto" or "keep": what ONNX's users call the opset.
     `fuse` says what is fused: "none", "standard", or the runtime whose own operators the result is written in.
-    `is_recorded` says whether the result tells how it was made; `digests` name in it what files the options name.
-    `recalled` is what the model itself tells, where that is kept, and `notes` what the user should hear of it. `choice`
-    says why the format is taken, where nobody has asked for one. `steps` are the corrections that may be tried, and
-    `corrected` those that the model was given on data.
+    `is_recorded` says whether the result tells how it was made, `is_checked` whether it is run on its target's runtime;
+    `digests` name in it what files the options name. `recalled` is what the model itself tells, where that is kept, and
+    `notes` what the user should hear of it. `choice` says why the format is taken, where nobody has asked for one.
+    `steps` are the corrections that may be tried, and `corrected` those that the model was given on data.
     """
 
     wishes: Wishes
@@ -64,6 +64,7 @@ class Options:
     fuse: str
     settings: tuple[tuple[str, str], ...]
     is_recorded: bool = True
+    is_checked: bool = True
     digests: Mapping[str, str] = field(default_factory=dict)
     recalled: "Recalled | None" = None
     notes: tuple[str, ...] = ()
@@ -165,6 +166,7 @@ def read_options(request: Request) -> Options:
         fuse=request.fuse,
         settings=settings,
         is_recorded=request.provenance,
+        is_checked=request.check,
         digests=digests,
         choice=choice,
         steps=read_steps(request.correct),

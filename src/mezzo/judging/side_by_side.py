@@ -12,9 +12,11 @@ from mezzo.core.frontend import Model
 from mezzo.core.lab import Feeds, Profiler
 from mezzo.core.timings import Layer, Loading, Stopwatch
 from mezzo.errors import InputError, MezzoError
+from mezzo.judging.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.judging.turns import Taken, Turning, take_turns
 from mezzo.machine import count_cores, find_load, find_machine
-from mezzo.numerics.measures import DataSource
+from mezzo.numerics.datasets import Batch
+from mezzo.numerics.measures import Comparison, DataSource
 from mezzo.numerics.speeds import judge_speed, speed, spread_of
 from mezzo.numerics.timings import FileTimes, Timings
 
@@ -45,10 +47,11 @@ def time_side_by_side(
     turning: Turning,
     loading: Loading,
     layers: bool = False,
+    answers: bool = False,
     progress: Progress | None = None,
 ) -> Timings:
     """Time models in turns, the first as the reference of the others. A model that the target does not run has a fault,
-    and the others go on. `layers`: profile each afterwards.
+    and the others go on. `layers`: profile each afterwards. `answers`: compare what they answer, run by the target.
 
     Raises InputError: nothing is timed on the target here.
     """
@@ -62,12 +65,15 @@ def time_side_by_side(
         taken = take_turns(watches, turning, progress)
         after = find_load()
         rows = [_row(each, taken, number) for number, each in enumerate(entrants)]
+        said: list[str] = []
+        if answers and len(entrants) > 1:
+            rows = _with_answers(rows, entrants, watches, data, said)
         if layers:
             rows = [_with_layers(row, watch, progress) for row, watch in zip(rows, watches, strict=True)]
     return Timings(
         target=target, runtime=runtime, machine=find_machine(), cores=count_cores(), threads=loading.threads,
         keeps_types=loading.keeps_types, data=data, batch=batch, pause_s=turning.pause_s,
-        load=None if before is None or after is None else (before, after), files=tuple(rows), notes=tuple(notes),
+        load=None if before is None or after is None else (before, after), files=tuple(rows), notes=(*notes, *said),
     )  # fmt: skip
 
 
@@ -107,6 +113,41 @@ def _with_layers(row: FileTimes, watch: Stopwatch, progress: Progress | None) ->
     except MezzoError as error:  # a profile too large to be read, too: the times stand
         return replace(row, fault=f"it was timed, but not profiled: {error}")
     return replace(row, layers=tuple(layers))
+
+
+def _with_answers(
+    rows: Sequence[FileTimes], entrants: Sequence[Entrant], watches: Sequence[Stopwatch], data: DataSource,
+    said: list[str],
+) -> list[FileTimes]:  # fmt: skip
+    """The rows with what each file answers beside the reference, both run by the target; `said` gets why not."""
+    if rows[0].fault is not None:
+        return [*rows]
+    first = entrants[0]
+    batch = Batch(first.feeds, {}, data.name, data.samples)
+    every = feeds_of_sizes(batch, lab_of(first.model).inputs.slots)
+    found = [rows[0]]
+    try:
+        with closing(watches[0].start()) as runner:
+            reference = Reference(first.model, every, runner.answer)
+    except MezzoError as error:
+        said.append(f"answers were not compared: {first.name}: {error}")
+        return [*rows]
+    for row, entrant, watch in zip(rows[1:], entrants[1:], watches[1:], strict=True):
+        answers = None
+        if row.fault is None:
+            try:
+                answers = _answers_of(entrant, watch, reference, first.model, data)
+            except MezzoError as error:
+                said.append(f"answers of {entrant.name} were not compared: {error}")
+        found.append(replace(row, answers=answers))
+    return found
+
+
+def _answers_of(entrant: Entrant, watch: Stopwatch, reference: Reference, first: Model, data: DataSource) -> Comparison:
+    """What a file answers to the reference's feeds. Raises MezzoError: it does not take them, or fails."""
+    candidate = entrant.model.runnable(entrant.model.original)
+    with closing(watch.start()) as runner:
+        return compare_on_runtime(reference, first, candidate, runner.answer, data)
 
 
 def _spell_feed(feed: Any) -> str:

@@ -68,7 +68,7 @@ def _feed(model: Model, data: Data, size: int) -> tuple[Feeds, DataSource]:
     if not batch.samples:
         raise InputError(f"{batch.origin}: holds no sample; give at least one")
     axis = batch_axis(lab_of(model).inputs.slots)
-    feeds = {name: _cut(feed, size) if name in axis else feed for name, feed in batch.feeds.items()}
+    feeds = {name: cut_rows(feed, size) if name in axis else feed for name, feed in batch.feeds.items()}
     return feeds, dataset.source(1, batch.samples)
 
 
@@ -83,7 +83,7 @@ def batch_axis(slots: Sequence[Slot]) -> frozenset[str]:
     return frozenset(name for name, length in firsts if length is None or (length == word and word is not None))
 
 
-def _cut(feed: Any, size: int) -> Any:
+def cut_rows(feed: Any, size: int) -> Any:
     """So many rows of an array, again from the first where it has fewer."""
     if not isinstance(feed, np.ndarray) or not feed.ndim or not len(feed):
         return feed

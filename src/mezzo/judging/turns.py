@@ -19,18 +19,20 @@ PAUSE_S = 0.02
 _SHORTEST_NS = 2e6  # of a timed turn: shorter calls are timed several at once
 _MOST_CALLS = 1000
 _STAGE = "timing"
+LEAST_ROUNDS = 8  # fewer leave the interval of their median without ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turning:
     """How long models are timed: so many starts with so many rounds in all, or until the time is up; never less than
-    one round.
+    one round. `turns_s`: how long the turns alone take, loading apart; never less than `LEAST_ROUNDS` in all.
     """
 
     starts: int
     rounds: int | None
     seconds: float | None
     pause_s: float = PAUSE_S
+    turns_s: float | None = None
 
 
 # Where nothing else is asked for: as many rounds as this, or for as long.
@@ -54,7 +56,7 @@ class _Course:
     ) -> None:
         self._watches, self._turning, self._progress, self._now = watches, turning, progress, now
         self._begin_s = now()
-        self._rounds = 0
+        self._rounds, self._turned_s = 0, 0.0
         self.taken = [Taken() for _ in watches]
 
     def run(self) -> None:
@@ -80,10 +82,12 @@ class _Course:
                 self.taken[number].turns_ns.append([])
             count = 0
             while running and (rounds is None or count < rounds) and not (count and self._is_over(start + 1)):
+                began_s = self._now()
                 for number in order_of(list(running), self._rounds):
                     self._try(number, partial(self._turn, running[number], number))
                 running = {number: runner for number, runner in running.items() if self.taken[number].fault is None}
                 count, self._rounds = count + 1, self._rounds + 1
+                self._turned_s += self._now() - began_s
                 self._tell(_STAGE)
 
     def _load(self, watch: Stopwatch, number: int, running: dict[int, Runner], open_: ExitStack) -> None:
@@ -107,6 +111,10 @@ class _Course:
 
     def _is_over(self, starts: int) -> bool:
         """Whether the time for so many starts is up."""
+        limit = self._turning.turns_s
+        if limit is not None:
+            share = starts / self._turning.starts
+            return self._rounds >= LEAST_ROUNDS * share and self._turned_s >= limit * share
         budget = self._turning.seconds
         return budget is not None and self._now() - self._begin_s >= budget * starts / self._turning.starts
 

@@ -191,6 +191,11 @@ class Comparison(Shown):
     target: str | None = None
     gain: Gain | None = None
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the answers are known to be others."""
+        return self.verdict.ruling is Ruling.DIFFERENT
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitError:
@@ -328,6 +333,30 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeCheck:
+    """What the runtime of a target made of a result. `why_not`: why nothing was checked; then the rest says nothing.
+
+    `runtime` has its version. `fault`: why it does not load or run the result. `comparison` is of its answers with
+    FP32's. `planned` counts the products that read quantized data in the file, `in_floats` names those that the
+    runtime's own graph has in floats. `returned`: products that went back to floats for what was seen.
+    """
+
+    target: str
+    runtime: str | None = None
+    why_not: str | None = None
+    fault: str | None = None
+    comparison: Comparison | None = None
+    planned: int = 0
+    in_floats: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the result does not run there, or answers wrong."""
+        return self.fault is not None or (self.comparison is not None and self.comparison.is_wrong)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """All that was measured on the way to one model, for its account; what was not asked for is None or empty."""
 
@@ -339,4 +368,5 @@ class Measured:
     frontier: tuple[FrontierPoint, ...] = ()
     search: SearchRecord | None = None
     timing: Timing | None = None
+    runtime: RuntimeCheck | None = None
     notes: tuple[str, ...] = field(default=())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from mezzo.core.shown import Shown
 from mezzo.core.timings import Layer
 from mezzo.machine import Machine
-from mezzo.numerics.measures import DataSource, Interval
+from mezzo.numerics.measures import Comparison, DataSource, Interval
 from mezzo.numerics.speeds import Difference, Spread
 
 
@@ -17,6 +17,7 @@ class FileTimes:
     `turns_ns` are times per call by start and round, each the mean of `calls`, and `times` what they come to. `speed`
     is how many times as fast as the reference it is, and `difference` what that says; None for the reference, and where
     that does not run. `inputs` spell what it was fed, by name. `layers` are what the runtime ran, if that was asked.
+    `answers` stand beside the reference's, each run on this runtime; None where they cannot be compared.
     """
 
     name: str
@@ -30,6 +31,7 @@ class FileTimes:
     difference: Difference | None
     inputs: Mapping[str, str]
     layers: tuple[Layer, ...] = ()
+    answers: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -185,6 +185,7 @@ def _account(command: str, content: Mapping[str, object], machine: "Machine | No
         "costs": None,
         "search": None,
         "timing": None,
+        "runtime": None,
         "graph": None,
         "plans": [],
         "next": [],
@@ -231,6 +232,8 @@ def _describe_measured(measured: "Measured", plan: Plan, accumulation: Accumulat
         given["search"] = sections.describe_search(measured.search)
     if measured.timing is not None:
         given["timing"] = sections.describe_timing(measured.timing)
+    if measured.runtime is not None:
+        given["runtime"] = sections.describe_runtime(measured.runtime)
     return {**given, "frontier": sections.describe_frontier(measured.frontier)}
 
 

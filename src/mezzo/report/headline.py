@@ -60,8 +60,8 @@ class Aim:
 class Headline:
     """What a reader has to know first. Each field is a sentence; those of `gains` are about size, then about speed.
 
-    `is_faster`: whether the target is expected to run the result faster, None where nothing is known. `step` is `aim`
-    in the reader's words, None until somebody spells it.
+    `is_faster`: whether the target runs the result faster: as measured, or not by its table; None where nobody knows.
+    `step` is `aim` in the reader's words, None until somebody spells it.
     """
 
     title: str
@@ -110,8 +110,10 @@ class Speed(NamedTuple):
     is_faster: bool | None
 
 
-def expect_speed(gain: Gain | None, target: str, machine: "Machine") -> Speed:
-    """What a target's table says of the speed of a format, where this machine is the one that runs it."""
+def expect_speed(gain: Gain | None, target: str, machine: "Machine", why_not: str | None = None) -> Speed:
+    """What a target's table says of the speed of a format, where this machine is the one that runs it. `why_not`: why
+    a result was not checked. A gain that nobody has measured is expected, and not known.
+    """
     if gain is None:
         return Speed(f"speed not known: no row of target {target} tells", None)
     if not gain.is_faster:
@@ -120,4 +122,5 @@ def expect_speed(gain: Gain | None, target: str, machine: "Machine") -> Speed:
     if holds is False:
         return Speed(f"no speed gain on this machine: it lacks {' and '.join(gain.needs)}", False)
     needed = "" if holds else f" with {' or '.join(gain.needs)}"
-    return Speed(f"faster expected{needed}, not measured: {gain.in_short}", True)
+    checked = "not measured" if why_not is None else f"not checked: {why_not}"
+    return Speed(f"faster expected{needed}, {checked}; {gain.in_short}", None)

@@ -58,9 +58,15 @@ def head_conversion(
     better: Alternative | None = None,
 ) -> Headline:
     """The headline of a model that was written, and where there was data, judged."""
-    speed = _speed_of(plan, machine)
+    speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
     comparison = None if measured is None else measured.comparison
-    if comparison is None:
+    on_runtime = _wrong_on_runtime(measured)
+    if on_runtime is not None and (comparison is None or not comparison.is_wrong):
+        standing, verdict = Standing.WRONG, on_runtime
+        risk, aim = "emulated, the same file is right: another version of the runtime may be", Aim(Move.TUNE)
+        if comparison is None:
+            risk = "the result was written all the same: it is not fit for use there"
+    elif comparison is None:
         standing, verdict = Standing.UNJUDGED, f"written, not judged: {_count_nodes(plan)}"
         risk = _asked_for(plan) or _UNMEASURED
         aim = Aim(Move.JUDGE) if _runs_low(plan) else _explain(plan)
@@ -92,7 +98,7 @@ def head_tuning(
     """The headline of a search."""
     search, comparison = measured.search, measured.comparison
     assert search is not None and comparison is not None, "a search ends with a check"
-    speed = _measured_speed(measured) or _speed_of(plan, machine)
+    speed = _measured_speed(measured, plan, machine) or _speed_of(plan, machine, _why_not(measured))
     standing, verdict = judge(comparison)
     if standing is Standing.OPEN and search.is_within_budget:  # by the estimate, which is what a search is held to
         standing = Standing.RIGHT if comparison.data.seed is None else Standing.UNREFUTED
@@ -184,7 +190,21 @@ def _runs_low(plan: Plan) -> bool:
     return any(counts[dtype] for dtype in plan.lows)
 
 
-def _speed_of(plan: Plan, machine: "Machine") -> Speed:
+def _why_not(measured: "Measured | None") -> str | None:
+    """Why a result was not checked on its runtime; None where it was, or nothing says so."""
+    return None if measured is None or measured.runtime is None else measured.runtime.why_not
+
+
+def _wrong_on_runtime(measured: "Measured | None") -> str | None:
+    """That the target's runtime does not run a result, or answers wrong, in a sentence; None where it does well."""
+    checked = None if measured is None else measured.runtime
+    if checked is None or not checked.is_wrong:
+        return None
+    because = checked.fault if checked.comparison is None else checked.comparison.verdict.because
+    return f"wrong on {clean(checked.runtime or checked.target)}: {clean(because or '')}"
+
+
+def _speed_of(plan: Plan, machine: "Machine", why_not: str | None = None) -> Speed:
     if not _runs_low(plan):
         kept = sum(node.rule in _KEPT_QUANTIZED for node in plan.nodes)
         if kept:
@@ -192,19 +212,21 @@ def _speed_of(plan: Plan, machine: "Machine") -> Speed:
             return Speed(f"no further speed gain: {said}", False)
         return Speed(f"no speed gain: every node stays in {plan.high}", False)
     target = dict(plan.settings).get("target", "")
-    return expect_speed(plan.gain, clean(target), machine)
+    return expect_speed(plan.gain, clean(target), machine, why_not)
 
 
-def _measured_speed(measured: "Measured") -> Speed | None:
+def _measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine") -> Speed | None:
     """What was timed, where it was."""
-    timed = measured.timing
-    if timed is None:
+    timed = None if measured is None else measured.timing
+    if timed is None or not _runs_low(plan):
         return None
     base, found = timed.models[:2]
     if base.median_ns is None or found.median_ns is None or found.speed is None:
         return None
     times = f"a run takes {found.median_ns / 1e6:.3g} ms, {base.median_ns / 1e6:.3g} ms in FP32"
-    said = f"measured on {clean(timed.target)}: {times}"
+    features = [need for need in (() if plan.gain is None else plan.gain.needs) if machine.has(need)]
+    needed = f" with {', '.join(features)}" if features else ""
+    said = f"measured on {clean(timed.runtime)}{needed}: {times}"
     ends = f"{found.speed.low:.2f} to {found.speed.high:.2f}"
     if found.speed.low <= 1.0 <= found.speed.high:
         return Speed(f"{said}: not told apart from FP32 ({found.speed.estimate:.2f} times as fast, {ends})", None)

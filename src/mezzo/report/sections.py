@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         FrontierPoint,
         Interval,
         Ranges,
+        RuntimeCheck,
         SearchRecord,
         Sensitivity,
         Timing,
@@ -284,6 +285,21 @@ def describe_timing(timing: "Timing") -> Document:
     return {
         "target": timing.target, "runtime": timing.runtime, "turns": timing.turns, "load": load, "models": models
     }  # fmt: skip
+
+
+def describe_runtime(check: "RuntimeCheck") -> Document:
+    """What the target's runtime made of a result."""
+    comparison = check.comparison
+    return {
+        "target": check.target,
+        "runtime": check.runtime,
+        "not_checked": check.why_not,
+        "fault": check.fault,
+        "error": None if comparison is None else number(comparison.verdict.error.estimate),
+        "is_wrong": check.is_wrong,
+        "products": {"planned": check.planned, "in_floats": list(check.in_floats)},
+        "returned": list(check.returned),
+    }
 
 
 def describe_memory(held: "Memory") -> Document | None:

@@ -11,10 +11,10 @@ from rich.text import Text
 
 from mezzo.core.timings import Layer
 from mezzo.machine import Machine
-from mezzo.numerics.measures import Interval
+from mezzo.numerics.measures import Comparison, Interval
 from mezzo.numerics.speeds import Difference, Spread
 from mezzo.report.documents import Document, document
-from mezzo.report.figures import spell_count, spell_share
+from mezzo.report.figures import spell_count, spell_error, spell_share
 from mezzo.report.layers import describe_layers, report_layers
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean
@@ -43,6 +43,7 @@ def report_timings(layout: Layout, timings: "Timings", top: int) -> list[Rendera
     parts += [
         indented(f"{clean(file.name)}: {file.fault}", style="red") for file in timings.files if file.fault is not None
     ]
+    parts += [indented(said, style="red") for file in timings.files if (said := _tell_wrong(file, timings))]
     if timings.files[0].times is None and len(timings.files) > 1:
         parts.append(indented("the reference does not run, so nothing is compared with it", style="yellow"))
     profiled = [(file.name, file.layers) for file in timings.files if file.layers]
@@ -148,12 +149,24 @@ def _spell_care(timings: "Timings") -> str:
     )
 
 
+def _tell_wrong(file: "FileTimes", timings: "Timings") -> str | None:
+    """That a file answers otherwise than the reference, where the runtime runs both."""
+    if file.answers is None or not file.answers.is_wrong:
+        return None
+    because = clean(file.answers.verdict.because)
+    return f"{clean(file.name)}: other answers than {clean(timings.files[0].name)} on {timings.runtime}: {because}"
+
+
+def _spell_answers(file: "FileTimes") -> str:
+    return "-" if file.answers is None else spell_error(file.answers.verdict.error.estimate)
+
+
 def _report_table(layout: Layout, rows: "Sequence[FileTimes]") -> RenderableType:
-    right = ("size", "median", "least", "spread", "speed", "95 % interval")
+    right = ("size", "error", "median", "least", "spread", "speed", "95 % interval")
     table = layout.make_table("file", *right, "", right=right)
     for row in rows:
         table.add_row(
-            layout.spell_name(row.name), format_size(row.size_bytes), *_spell_times(row.times),
+            layout.spell_name(row.name), format_size(row.size_bytes), _spell_answers(row), *_spell_times(row.times),
             *_spell_speed(row.speed), _spell_difference(row),
         )  # fmt: skip
     return table
@@ -195,7 +208,7 @@ def _spell_difference(row: "FileTimes") -> Text:
 
 def _untimed(name: str) -> Document:
     """A file of which no times are known."""
-    absent = ("size_bytes", "is_reference", "fault", "calls", "times", "speed", "difference", "runs", "tool")
+    absent = ("size_bytes", "is_reference", "fault", "calls", "times", "speed", "difference", "answers", "runs", "tool")
     return {"name": name, **dict.fromkeys(absent), "turns_ns": [], "inputs": {}}
 
 
@@ -209,11 +222,20 @@ def _describe_file(file: "FileTimes") -> Document:
         "times": None if file.times is None else _describe_spread(file.times),
         "speed": None if file.speed is None else _describe_interval(file.speed),
         "difference": None if file.difference is None else file.difference.value,
+        "answers": None if file.answers is None else _describe_answers(file.answers),
         "turns_ns": [[number(time_ns) for time_ns in start] for start in file.turns_ns],
         "inputs": dict(file.inputs),
     }
     layers: Sequence[Layer] = file.layers
     return {**row, **describe_layers(layers)}
+
+
+def _describe_answers(answers: "Comparison") -> Document:
+    verdict = answers.verdict
+    return {
+        "is_wrong": answers.is_wrong, "error": number(verdict.error.estimate), "budget": number(verdict.budget),
+        "because": verdict.because,
+    }  # fmt: skip
 
 
 def _describe_spread(times: Spread) -> Mapping[str, object]:

@@ -31,6 +31,7 @@ from mezzo.numerics.splits import split
 from mezzo.places import kept_beside
 from mezzo.search.goals import Goal, Memory, identity_of, shares_of
 from mezzo.search.rig import can_cut, few_samples
+from mezzo.search.runtime_check import PlannedResult, check_on_runtime
 from mezzo.search.tuner import Limits, Tuner
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def convert_on_data(
         kept = kept_beside(resume, "calibration")
         model, options, seen, dataset = _calibrated(model, options, dataset, request.calibrator, kept)
     ranges = measure_ranges(model, whole, resume=kept_beside(resume, "ranges"))
-    attempt = attempt_on(model, options, dataset, ranges, seen, memory)
+    attempt = _on_runtime(model, attempt_on(model, options, dataset, ranges, seen, memory), dataset)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
 
@@ -106,13 +107,15 @@ def split_for_scales(model: "Model", dataset: Dataset) -> tuple[Dataset, Dataset
     return seen, None, note
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One conversion with its check."""
+    """One conversion with its check. `options` make it again, unless `has_biases` were moved in its result."""
 
     decided: "Decided"
     result: "Artifact"
     measured: Measured
+    options: Options
+    has_biases: bool = False
 
     @property
     def comparison(self) -> Comparison:
@@ -142,13 +145,41 @@ def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset,
     if better.is_kept:
         comparison = check(model, better.result, unseen, None, options.wishes.low)
     measured = replace(held.measured, comparison=comparison, data=comparison.data)
-    return Attempt(better.decided, better.result, measured)
+    return Attempt(
+        decided=better.decided,
+        result=better.result,
+        measured=measured,
+        options=held.options,
+        has_biases=better.is_kept,
+    )
 
 
 def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> Attempt:
     decided, result = convert_model(model, options, None)
     comparison = check(model, result, dataset, None, options.wishes.low)
-    return Attempt(decided, result, Measured(data=comparison.data, ranges=ranges, comparison=comparison, notes=notes))
+    measured = Measured(data=comparison.data, ranges=ranges, comparison=comparison, notes=notes)
+    return Attempt(decided=decided, result=result, measured=measured, options=options)
+
+
+def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset") -> Attempt:
+    """The attempt checked on its target's runtime, and judged again where that has changed it."""
+    outputs = {output.name: output for output in attempt.comparison.outputs}
+    first = PlannedResult(decided=attempt.decided, result=attempt.result, options=attempt.options)
+    checked = check_on_runtime(model, first, dataset, outputs, may_change=not attempt.has_biases)
+    if checked is None:
+        return attempt
+    last, measured = checked.candidate, attempt.measured
+    if last is not first:
+        comparison = check(model, last.result, dataset, None, attempt.options.wishes.low)
+        measured = replace(measured, comparison=comparison, data=comparison.data)
+    measured = replace(measured, runtime=checked.check, timing=checked.timing, notes=(*measured.notes, *checked.notes))
+    return Attempt(
+        decided=last.decided,
+        result=last.result,
+        measured=measured,
+        options=last.options,
+        has_biases=attempt.has_biases,
+    )
 
 
 def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt:

@@ -60,7 +60,7 @@ def race(
     notes: list[str] = []
     alone: Converted | None = None
     with TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()) as folder:
-        found = _place(model, result, Path(folder))
+        found = place_result(model, result, Path(folder))
         entrants = [
             Entrant(name=name, model=each, feeds=batch.feeds) for name, each in ((BASE, model.given), (RESULT, found))
         ]
@@ -78,10 +78,10 @@ def race(
         )  # fmt: skip
     if alone is not None:
         notes.append(_tell_alone(timings.files[1], timings.files[2], alone))
-    return Race(_summarise(timings), tuple(notes))
+    return Race(summarise_times(timings), tuple(notes))
 
 
-def _place(model: "Model", result: "Artifact", folder: Path) -> "Model":
+def place_result(model: "Model", result: "Artifact", folder: Path) -> "Model":
     """Open a result, from a file where its front end writes any: in memory there may be no room for its weights."""
     if model.store is None:
         return open_source(model.materialize(result), False, None)
@@ -94,7 +94,8 @@ def _suffix(model: "Model") -> str:
     return next((end for end in model.frontend.suffixes if end), "")
 
 
-def _summarise(timings: Timings) -> Timing:
+def summarise_times(timings: Timings) -> Timing:
+    """What an account tells of times."""
     models = [
         TimedModel(
             name=file.name,

@@ -40,11 +40,12 @@ def bench(
     trust_external_paths: bool = False,
     progress: Progress | None = None,
 ) -> Timings:
-    """Time files side by side in one run, and say which is faster where that is more than noise.
+    """Time files side by side in one run, say which is faster where that is more than noise, and compare their answers.
 
     Every file is loaded in a process of its own, as a user would load it, and they run in turns; before each timed turn
     stand 20 ms of rest and a call that is not timed. All is loaded anew `starts` times. A file that the target does not
-    load or run has a `fault`, and the others go on.
+    load or run has a `fault`, and the others go on. `answers` of each are those that the runtime gives, beside the
+    reference's on the same feeds, where the number of samples is open at several sizes.
 
     Args:
         files: models; the first is the reference of the others.
@@ -79,7 +80,7 @@ def bench(
     ]
     return time_side_by_side(
         entrants, name, data=source, batch=batch_size, notes=notes, turning=turning, loading=loading, layers=layers,
-        progress=progress,
+        answers=True, progress=progress,
     )  # fmt: skip
 
 

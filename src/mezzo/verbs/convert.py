@@ -75,6 +75,8 @@ def convert(
         resume: with `data`, a file that keeps what searches for nodes that go back to FP32 have run, so that a
             conversion that was ended goes on; what was measured and collected before is kept beside it, in
             FILE.ranges.npz and FILE.calibration.npz. Checks of a result begin anew.
+        check: whether the result is run on the target's runtime where that is installed: what it answers, what it
+            computes on integers, how fast it is. What the runtime does otherwise than planned goes back to floats.
         provenance: whether the result's metadata says what made it: mezzo's version, the options and the plan. A model
             that says so keeps its FP32 nodes when it is converted again, unless another format, policy, strategy or
             target is asked for.
@@ -98,7 +100,8 @@ def convert(
         raise InputError(f"{option(name)} is about data, and none is given; give {option('data')} too, or leave it out")
     request = aimed(src, request_of(options))
     if replayed is not None:
-        replaying = replace(replay_options(named_settings(options), replayed), is_recorded=request.provenance)
+        replaying = replay_options(named_settings(options), replayed)
+        replaying = replace(replaying, is_recorded=request.provenance, is_checked=request.check)
         model = open_source(src, request.trust_external_paths, progress)
         return _convert(model, dst, replaying, replayed, overwrite=overwrite)
     model = open_source(src, request.trust_external_paths, progress)
@@ -136,7 +139,13 @@ def _convert(
 
     heeding = recall(model, options) if plan is None else options
     decided, result = convert_model(model, heeding, plan)
-    return finish(model, decided, result, dst, overwrite=overwrite)
+    if not decided.may_gain:
+        return finish(model, decided, result, dst, overwrite=overwrite)
+    from mezzo.search.runtime_check import PlannedResult, measured_without_data
+
+    first = PlannedResult(decided=decided, result=result, options=heeding)
+    last, measured = measured_without_data(model, first, may_change=plan is None)
+    return finish(model, last.decided, last.result, dst, overwrite=overwrite, measured=measured)
 
 
 @tells_options

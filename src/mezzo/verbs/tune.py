@@ -31,6 +31,7 @@ from mezzo.numerics.measures import (
     Measured,
     Ranges,
     Ruling,
+    RuntimeCheck,
     SearchRecord,
     Timing,
 )
@@ -43,6 +44,7 @@ from mezzo.search.goals import Goal, Memory, Score, identity_of
 from mezzo.search.protecting import check, convert_on_data, protect, with_data_settings
 from mezzo.search.racing import Race, race
 from mezzo.search.rig import can_cut
+from mezzo.search.runtime_check import PlannedResult, check_on_runtime
 from mezzo.search.tuner import Choosing, Limits, Tuner
 from mezzo.voices import option, setting
 
@@ -153,7 +155,7 @@ def tune(
 
     def convert_alone(path: Path | None) -> Converted:
         fresh = open_source(src, request.trust_external_paths, None)
-        return convert_on_data(fresh, path, plain, data, labels=labels, batch_size=batch_size)
+        return convert_on_data(fresh, path, replace(plain, check=False), data, labels=labels, batch_size=batch_size)
 
     return _Finish(model, tuner, goal, seen, unseen, ranges, prices, convert_alone, begin).write(dst, overwrite)
 
@@ -203,6 +205,18 @@ class _Finish:
             slack *= 1.1 * excess if math.isfinite(excess) else 4.0
         notes: list[str] = [*self.prices.notes]
         timing: Timing | None = None
+        runtime: RuntimeCheck | None = None
+        first = PlannedResult(decided=decided, result=result, options=choosing.options)
+        outputs = {output.name: output for output in comparison.outputs}
+        data = self.seen if self.unseen is None else self.unseen
+        checked = check_on_runtime(self.model, first, data, outputs, may_change=True)
+        if checked is not None:
+            notes += checked.notes
+            runtime, timing = checked.check, checked.timing
+            decided, result = checked.candidate.decided, checked.candidate.result
+            if checked.candidate is not first:
+                comparison = self._verify(result)
+                excess = self._excess(comparison)
         if isinstance(self.prices, Measurement) and choosing.chosen.low_nodes:
             ran = self._race(result)
             notes += ran.notes
@@ -213,7 +227,7 @@ class _Finish:
                 choosing = self.tuner.give_up(words if ran.fault is None else f"{_NOT_RUN}: {ran.fault}")
                 decided, result = convert_model(self.model, choosing.options, None)
                 comparison, excess = self._verify(result), 0.0
-        measured = replace(self._account(choosing, comparison, excess, notes), timing=timing)
+        measured = replace(self._account(choosing, comparison, excess, notes), timing=timing, runtime=runtime)
         return finish(self.model, decided, result, dst, overwrite=overwrite, measured=measured)
 
     def _race(self, result: "Artifact") -> Race:

@@ -3,37 +3,29 @@
 Each attempt raises RuntimeError with the reason where it does not.
 """
 
-import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
 from mezzo.frontends.onnx.probe.attempts import Feeds
 from mezzo.frontends.onnx.probe.quantized_forms import ASKED, FOLLOWER, QUANTIZE, READER, Array, run_plainly
+from mezzo.frontends.onnx.profile.runtime_graphs import (
+    INTEGERS,
+    GraphKernel,
+    kernels_of_onnxruntime,
+    kernels_of_openvino,
+)
 from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime, load_openvino
 
 # Steps of a 255th of what a result spans: each Quantize on the way may round to the number beside.
 _MOST_STEPS = 2.5
 _LONGEST_LIST = 4
 
-# Kernels of ONNX Runtime that read integers, by how their names begin.
-_INTEGER_KERNELS = ("ConvInteger", "DynamicQuantize", "MatMulInteger", "QGemm", "QLinear")
-_BORDERS = frozenset({"DequantizeLinear", "QuantizeLinear"})
-# Those that hand on the type that they read.
-_MOVING = frozenset(
-    {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "NhwcMaxPool", "Pad", "ReduceMax"}
-    | {"ReduceMin", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-    | {"Where"}
-)
 _SHAPING = frozenset({"Reshape", "Squeeze", "Transpose", "Unsqueeze"})  # around products, whatever they hand on
-_STORED = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 _COMPILED = {"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_NUM_THREADS": 1}
-_PRECISIONS = frozenset({"i8", "u8"})
 
 
 def ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
@@ -61,22 +53,7 @@ def ask_onnxruntime(model: bytes, feeds: Feeds | None) -> None:
 
 def _floats(graph: onnx.GraphProto) -> list[str]:
     """The operators of an optimized graph that compute in floats."""
-    makers = {name: node for node in graph.node for name in node.output}
-    stored = {tensor.name for tensor in graph.initializer if tensor.data_type in _STORED}
-    return [node.op_type for node in graph.node if not _is_integer(node, makers, stored)]
-
-
-def _is_integer(node: onnx.NodeProto, makers: Mapping[str, onnx.NodeProto], stored: set[str]) -> bool:
-    if node.op_type in _BORDERS or node.op_type.startswith(_INTEGER_KERNELS):
-        return True
-    if node.op_type not in _MOVING:
-        return False
-    source = node.input[1 if node.op_type == "Where" else 0]
-    maker = makers.get(source)
-    if maker is None:
-        return source in stored
-    gives_integers = maker.op_type == "QuantizeLinear" or maker.op_type.startswith("QLinear")
-    return gives_integers or (maker.op_type in _MOVING and _is_integer(maker, makers, stored))
+    return [kernel.kind for kernel in kernels_of_onnxruntime(graph) if not kernel.reads_integers]
 
 
 def ask_openvino(model: bytes, feeds: Feeds | None) -> None:
@@ -87,39 +64,11 @@ def ask_openvino(model: bytes, feeds: Feeds | None) -> None:
     results = compiled.create_infer_request().infer({name: one for name, one in (feeds or {}).items() if name in used})
     answers = [results[port] for port in compiled.outputs]
     asked = onnx.load_from_string(model)
-    refuse_float_layers(list(_layers(compiled.get_runtime_model())), asked)
+    refuse_float_layers(list(kernels_of_openvino(compiled.get_runtime_model())), asked)
     refuse_wrong(answers, run_plainly(asked, feeds or {}))
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One kernel of OpenVINO's runtime graph: its kind, what it reads and makes, and the nodes of the model in it."""
-
-    kind: str
-    reads: tuple[str, ...]
-    makes: str
-    nodes: frozenset[str]
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.reads[0] if self.reads else ''}>{self.makes}"
-
-
-def _layers(graph: Any) -> Iterator[Layer]:
-    for layer in graph.get_ordered_ops():
-        told = _told(layer)
-        reads = [
-            _told(layer.input_value(at).get_node()).get("outputPrecisions", "") for at in range(layer.get_input_size())
-        ]
-        nodes = frozenset(re.split(r"[,/]", told.get("originalLayersNames", "")))
-        makes = told.get("outputPrecisions", "").partition(",")[0]
-        yield Layer(told.get("layerType", ""), tuple(one.partition(",")[0] for one in reads), makes, nodes)
-
-
-def _told(layer: Any) -> dict[str, str]:
-    return {str(name): value.astype(str) for name, value in layer.get_rt_info().items()}
-
-
-def refuse_float_layers(layers: Sequence[Layer], model: onnx.ModelProto) -> None:
+def refuse_float_layers(layers: Sequence[GraphKernel], model: onnx.ModelProto) -> None:
     """Raise RuntimeError where the asked operator or its reader read floats, or what stands behind it takes a kernel of
     its own.
     """
@@ -136,13 +85,13 @@ def refuse_float_layers(layers: Sequence[Layer], model: onnx.ModelProto) -> None
         node.op_type == "DequantizeLinear" and node.output[0] in operator.input for node in model.graph.node
     )
     first = inside[0]
-    if reads_integers and not set(first.reads[:1]) <= _PRECISIONS:
+    if reads_integers and not set(first.reads[:1]) <= INTEGERS:
         raise RuntimeError(f"{first} reads floats")
     # A kernel that only multiplies a product by its scale is the product's still.
     apart = [layer for layer in inside[1:] if not _belongs(layer, {ASKED, *operator.output})]
     if apart:
         raise RuntimeError(f"{_spell(map(str, apart))} behind it is a pass of its own")
-    if behind and inside[-1].makes not in _PRECISIONS:
+    if behind and inside[-1].makes not in INTEGERS:
         raise RuntimeError(f"{inside[-1]} hands on floats")
     readers = [
         layer
@@ -150,16 +99,16 @@ def refuse_float_layers(layers: Sequence[Layer], model: onnx.ModelProto) -> None
         if any(name.startswith(READER) or name.startswith(f"{QUANTIZE}.{READER}") for name in layer.nodes)
     ]
     readers = [layer for layer in readers if layer.kind in ("Convolution", "FullyConnected", "MatMul")]
-    float_readers = [layer for layer in readers if layer.reads[0] not in _PRECISIONS]
+    float_readers = [layer for layer in readers if layer.reads[0] not in INTEGERS]
     if float_readers:
         raise RuntimeError(f"its reader, {float_readers[0]}, reads floats")
 
 
-def _belongs(layer: Layer, names: set[str]) -> bool:
+def _belongs(layer: GraphKernel, names: set[str]) -> bool:
     return any(name in names or name.removesuffix("_original") in names for name in layer.nodes)
 
 
-def _prepares(layer: Layer, op: str) -> bool:
+def _prepares(layer: GraphKernel, op: str) -> bool:
     """Whether a kernel only turns weights around, or changes a layout."""
     return layer.kind == "Reorder" or (
         layer.kind in ("Transpose", "Reshape") and op not in (layer.kind, "Flatten", "Squeeze", "Unsqueeze")

@@ -10,6 +10,7 @@ from onnx import numpy_helper
 
 from mezzo.frontends.onnx.feeds import Datum
 
+ANSWERS = "answers"  # the folder, within that of feeds, of what a model answers to them
 _KINDS = {"tensor": onnx.TensorProto, "sequence": onnx.SequenceProto, "optional": onnx.OptionalProto}
 
 

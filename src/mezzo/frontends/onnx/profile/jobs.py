@@ -138,16 +138,20 @@ def stage_model(
     """Put a model and its feeds where the child looks. A path is used as it is."""
     is_path = isinstance(model, str | os.PathLike)
     proto = onnx.load(os.fspath(model), load_external_data=False) if isinstance(model, str | os.PathLike) else model
-    initial = frozenset(tensor.name for tensor in proto.graph.initializer)
-    ports = [port for port in proto.graph.input if port.name in feeds or port.name not in initial]
-    wanted = {port.name for port in ports}
-    fitted = fit_feeds({name: feed for name, feed in feeds.items() if name in wanted}, ports, initial)
-    write_feeds(fitted, place / "feeds")
+    write_feeds(fit_to(proto, feeds), place / "feeds")
     if is_path:
         return os.path.abspath(os.fspath(model))
     path = place / "model.onnx"
     write(proto, path)
     return str(path)
+
+
+def fit_to(model: onnx.ModelProto, feeds: Mapping[str, Datum]) -> dict[str, Datum]:
+    """Those of some feeds that a model takes, as it takes them. Raises InputError: they do not fit."""
+    initial = frozenset(tensor.name for tensor in model.graph.initializer)
+    ports = [port for port in model.graph.input if port.name in feeds or port.name not in initial]
+    wanted = {port.name for port in ports}
+    return fit_feeds({name: feed for name, feed in feeds.items() if name in wanted}, ports, initial)
 
 
 def _call(folder: Path, target: str, effort: Effort) -> None:

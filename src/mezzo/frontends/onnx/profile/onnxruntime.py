@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from mezzo.frontends.onnx.profile.runtime_graphs import GraphKernel, kernels_of_onnxruntime
 from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -26,9 +27,7 @@ def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None
         return _Loaded(runtime.InferenceSession(str(path), _options(runtime, threads), providers=_PROVIDERS), feeds)
     optimized = folder / "optimized.onnx"
     options = _options(runtime, threads)
-    options.optimized_model_filepath = str(optimized)
-    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimized.weights")
-    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+    _keep_optimized(options, optimized)
     runtime.InferenceSession(str(path), options, providers=_PROVIDERS)
     graph = onnx.load(optimized, load_external_data=False)
     nodes = [node for node in _all_nodes(graph.graph) if node.op_type not in _CONTROL]
@@ -42,9 +41,11 @@ def load(path: Path, feeds: Mapping[str, Any], folder: Path, threads: int | None
 
 
 def load_whole(
-    path: Path, feeds: Mapping[str, Any], threads: int | None, provider: str, trace: Path | None
-) -> "_Loaded":
-    """Load a model as a user would. `trace`: how the file of the runtime's own profile begins, where it keeps one.
+    path: Path, feeds: Mapping[str, Any], threads: int | None, provider: str, trace: Path | None,
+    optimized: Path | None = None,
+) -> "_Loaded":  # fmt: skip
+    """Load a model as a user would. `trace`: how the file of the runtime's own profile begins, where it keeps one;
+    `optimized`: where it writes the graph that it has made of the model, weights beside it.
 
     Raises whatever ONNX Runtime raises.
     """
@@ -55,14 +56,23 @@ def load_whole(
     if trace is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(trace)
+    if optimized is not None:
+        _keep_optimized(options, optimized)
     providers = list(dict.fromkeys((provider, *_PROVIDERS)))
     session = runtime.InferenceSession(str(path), options, providers=providers)
     if session.get_providers()[0] != provider:  # it goes on without, and says so in its log alone
         raise RuntimeError(f"{provider} could not be started")
-    return _Loaded(session, feeds)
+    return _Loaded(session, feeds, optimized=optimized)
 
 
 _PROVIDERS = ["CPUExecutionProvider"]
+
+
+def _keep_optimized(options: Any, path: Path) -> None:
+    """Let a session write the graph that it makes, weights of a kilobyte and more in a file beside it."""
+    options.optimized_model_filepath = str(path)
+    options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "optimized.weights")
+    options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
 
 
 def _options(runtime: Any, threads: int | None) -> Any:
@@ -74,8 +84,14 @@ def _options(runtime: Any, threads: int | None) -> Any:
 
 
 class _Loaded:
-    def __init__(self, session: Any, feeds: Mapping[str, Any], nodes: Sequence[onnx.NodeProto] = ()) -> None:
-        self._session, self._nodes = session, nodes
+    def __init__(
+        self,
+        session: Any,
+        feeds: Mapping[str, Any],
+        nodes: Sequence[onnx.NodeProto] = (),
+        optimized: Path | None = None,
+    ) -> None:
+        self._session, self._nodes, self._optimized = session, nodes, optimized
         wanted = {port.name for port in session.get_inputs()}
         wanted |= {port.name for port in session.get_overridable_initializers()}
         taken = {name: feed for name, feed in feeds.items() if name in wanted}
@@ -88,6 +104,21 @@ class _Loaded:
             self._session.run(None, self._feeds)
         else:
             self._session.run_with_ort_values(None, self._values)
+
+    def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs for other feeds, by name."""
+        names = [port.name for port in self._session.get_outputs()]
+        if any(map(_needs_number, feeds.values())):
+            values = {name: _value(feed) for name, feed in feeds.items()}
+            results = [result.numpy() for result in self._session.run_with_ort_values(None, values)]
+        else:
+            results = self._session.run(None, dict(feeds))
+        return dict(zip(names, results, strict=True))
+
+    def graph_kernels(self) -> Sequence[GraphKernel]:
+        """The kernels of the graph that the runtime has made. It was loaded to write that."""
+        assert self._optimized is not None, "it was loaded so"
+        return kernels_of_onnxruntime(onnx.load(self._optimized, load_external_data=False).graph)
 
     def end_trace(self) -> Path:
         """End the runtime's own profile: the file that it has written."""

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
+from mezzo.frontends.onnx.profile.runtime_graphs import GraphKernel, kernels_of_openvino
 from mezzo.frontends.onnx.runtime_libraries import load_openvino
 
 # Into how many parts calls are taken to tell how times vary. It counts whole microseconds, so means of fewer calls are
@@ -41,7 +43,7 @@ def load(
 
 class _Loaded:
     def __init__(self, compiled: Any, feeds: Mapping[str, Any], *, profile: bool) -> None:
-        self._profile = profile
+        self._profile, self._compiled = profile, compiled
         self._request = compiled.create_infer_request()
         used = {name for port in compiled.inputs for name in port.get_names()}
         self._feeds = {name: _value(feed) for name, feed in feeds.items() if name in used}
@@ -59,6 +61,20 @@ class _Loaded:
             if number is not None and info.status.name == "EXECUTED":
                 run[number] = run.get(number, (0.0, 0))[0] + info.real_time.total_seconds() * 1e9, 1
         self._runs.append(run)
+
+    def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs for other feeds, by name."""
+        used = {name for port in self._compiled.inputs for name in port.get_names()}
+        self._request.infer({name: _value(feed) for name, feed in feeds.items() if name in used})
+        answers = {}
+        for port in self._compiled.outputs:
+            array = _array(self._request.get_tensor(port))
+            answers.update(dict.fromkeys(port.get_names(), array))
+        return answers
+
+    def graph_kernels(self) -> Sequence[GraphKernel]:
+        """The kernels of the graph that the runtime has made."""
+        return list(kernels_of_openvino(self._compiled.get_runtime_model()))
 
     def runs(self) -> Sequence[Mapping[int, tuple[float, int]]]:
         """What each call took: the mean of the part of them that it is in, as the plug-in tells of no single one."""
@@ -122,3 +138,11 @@ def _value(feed: Any) -> Any:
         np.copyto(np.asarray(tensor.data).view(np.uint16), np.ascontiguousarray(feed).view(np.uint16))
         return tensor
     return feed
+
+
+def _array(tensor: Any) -> Any:
+    """A copy of a result: the numpy bridge gives BF16 as another type of two bytes."""
+    if tensor.element_type.get_type_name() != "bf16":
+        return np.array(tensor.data)
+    bfloat16 = onnx.helper.tensor_dtype_to_np_dtype(onnx.TensorProto.BFLOAT16)
+    return np.asarray(tensor.data).view(np.uint16).view(bfloat16).copy()

@@ -1,7 +1,8 @@
 """The child process of one model: loads it, and runs it when it is told to. Between its turns it sleeps.
 
 It is told by lines on stdin, each a JSON object, and answers each by one on what was its stdout when it started. The
-first line that it writes says that the model has run, or why it does not; when stdin ends, it ends.
+first line that it writes says that the model has run, or why it does not; when stdin ends, it ends. An order is a turn
+to be timed, a folder of feeds to be answered, or a question for the kernels of the runtime's own graph.
 """
 
 import json
@@ -9,11 +10,12 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from mezzo.frontends.onnx.profile import onnxruntime, openvino
-from mezzo.frontends.onnx.profile.feedfiles import read_feeds
+from mezzo.frontends.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
 from mezzo.frontends.onnx.profile.runtimes import RUNTIMES
 
 _WARM_CALLS = 2  # the first call allocates, the second may still compile
@@ -33,10 +35,20 @@ def main(folder: Path) -> None:
             return
         _say(answers, {})
         for line in sys.stdin:
-            order = json.loads(line)
-            _say(answers, {"time_ns": _turn(loaded, order["pause_s"], order["calls"])})
+            _say(answers, _obey(loaded, json.loads(line), folder))
     except Exception as error:  # noqa: BLE001  whatever a runtime raises is its answer
         _say(answers, {"error": " ".join(str(error).split()) or type(error).__name__})
+
+
+def _obey(loaded: Any, order: Mapping[str, Any], folder: Path) -> Mapping[str, object]:
+    """Carry one order out."""
+    if "feeds" in order:
+        place = folder / order["feeds"]
+        write_feeds(loaded.answer(read_feeds(place)), place / ANSWERS)
+        return {}
+    if "kernels" in order:
+        return {"kernels": [{**asdict(kernel), "nodes": sorted(kernel.nodes)} for kernel in loaded.graph_kernels()]}
+    return {"time_ns": _turn(loaded, order["pause_s"], order["calls"])}
 
 
 def _say(answers: TextIO, answer: Mapping[str, object]) -> None:
@@ -48,7 +60,9 @@ def _load(request: Mapping[str, Any], folder: Path) -> Any:
     path, feeds, threads = Path(request["model"]), read_feeds(folder / "feeds"), request["threads"]
     provider, is_profiled = RUNTIMES[request["target"]].provider, bool(request["profile"])
     if provider is not None:
-        return onnxruntime.load_whole(path, feeds, threads, provider, folder / "trace" if is_profiled else None)
+        trace = folder / "trace" if is_profiled else None
+        optimized = folder / "optimized.onnx" if request["shows_kernels"] else None
+        return onnxruntime.load_whole(path, feeds, threads, provider, trace, optimized)
     return openvino.load(path, feeds, folder, threads, profile=is_profiled, keeps_types=request["keeps_types"])
 
 

@@ -2,25 +2,30 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
 import onnx
 
-from mezzo.core.timings import Layer, Loading
+from mezzo.core.timings import Layer, Loading, ProductKernels
 from mezzo.errors import ContractError
 from mezzo.files.layer_types import is_conversion, type_called
 from mezzo.files.runtime_profiles import read_trace
 from mezzo.frontends.onnx.feeds import Datum
-from mezzo.frontends.onnx.profile.jobs import spell_reason, stage_model
+from mezzo.frontends.onnx.profile.feedfiles import ANSWERS, read_feeds, write_feeds
+from mezzo.frontends.onnx.profile.jobs import fit_to, spell_reason, stage_model
+from mezzo.frontends.onnx.profile.runtime_graphs import GraphKernel, find_products
 
 _MODULE = "mezzo.frontends.onnx.profile.runner"
+_LISTS = ("reads", "operands", "results")  # fields of a kernel that JSON has as lists
 
 
 class OnnxStopwatch:
@@ -41,6 +46,7 @@ class OnnxStopwatch:
             "model": staged,
             "threads": loading.threads,
             "keeps_types": loading.keeps_types,
+            "shows_kernels": loading.shows_kernels,
         }
 
     def start(self) -> "OnnxRunner":
@@ -66,7 +72,7 @@ class OnnxStopwatch:
     def _begin(self, profiled_runs: int) -> "_Child":
         place = Path(self._folder.name)
         (place / "request.json").write_text(json.dumps({**self._request, "profile": profiled_runs}), encoding="utf-8")
-        return _Child(place)
+        return _Child(place, Path(str(self._request["model"])))
 
 
 class OnnxRunner:
@@ -75,6 +81,7 @@ class OnnxRunner:
     def __init__(self, child: "_Child", target: str, limit_s: float) -> None:
         """Raises ContractError: the target does not load or run the model."""
         self._child, self._target, self._limit_s = child, target, limit_s
+        self._asked = 0
         try:
             self.said = self._hear()
         except BaseException:
@@ -84,6 +91,29 @@ class OnnxRunner:
     def turn(self, pause_s: float, calls: int) -> float:
         self._child.tell({"pause_s": pause_s, "calls": calls})
         return float(self._hear()["time_ns"])
+
+    def answer(self, feeds: Mapping[str, Datum]) -> Mapping[str, Datum]:
+        self._asked += 1
+        place = self._child.folder / f"feeds.{os.getpid()}.{id(self)}.{self._asked}"
+        try:
+            write_feeds(fit_to(self._proto, feeds), place)
+            self._child.tell({"feeds": place.name})
+            self._hear()
+            return read_feeds(place / ANSWERS)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def kernels(self) -> ProductKernels:
+        self._child.tell({"kernels": True})
+        kernels = [
+            GraphKernel(**{**row, **{key: tuple(row[key]) for key in _LISTS}, "nodes": frozenset(row["nodes"])})
+            for row in self._hear()["kernels"]
+        ]
+        return find_products(self._proto.graph, kernels)
+
+    @cached_property
+    def _proto(self) -> onnx.ModelProto:
+        return onnx.load(self._child.model, load_external_data=False)
 
     def close(self) -> None:
         self._child.end()
@@ -100,7 +130,8 @@ class OnnxRunner:
 class _Child:
     """The process, in a session of its own: what interrupts the caller does not reach it, and the caller ends it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder, self.model = folder, model
         source = str(Path(__file__).parents[4])  # what holds the package
         known = os.environ.get("PYTHONPATH")
         environment = {**os.environ, "PYTHONPATH": source if not known else os.pathsep.join((source, known))}

@@ -1,0 +1,271 @@
+"""A result on the runtime of its target, where that is installed: it is loaded there, its products are counted in the
+graph that the runtime makes of it, its answers are compared with FP32's, and it is timed beside FP32.
+
+What the runtime does otherwise than planned goes back, in a bounded number of rounds: a unit with which it fails or
+answers wrong to floats; a product that it leaves in floats to a form that finds ranges at run time, where the target
+has one, else to floats; and what is slower than floats alone, as a whole.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.core.policy import NamedFinding
+from mezzo.deciding.options import Options
+from mezzo.dtypes import DType
+from mezzo.errors import MezzoError
+from mezzo.judging.data import open_model_data
+from mezzo.numerics.measures import Deviation, Measured, Ruling, RuntimeCheck, Timing
+from mezzo.report.figures import spell_count
+from mezzo.search.racing import summarise_times
+from mezzo.search.runtime_runs import RuntimeRuns, Seen, find_runtime, is_slower, times_of_floats
+
+if TYPE_CHECKING:
+    from mezzo.converting.decided import Decided
+    from mezzo.core.frontend import Model
+    from mezzo.core.reading import Artifact
+    from mezzo.numerics.datasets import Dataset
+
+RULE = "runtime"
+# Rounds in which products that run in floats go back; units that fail or answer wrong, found one after the other.
+_ROUNDS, _CULPRITS = 3, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedResult:
+    """A result with the plan and the options that made it."""
+
+    decided: "Decided"
+    result: "Artifact"
+    options: Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a check came to: the result that is left, what was seen of it, and what a reader has to know."""
+
+    candidate: PlannedResult
+    check: RuntimeCheck
+    timing: Timing | None = None
+    notes: tuple[str, ...] = ()
+
+
+def check_on_runtime(
+    model: "Model",
+    first: PlannedResult,
+    data: "Dataset | None",
+    held: Mapping[str, Deviation] | None,
+    *,
+    may_change: bool,
+) -> Checked | None:
+    """Run a result on its target, and give back what does not do there as planned, if it may be changed. None where
+    nothing runs low, or the target's table knows of no gain that could be checked.
+
+    `data` is what answers are compared on, drawn where there is none; `held` are the outputs of the emulated check.
+    """
+    profiler = None if model.given.lab is None else model.given.lab.profiler
+    if profiler is None or not first.decided.may_gain:
+        return None
+    target = first.options.wishes.target.name
+    if not first.options.is_checked:
+        return Checked(candidate=first, check=RuntimeCheck(target=target, why_not="--no-check"))
+    runtime = find_runtime(profiler, target)
+    if runtime is None:
+        return Checked(candidate=first, check=RuntimeCheck(target=target, why_not="no runtime here"))
+    try:
+        batch = next(iter(data if data is not None else open_model_data(model.given, "random")))
+        runs = RuntimeRuns(model, target, batch, held)
+    except MezzoError as error:
+        return Checked(candidate=first, check=RuntimeCheck(target=target, runtime=runtime, why_not=str(error)))
+    is_right = all(output.ruling is not Ruling.DIFFERENT for output in (held or {}).values())
+    return _Check(model=model, runtime=runtime, runs=runs, now=first).run(may_change, is_right)
+
+
+def measured_without_data(model: "Model", first: PlannedResult, *, may_change: bool) -> tuple[PlannedResult, Measured]:
+    """A result that no data has judged, checked on drawn data as of `check_on_runtime`, with what that showed."""
+    checked = check_on_runtime(model, first, None, None, may_change=may_change)
+    if checked is None:
+        return first, Measured()
+    return checked.candidate, Measured(runtime=checked.check, timing=checked.timing, notes=checked.notes)
+
+
+@dataclass(kw_only=True)
+class _Check:
+    """One check, on its way."""
+
+    model: "Model"
+    runtime: str
+    runs: RuntimeRuns
+    now: PlannedResult
+    notes: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
+
+    def run(self, may_change: bool, is_right: bool) -> Checked:
+        """See what the runtime makes of the result; `is_right`: emulated, its answers are."""
+        seen = self.runs.see(self.now.result)
+        if may_change and is_right and seen.because is not None:
+            seen = self._without_culprits(seen)
+        for _ in range(_ROUNDS if may_change and seen.because is None else 0):
+            if seen.products is None or not seen.products.in_floats:
+                break
+            seen = self._without_floats(seen)
+        timed = self._time(may_change) if seen.because is None else None
+        if timed is not None and timed.is_replaced:
+            seen = self.runs.see(self.now.result)
+        check = RuntimeCheck(
+            target=self.now.options.wishes.target.name,
+            runtime=self.runtime,
+            fault=seen.fault,
+            comparison=seen.comparison,
+            planned=0 if seen.products is None else len(seen.products.planned),
+            in_floats=() if seen.products is None else seen.products.in_floats,
+            returned=tuple(self.returned),
+        )
+        return Checked(
+            candidate=self.now, check=check, timing=None if timed is None else timed.timing, notes=tuple(self.notes)
+        )
+
+    # -- what fails, or answers wrong -------------------------------------------------------------------------------
+
+    def _without_culprits(self, seen: Seen) -> Seen:
+        """Give units back to floats, each found by halving, until the rest runs and answers right; all as it was where
+        that is not reached.
+        """
+        before, wrong = (self.now, seen), seen
+        back: list[tuple[str, ...]] = []
+        for _ in range(_CULPRITS):
+            culprit = self._find_culprit(before[0], back)
+            if culprit is None:
+                break
+            back.append(culprit)
+            because = f"{self.runtime} fails with it in {self._dtype}: {wrong.because}"
+            found = self._remade(before[0], dict.fromkeys((name for unit in back for name in unit), because))
+            seen = self.runs.see(found.result)
+            if seen.because is None:
+                self.now = found
+                self._tell(f"{self.runtime}: {before[1].because}", [unit[0] for unit in back])
+                return seen
+        return before[1]
+
+    def _find_culprit(self, candidate: PlannedResult, back: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
+        """The first unit, in the graph's order, with which those before it fail; None where the fault is elsewhere."""
+        units = [unit for unit in self._units(candidate) if unit not in back]
+
+        def fails(count: int) -> bool:
+            gone = [*back, *units[count:]]
+            found = self._remade(candidate, dict.fromkeys((name for unit in gone for name in unit), "tried"))
+            return self.runs.see(found.result).because is not None
+
+        if not units or fails(0):
+            return None
+        right, wrong = 0, len(units)
+        while wrong - right > 1:
+            middle = (right + wrong) // 2
+            right, wrong = (right, middle) if fails(middle) else (middle, wrong)
+        return units[wrong - 1]
+
+    # -- what runs in floats ----------------------------------------------------------------------------------------
+
+    def _without_floats(self, seen: Seen) -> Seen:
+        """Give back the products that the runtime computes in floats: to a form that finds ranges at run time where
+        they have not had one, else to floats.
+        """
+        assert seen.products is not None, "they were counted"
+        names, candidate = {*seen.products.in_floats}, self.now
+        late = frozenset(names) - (candidate.options.wishes.dynamic or frozenset())
+        other = self._at_run_time(candidate, late) if late else None
+        if other is not None:
+            found = self.runs.see(other.result)
+            if found.because is None and found.products is not None and not found.products.in_floats:
+                self.now = other
+                self.notes.append(f"{self.runtime} computes {_count(names)} in floats: they find ranges at run time")
+                return found
+        units = [unit for unit in self._units(candidate) if unit[0] in names]
+        if not units:
+            return replace(seen, products=None)
+        because = f"{self.runtime} computes it in floats all the same"
+        self.now = self._remade(candidate, dict.fromkeys((name for unit in units for name in unit), because))
+        self._tell(because, [unit[0] for unit in units])
+        return self.runs.see(self.now.result)
+
+    def _at_run_time(self, candidate: PlannedResult, names: frozenset[str]) -> PlannedResult | None:
+        """The result with some products in the form that finds ranges at run time; None where the target has none, or
+        some are not taken up by it.
+        """
+        wishes = candidate.options.wishes
+        if self._dtype is None or wishes.is_dynamic or not wishes.target.finds_ranges(self._dtype):
+            return None
+        dynamic = (wishes.dynamic or frozenset(candidate.decided.plan.dynamic)) | names
+        found = _convert(self.model, replace(candidate.options, wishes=replace(wishes, dynamic=dynamic)))
+        return found if names <= {*found.decided.plan.dynamic} else None
+
+    # -- speed ------------------------------------------------------------------------------------------------------
+
+    def _time(self, may_change: bool) -> "_Timed":
+        """Time the result beside FP32, and beside floats alone where the plan has a float beside what is quantized.
+        What is slower than that is replaced by it.
+        """
+        units, has_float = self._units(self.now), len(self.now.options.wishes.line.beside) > 1
+        alone = self._alone(units) if may_change and units and has_float else None
+        timings = self.runs.time(self.now.result, None if alone is None else alone.result)
+        if not (may_change and units and is_slower(timings)):
+            return _Timed(summarise_times(timings), False)
+        self.now = alone or self._alone(units)
+        than = "floats alone" if has_float else "FP32"
+        self._tell(f"{self.runtime} runs it in {self._dtype} slower than {than}", [unit[0] for unit in units])
+        return _Timed(None if alone is None else times_of_floats(timings), True)
+
+    def _alone(self, units: Sequence[tuple[str, ...]]) -> PlannedResult:
+        """The result with nothing quantized."""
+        because = f"{self.runtime} is slower with it in {self._dtype}, measured here"
+        return self._remade(self.now, dict.fromkeys((name for unit in units for name in unit), because))
+
+    # -- the plan ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _dtype(self) -> DType | None:
+        return self.now.options.wishes.line.quantized_format
+
+    def _units(self, candidate: PlannedResult) -> list[tuple[str, ...]]:
+        """The names of the nodes of each unit that runs quantized, in the graph's order."""
+        decided = candidate.decided
+        quantizing = judge_model(self.model, candidate.options)[1].quantizing
+        if quantizing is None:
+            return []
+        nodes, levels = decided.reading.graph.nodes, decided.levels
+        return [
+            tuple(nodes[number].name for number in unit.nodes)
+            for unit in quantizing.units
+            if levels[unit.nodes[0]] == decided.problem.line.quantized
+        ]
+
+    def _remade(self, candidate: PlannedResult, names: Mapping[str, str]) -> PlannedResult:
+        """The result without some nodes quantized, each with the reason."""
+        found = tuple(
+            NamedFinding(node=name, rule=RULE, because=because, dtype=self._dtype) for name, because in names.items()
+        )
+        wishes = candidate.options.wishes
+        kept = tuple(finding for finding in wishes.found if finding.node not in names or finding.dtype is None)
+        return _convert(self.model, replace(candidate.options, wishes=replace(wishes, found=(*kept, *found))))
+
+    def _tell(self, because: str, names: Sequence[str]) -> None:
+        self.returned += names
+        self.notes.append(f"{because}; {_count(names)} went back to floats: {', '.join(names[:4])}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Times of what is left; `is_replaced`: it is another result than was timed first."""
+
+    timing: Timing | None
+    is_replaced: bool
+
+
+def _convert(model: "Model", options: Options) -> PlannedResult:
+    decided, result = convert_model(model, options, None)
+    return PlannedResult(decided=decided, result=result, options=options)
+
+
+def _count(names: "Sequence[str] | set[str]") -> str:
+    return spell_count(len(names), "product")

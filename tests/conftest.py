@@ -1,0 +1,9 @@
+"""Fixtures of all tests. Results are run on the runtime of their target by tests that say so, as that takes seconds."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_runtime_check(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("on_runtime") is None:
+        monkeypatch.setattr("mezzo.search.runtime_check.find_runtime", lambda profiler, target: None)
