@@ -51,13 +51,16 @@ def correct_parameters(
     `seen` is what scales are from, as the calibrator takes them again for a changed model; `unseen` decides.
     `may_go_on` is asked before each batch of either: where it may not, the correction that is tried is left.
     """
-    now = Corrected(model=model, options=options)
+    now, can_show = Corrected(model=model, options=options), unseen is not None and _has_several(unseen)
     for step in (step for step in options.steps if step in (LEAVE, SMOOTH, WEIGHTS)):
         if seen.seed is not None:
             now = now.noting(f"correction {step}: left, as data drawn at random shows nothing of what helps")
             continue
         if unseen is None:
             now = now.noting(f"correction {step}: left, as no data was held back that could show that it helps")
+            continue
+        if not can_show:
+            now = now.noting(f"correction {step}: left, as one sample held back shows nothing of how much they vary")
             continue
         if step == WEIGHTS and (uneven := _uneven(options)) is not None:
             now = now.noting(f"correction {step}: left, as it moves weights by even steps, which {uneven} has not")
@@ -70,6 +73,16 @@ def correct_parameters(
         except OutOfTime:
             now = now.noting(f"correction {step}: left, as the time limit came first")
     return now.model, now.options
+
+
+def _has_several(data: Dataset) -> bool:
+    """Whether data has more than one sample: of one nobody can tell what is chance."""
+    samples = 0
+    for batch in data:
+        samples += batch.samples
+        if samples > 1:
+            return True
+    return False
 
 
 def _tried(step: str, now: Corrected, seen: Dataset, unseen: Dataset, calibrator: str) -> Corrected | None:
