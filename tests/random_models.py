@@ -171,8 +171,8 @@ def random_model(
 ) -> onnx.ModelProto:
     """A model of about `size` operators.
 
-    `has_unknown` adds a node of a domain that nobody has registered. `is_tame` keeps every value within [-1, 1] and
-    makes every operator at most double the error of its operands.
+    `has_unknown` adds a node that nobody has registered, in ONNX's domain or another. `is_tame` keeps every value in
+    [-1, 1] and makes every operator at most double the error of its operands.
     """
     from random_operators import OPERATORS, TAME, unknown
 

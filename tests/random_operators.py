@@ -282,9 +282,12 @@ def _function(b: Builder) -> None:
 
 
 def unknown(b: Builder) -> str:
-    """A node that no schema describes; its result is an f32 [4, 4]. Returns the result's name."""
-    b.domains.add(UNKNOWN_DOMAIN)
-    b.keep(b.one("Mystery", [b.pick()], domain=UNKNOWN_DOMAIN, strength=0.5))
+    """A node that no schema describes, in a domain of its own or in ONNX's; its result is an f32 [4, 4]. Returns the
+    result's name.
+    """
+    domain = b.rng.choice([UNKNOWN_DOMAIN, ""])
+    b.domains |= {domain} - {""}
+    b.keep(b.one("Mystery", [b.pick()], domain=domain, strength=0.5))
     return b.own[-1]
 
 

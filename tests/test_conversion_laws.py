@@ -15,6 +15,7 @@ from random_models import random_feeds, random_model
 
 import mezzo
 from mezzo.dtypes import FORMATS, LOW_DTYPES
+from mezzo.frontends.onnx.custom_operators import with_private_domain
 from mezzo.frontends.onnx.run import emulated_session, native_session
 from mezzo.frontends.onnx.value_types import TypedScope, value_types
 from mezzo.plugins.discovery import policies, strategies
@@ -88,7 +89,7 @@ def test_result_is_clean_for_the_checker_and_the_source_is_unchanged(case: Case)
     before = model.SerializeToString(deterministic=True)
     result = case.convert(model)
     assert model.SerializeToString(deterministic=True) == before
-    onnx.checker.check_model(result, full_check=True)
+    onnx.checker.check_model(with_private_domain(result) or result, full_check=True)
     names = [node.name for node in result.graph.node if node.name]
     assert len(names) == len(set(names))
 
@@ -144,6 +145,16 @@ def test_interface_has_the_types_that_were_asked_for(case: Case) -> None:
         is_lowered = case.io == "low" and held == onnx.TensorProto.FLOAT
         assert (new.name, new.type.tensor_type.elem_type) == (old.name, low if is_lowered else held)
         assert new.type.tensor_type.shape == old.type.tensor_type.shape
+
+
+@law(60)
+@given(case=cases(has_unknown=True))
+def test_operators_that_nobody_defines_keep_the_types_at_their_borders(case: Case) -> None:
+    result = case.convert(case.build())
+    for scope, graph in _scopes(value_types(result), result.graph):
+        for node in graph.node:
+            if node.op_type == "Mystery":
+                assert {scope.types[name] for name in (*node.input, *node.output)} == {"tensor(float)"}
 
 
 @law(60)

@@ -79,7 +79,7 @@ def test_newest_versions_are_read_by_dialect_and_add_to_the_base() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x = 1", "'x' is unknown; choose of base, costs, formats, gain, max_opset, name, newest, notes, quantized, "),
+        ("x = 1", "'x' is unknown; choose of base, costs, custom, formats, gain, max_opset, name, newest, notes, "),
         ("a b", "target 'mine' is not TOML"),
         ('base = "toaster"', "target 'toaster' is unknown; choose one of any, onnx,"),
         ("refuse = 1", "'refuse' is int; write each refuse under [[refuse]]"),

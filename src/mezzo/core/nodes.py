@@ -38,7 +38,7 @@ class Signature:
     `dtype` is what the compute group holds today; None where the node has no floating compute group.
     `legal` are the dtypes the dialect's schema lets the compute group hold, today's included. `attributes` are those
     the operator has, with their defaults; None where there is none. `border`, of a tie: dialect, name and version of
-    what has those bodies.
+    what has those bodies. `is_custom`: no schema tells what the operator takes, so its ports only hold what they do.
     """
 
     dialect: str
@@ -50,6 +50,7 @@ class Signature:
     legal: frozenset[DType]
     attributes: Mapping[str, object] = field(default_factory=dict, compare=False)
     border: tuple[str, str, int] | None = None
+    is_custom: bool = False
 
     @property
     def operator(self) -> tuple[str, str, int]:

@@ -68,6 +68,16 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CustomOperator:
+    """An operator that no schema defines, such as a plug-in's, and what its floats may be beside FP32."""
+
+    dialect: str
+    op: str
+    dtypes: frozenset[DType]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
     """All that a target runs in one dtype. `because` is said of every operator that it does not name."""
 
@@ -148,6 +158,7 @@ class Target:
     fused_formats: frozenset[DType] = frozenset()  # of which these patterns say anything: plans need them for no other
     quantized: tuple[QuantizedKernel, ...] = ()  # of those about one operator the first is what to prefer
     own_operators: tuple[OwnOperator, ...] = ()  # fused, of its runtime's own dialect: written on request alone
+    custom: tuple[CustomOperator, ...] = ()
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:
@@ -267,7 +278,14 @@ class Target:
         note = None if gain is None else gain.note
         return self.notes if note is None else (*self.notes, note)
 
+    def custom_operator(self, dialect: str, op: str, dtype: DType) -> CustomOperator | None:
+        """The row of a custom operator that runs in a dtype; None where the target has none."""
+        rows = (row for row in self.custom if (row.dialect, row.op) == (dialect, op) and dtype in row.dtypes)
+        return next(rows, None)
+
     def _lists(self, dtype: DType, dialect: str, op: str, version: int) -> bool:
+        if not version:  # no schema defines it, so no list of kernels can name it
+            return True
         ranges = self._kernels_of.get((dtype, dialect, op), ())
         return any(first <= version <= last for first, last in ranges)
 

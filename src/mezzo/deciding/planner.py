@@ -11,10 +11,11 @@ from mezzo.core.facts import Cost, OpFacts
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind, Node, Signature
 from mezzo.core.option import asked_so
-from mezzo.core.policy import GRANTED, Category, Policy, Verdict
+from mezzo.core.policy import GRANTED, Category, Verdict
 from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.selectors import Tier
 from mezzo.deciding.choosing import check_interface, check_links, choices_of, fix_marks, fix_regions
+from mezzo.deciding.custom import judge_custom, mention_custom
 from mezzo.deciding.exact import lift_exact
 from mezzo.deciding.exact_masks import agreeing_on_masks, bounds_of_masks, trusted_masks
 from mezzo.deciding.findings import check_assumed, deny_measured, deny_suspected, lift_rules, notes_on_estimates
@@ -202,7 +203,7 @@ def _verdicts(
     graph = view.graph
     columns = graph.columns
     by_signature = [
-        _judge_signature(signature, wishes.policy, view.low.dtype) if signature.dtype is not None else _NONE
+        _judge_signature(signature, wishes, view.low.dtype) if signature.dtype is not None else _NONE
         for signature in columns.signatures
     ]
     verdicts = [by_signature[code] for code in columns.node_signature.tolist()]
@@ -222,10 +223,14 @@ def _verdicts(
     deny_measured(graph, verdicts, wishes.kept, view.low.dtype)
     _apply_patterns(graph, verdicts, wishes.include, Category.ALLOW, "include")
     _apply_patterns(graph, verdicts, wishes.exclude, Category.DENY, "exclude")
+    notes += mention_custom(graph, verdicts)
     return verdicts, agreeing
 
 
-def _judge_signature(signature: Signature, policy: Policy, low: DType) -> Verdict:
+def _judge_signature(signature: Signature, wishes: Wishes, low: DType) -> Verdict:
+    policy = wishes.policy
+    if signature.is_custom:
+        return judge_custom(signature, policy, wishes.target, low)
     key = signature.dialect, signature.op
     return policy.judge(key, op_facts(signature.dialect).get(signature.op), low)
 

@@ -96,6 +96,8 @@ def _illegal(judged: Judged, node: Node, level: int, wishes: Wishes) -> Reason:
     signature, refusal = node.signature, refusal_of(node, wishes, dtype)
     if refusal is not None:
         return Reason("target", f"{wishes.target.name}: {refusal.because} ({refusal.source})")
+    if signature.is_custom:
+        return Reason("schema", f"no schema defines {signature.op}, and the types of its ports are not all known")
     return Reason("schema", f"{signature.op} version {signature.version} does not allow {dtype}")
 
 

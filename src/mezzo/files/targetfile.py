@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzo.core.format_words import read_format
-from mezzo.core.target import Costs, Gain, Kernel, Listing, Refusal, Target, kernels
-from mezzo.dtypes import LEVEL_DTYPES, QUANTIZED, DType
+from mezzo.core.target import Costs, CustomOperator, Gain, Kernel, Listing, Refusal, Target, kernels
+from mezzo.dtypes import LEVEL_DTYPES, LOW_DTYPES, QUANTIZED, DType
 from mezzo.errors import InputError
 from mezzo.files.quantizedrows import read_quantized
 from mezzo.files.rowfields import read_attributes, read_versions, split_dialect
@@ -33,9 +33,10 @@ from mezzo.files.tomlfile import (
 )
 
 _HEAD = {"name", "summary", "base", "max_opset", "newest", "notes", "formats", "costs"}
-_HEAD |= {"refuse", "run", "gain", "quantized"}
+_HEAD |= {"refuse", "run", "gain", "quantized", "custom"}
 _REFUSE = {"op", "format", "because", "source", "versions", "attribute"}
 _RUN = {"ops", "format", "because", "source"}
+_CUSTOM = {"op", "format", "source"}
 _GAIN = {"format", "faster", "because", "source", "short"}
 _COSTS = {"cast_launch", "linear_factor"}
 _QUANTIZED = tuple(word for word, dtype in LEVEL_DTYPES.items() if dtype in QUANTIZED)
@@ -78,6 +79,11 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
         for number, entry in enumerate(read_entries(where, document, "gain"), 1)
     ]
     quantized = read_quantized(where, name, read_entries(where, document, "quantized"))
+    custom = tuple(
+        row
+        for number, entry in enumerate(read_entries(where, document, "custom"), 1)
+        for row in _read_custom(f"{where}, custom {number}", name, entry)
+    )
     new_quantized = {(row.format, row.dialect, row.op) for row in quantized}
     new_gains, new_listings = {gain.dtype for gain in gains}, {listing.dtype for listing in listings}
     made = replace(
@@ -90,6 +96,7 @@ def read_target(text: str, name: str, find: FindTarget) -> Target:
             *quantized,
             *(row for row in made.quantized if (row.format, row.dialect, row.op) not in new_quantized),
         ),
+        custom=(*custom, *made.custom),
         costs=_read_costs(where, document, made.costs),
     )
     return _read_head(where, document, made)
@@ -131,6 +138,20 @@ def _read_refusals(where: str, name: str, entry: Mapping[str, object]) -> list[R
             versions=versions,
             attributes=attributes,
         )
+        for dialect, op in map(split_dialect, read_texts(where, "op", entry["op"]))
+    ]
+
+
+def _read_custom(where: str, name: str, entry: Mapping[str, object]) -> list[CustomOperator]:
+    """Operators that no schema defines, one row for each of an entry."""
+    check_keys(where, entry, _CUSTOM)
+    if "op" not in entry:
+        raise InputError(f"{where} lacks 'op'; write the operators that it is about")
+    formats = read_texts(where, "format", entry["format"]) if "format" in entry else tuple(LOW_DTYPES)
+    dtypes = frozenset(_dtype(where, word) for word in formats)
+    source = read_text(where, entry, "source") if "source" in entry else name
+    return [
+        CustomOperator(dialect=dialect, op=op, dtypes=dtypes, source=source)
         for dialect, op in map(split_dialect, read_texts(where, "op", entry["op"]))
     ]
 

@@ -88,7 +88,7 @@ def enter(reader: Builder, frame: Frame, node: int, path: str, body: onnx.GraphP
     inner = Frame(Env(frame.env), 0, f"{frame.path}/{path}" if frame.path else path, frame.opsets, frame.container)
     inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope, repeats)
     inner.attributes = frame.attributes
-    inner.declared = {info.name: info for info in body.value_info}
+    inner.declared = {info.name: info for info in (*body.output, *body.value_info)}
     inner.depth = frame.depth + 1
     return inner
 
@@ -104,6 +104,8 @@ def read_result(reader: Builder, inner: Frame, body: onnx.GraphProto, index: int
     value, value_type = reader.read_name(inner, name, use)
     if value_type is None:
         value_type = from_type_proto(body.output[index].type)
+        if value is not None and value_type is not None:
+            reader.state_type(value, value_type)
     return Result(value, value_type, name)
 
 

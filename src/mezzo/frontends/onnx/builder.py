@@ -62,6 +62,12 @@ class Builder(ABC):
         self.types.append(value_type)
         return number
 
+    def state_type(self, value: int, value_type: DType | Aggregate) -> None:
+        """Give a value the type that its reader states, where its maker told none."""
+        dtype, is_castable = element_dtype(value_type), isinstance(value_type, DType)
+        self.values[value] = self.values[value]._replace(dtype=dtype, is_castable=is_castable)
+        self.types[value] = value_type
+
     def add_node(
         self,
         name: str,

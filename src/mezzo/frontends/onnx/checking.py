@@ -14,6 +14,7 @@ import onnx.shape_inference
 
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.custom_operators import has_custom_operators, with_private_domain
 from mezzo.frontends.onnx.files import Source
 from mezzo.frontends.onnx.save import without_payloads
 from mezzo.frontends.onnx.shapes import all_nodes, can_infer
@@ -56,7 +57,7 @@ class Standing:
 
 def stand(source: Source, *, may_crash: bool) -> Standing:
     """Find out how much of the full check a model passes as it came. The plain check alone is enough where ONNX
-    Runtime loads the model, or where sparse weights are in it, which the inference does not know.
+    Runtime loads the model, or where custom operators or sparse weights are in it, which the inference does not know.
     """
     model, blobs = source.model, source.blobs
     fault = find_fault(model, blobs, Strictness.FULL, may_crash=may_crash)
@@ -66,15 +67,22 @@ def stand(source: Source, *, may_crash: bool) -> Standing:
         return Standing(None, fault)
     if find_fault(model, blobs, Strictness.UNDECLARED, may_crash=may_crash) is None:
         return Standing(Strictness.UNDECLARED, fault)
-    if ("sparse_tensor" in fault and _has_sparse_weights(model.graph)) or _loads(source):
+    is_beyond = has_custom_operators(model) or ("sparse_tensor" in fault and _has_sparse_weights(model.graph))
+    if is_beyond or _loads(source):
         return Standing(Strictness.PLAIN, fault)
     return Standing(None, fault)
 
 
 def find_fault(model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, may_crash: bool) -> str | None:
     """What the ONNX checker has against a model; None if nothing. Where inference could crash the process it is left
-    out.
+    out. An operator that ONNX does not define is no fault: a runtime may.
     """
+    fault = _find_fault(model, blobs, strictness, may_crash=may_crash)
+    private = None if fault is None else with_private_domain(model)
+    return fault if private is None else _find_fault(private, blobs, strictness, may_crash=may_crash)
+
+
+def _find_fault(model: onnx.ModelProto, blobs: Blobs, strictness: Strictness, *, may_crash: bool) -> str | None:
     if may_crash and not can_infer(model):
         strictness = Strictness.PLAIN
     is_full = strictness is Strictness.FULL

@@ -1,4 +1,5 @@
-"""Type signatures of the operators that ONNX Runtime adds to ONNX, which the onnx package knows nothing of.
+"""Type signatures of the operators that ONNX Runtime adds to ONNX, which the onnx package knows nothing of: in a domain
+of its own, and in ONNX's, where it also has first versions of operators that ONNX defined later.
 
 Source: the schemas that ONNX Runtime 1.31.1 and 1.32.0 register, printed by tools/contrib_signatures.py. A row gives the type
 variable of each input and output, a star after a variadic one, and the element types each variable admits.
@@ -26,9 +27,44 @@ def _row(inputs: str, outputs: str, types: str) -> ContribRow:
     return ContribRow(tuple(inputs.split()), tuple(outputs.split()), types)
 
 
+_ONNX, _OWN = "", "com.microsoft"
+
+
+def home_of(domain: str, op: str) -> str | None:
+    """The domain that ONNX Runtime registers an operator in; None if it registers none. Producers write its operators in
+    either of its domains.
+    """
+    homes = (domain, _OWN if domain == _ONNX else _ONNX) if domain in (_ONNX, _OWN) else (domain,)
+    return next((home for home in homes if (home, op) in CONTRIB), None)
+
+
+# Operators of ONNX's domain that ONNX Runtime registers up to opset 9 and no further.
+ENDED_AT_10 = frozenset({
+    "Affine", "Crop", "DynamicSlice", "GRUUnit", "GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale",
+    "ScaledTanh",
+})  # fmt: skip
+
 # fmt: off
 CONTRIB: dict[tuple[str, str], ContribRow] = {
+    ("", "Affine"): _row("T", "T", "T: double float float16"),
+    ("", "Crop"): _row("T", "T", "T: double float float16"),
+    ("", "DisentangledAttention_TRT"): _row("T T T", "T", "T: float float16"),
+    ("", "DynamicSlice"): _row("T Tind Tind Tind", "T", "T: bool complex128 complex64 double float float16 int16 int32 int64 int8 string uint16 uint32 uint64 uint8; Tind: int32 int64"),
+    ("", "EfficientNMS_TRT"): _row("T T T", "tensor(int32) T T tensor(int32)", "T: float float16"),
+    ("", "GRUUnit"): _row("T T T T", "T", "T: double float float16"),
+    ("", "GivenTensorFill"): _row("T", "T", "T: double float float16"),
+    ("", "ImageScaler"): _row("T", "T", "T: double float float16"),
+    ("", "LayerNormalization"): _row("T V V", "V U U", "T: bfloat16 double float float16; U: double float; V: bfloat16 double float float16"),
+    ("", "MeanVarianceNormalization"): _row("T", "T", "T: double float float16"),
+    ("", "MemcpyFromHost"): _row("T", "T", "T: bfloat16 bool complex128 complex64 double float float16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz int16 int32 int64 int8 seq(tensor(bfloat16)) seq(tensor(bool)) seq(tensor(complex128)) seq(tensor(complex64)) seq(tensor(double)) seq(tensor(float)) seq(tensor(float16)) seq(tensor(int16)) seq(tensor(int32)) seq(tensor(int64)) seq(tensor(int8)) seq(tensor(uint16)) seq(tensor(uint32)) seq(tensor(uint64)) seq(tensor(uint8)) uint16 uint32 uint64 uint8"),
+    ("", "MemcpyToHost"): _row("T", "T", "T: bfloat16 bool complex128 complex64 double float float16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz int16 int32 int64 int8 seq(tensor(bfloat16)) seq(tensor(bool)) seq(tensor(complex128)) seq(tensor(complex64)) seq(tensor(double)) seq(tensor(float)) seq(tensor(float16)) seq(tensor(int16)) seq(tensor(int32)) seq(tensor(int64)) seq(tensor(int8)) seq(tensor(uint16)) seq(tensor(uint32)) seq(tensor(uint64)) seq(tensor(uint8)) uint16 uint32 uint64 uint8"),
+    ("", "MultilevelCropAndResize_TRT"): _row("T T T T T", "T", "T: float"),
+    ("", "ParametricSoftplus"): _row("T", "T", "T: double float float16"),
+    ("", "PyramidROIAlign_TRT"): _row("T T T T T", "T", "T: float"),
+    ("", "Scale"): _row("T", "T", "T: double float float16"),
+    ("", "ScaledTanh"): _row("T", "T", "T: double float float16"),
     ("", "SimplifiedLayerNormalization"): _row("T V", "V U", "T: bfloat16 double float float16; U: double float; V: bfloat16 double float float16"),
+    ("", "ThresholdedRelu"): _row("T", "T", "T: double float float16"),
     ("com.microsoft", "Attention"): _row("T T T M T T M", "T T", "T: bfloat16 float float16; M: int32"),
     ("com.microsoft", "AttnLSTM"): _row("T T T T T1 T T T T T T T T1 T", "T T T", "T: double float; T1: int32"),
     ("com.microsoft", "BeamSearch"): _row("F I I I I T T M M I I I", "I T T", "T: float float16; F: float float16 int32; I: int32; M: int32"),

@@ -23,6 +23,7 @@ from mezzo.frontends.onnx.apply import apply
 from mezzo.frontends.onnx.blobs import EXTERNAL
 from mezzo.frontends.onnx.checking import Standing, Strictness, find_fault, stand
 from mezzo.frontends.onnx.constants import read_constants
+from mezzo.frontends.onnx.custom_types import infer_types, lacks_types, state_types
 from mezzo.frontends.onnx.files import Source
 from mezzo.frontends.onnx.folder import low_weights, ports_of
 from mezzo.frontends.onnx.magnitudes import facts
@@ -35,6 +36,7 @@ from mezzo.frontends.onnx.save import materialize
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.shapes import Sizes, all_nodes, may_crash, value_sizes
 from mezzo.frontends.onnx.store import OnnxStore
+from mezzo.frontends.onnx.types import ValueType
 from mezzo.frontends.onnx.whole import Whole, whole_of
 
 _log = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class OnnxModel:
         self.record = take_entry(source.model, PROVENANCE, MAX_BYTES)  # how it was made, if it says so
         self._facts: dict[bytes, ConstantFacts] = {}
         self._sizes: Sizes | None = None
+        self._inferred: Mapping[str, ValueType] | None = None
         self._is_sorted = True
         # What to tell the user once a result was held to less than the full check.
         self.leniency: str | None = None
@@ -93,6 +96,7 @@ class OnnxModel:
             opsets.set_opset(working, version)
         if not self._is_sorted:
             sort_nodes(working.graph)
+        state_types(working, self._inferred or {})
         if self._sizes is None:
             data = working.SerializeToString()
             self._may_crash = may_crash(data)
@@ -103,6 +107,9 @@ class OnnxModel:
             if not self._is_sorted:
                 raise
             self._is_sorted = False
+            return self.read(low, version)
+        if self._inferred is None and lacks_types(graph):
+            self._inferred = infer_types(working, graph)
             return self.read(low, version)
         return Reading(graph, handles, low, opsets.default_opset(working))
 

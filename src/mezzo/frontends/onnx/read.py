@@ -16,7 +16,7 @@ from mezzo.frontends.onnx.expansion import MOST_DEPTH
 from mezzo.frontends.onnx.frames import Env, FactsOf, Frame
 from mezzo.frontends.onnx.handles import Container, Handles
 from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
-from mezzo.frontends.onnx.schema import can_convert, frozen, solve, stated_type
+from mezzo.frontends.onnx.schema import can_convert, custom_signature, frozen, home_of_operator, solve, stated_type
 from mezzo.frontends.onnx.shapes import Sizes
 from mezzo.frontends.onnx.source_lines import lines_of
 from mezzo.frontends.onnx.special import SPECIAL, TYPED_BY_ATTRIBUTE
@@ -36,7 +36,7 @@ class Reader(Builder):
         container = Container(graph)
         scope = self.add_scope(None, "", graph, container, None)
         frame = Frame(Env(), scope, "", opsets, container)
-        frame.declared = {info.name: info for info in graph.value_info}
+        frame.declared = {info.name: info for info in (*graph.output, *graph.value_info)}
         weights = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
         is_fixed_input = self.model.ir_version >= 4
         inputs = {info.name: info for info in graph.input}
@@ -118,6 +118,8 @@ class Reader(Builder):
     def read_operator(self, frame: Frame, proto: onnx.NodeProto, domain: str, op: str, title: str) -> None:
         """Read a node that is no Cast, no Constant and has no body. `title` is its name, maybe none."""
         number = len(self.nodes)
+        opset = frame.opsets.get(domain, 1)
+        domain = home_of_operator(domain, op, opset)
         inputs: list[int | None] = []
         types: list[ValueType] = []
         values, value_types, names = self.values, self.types, frame.env.names
@@ -137,7 +139,7 @@ class Reader(Builder):
                 attribute = dtype_of(proto, row.dtype_attribute, frame.attributes)
                 sources.note_generated(self, frame, proto, len(values))
         outputs = proto.output
-        solved = solve(domain, op, frame.opsets.get(domain, 1), tuple(types), len(outputs), attribute)
+        solved = solve(domain, op, opset, tuple(types), len(outputs), attribute)
         results: list[int | None] = []
         for name, value_type in zip(outputs, solved.outputs, strict=True):
             if not name:
@@ -151,6 +153,9 @@ class Reader(Builder):
             names[name] = made = self.add_value(name, value_type, number, frame.scope, elements)
             results.append(made)
         signature = solved.signature
+        if signature.is_custom:
+            held_by = [None if v is None else UNKNOWN if value_types[v] is None else value_types[v] for v in results]
+            signature = custom_signature(domain, op, tuple(types), tuple(held_by))
         if signature.dtype is not None and signature.dtype is not HIGH and signature.dtype is not self.low:
             signature = frozen(signature)
         title = self.unique(frame, title or f"{op}:{outputs[0] if outputs else ''}")
@@ -158,8 +163,6 @@ class Reader(Builder):
 
     def _declared_type(self, frame: Frame, name: str) -> ValueType:
         info = frame.declared.get(name)
-        if info is None and frame.scope == 0:
-            info = next((o for o in self.model.graph.output if o.name == name), None)
         return None if info is None else from_type_proto(info.type)
 
 

@@ -14,7 +14,7 @@ import onnx.defs
 from mezzo.core.nodes import Role, Signature
 from mezzo.dtypes import FLOATING, HIGH, QUANTIZED, STORED_AS, DType
 from mezzo.frontends.onnx.attributes import decode, find
-from mezzo.frontends.onnx.contrib import CONTRIB
+from mezzo.frontends.onnx.contrib import CONTRIB, home_of
 from mezzo.frontends.onnx.special import AGGREGATES, Special, special
 from mezzo.frontends.onnx.types import (
     UNKNOWN,
@@ -63,6 +63,15 @@ def _port(ports: tuple[str, ...], is_variadic: bool, index: int) -> str | None:
     if index < len(ports):
         return ports[index]
     return ports[-1] if is_variadic and ports else None
+
+
+@cache
+def home_of_operator(domain: str, op: str, opset: int) -> str:
+    """The domain that a node's operator is registered in: ONNX Runtime's own for some that are written in ONNX's."""
+    if find_schema(domain, op, opset) is not None:
+        return domain
+    home = home_of(domain, op)
+    return domain if home is None else home
 
 
 @cache
@@ -135,16 +144,7 @@ def solve(
     """Derive a node's types. `attribute_dtype` is what the operator's dtype attribute says, None where it is absent."""
     schema = find_schema(domain, op, opset)
     if schema is None:
-        keep = Signature(
-            dialect=domain or "onnx",
-            op=op,
-            version=0,
-            inputs=(Role.FIXED,) * len(inputs),
-            outputs=(Role.FIXED,) * outputs,
-            dtype=None,
-            legal=frozenset(),
-        )
-        return Solved(keep, (None,) * outputs)
+        return Solved(custom_signature(domain, op, inputs, (UNKNOWN,) * outputs), (None,) * outputs)
     row = special(domain, op)
     bound = _bind(schema, inputs)
     types = tuple(_output_type(schema, row, (domain, op), bound, inputs, i, attribute_dtype) for i in range(outputs))
@@ -157,6 +157,28 @@ def solve(
     if signature.dtype is HIGH and not domain and op not in _QUANTIZERS:
         signature = replace(signature, legal=signature.legal | quantized_formats(opset))
     return Solved(signature, types)
+
+
+@lru_cache(maxsize=4096)
+def custom_signature(domain: str, op: str, inputs: tuple[ValueType, ...], outputs: tuple[ValueType, ...]) -> Signature:
+    """The signature of an operator that no schema defines, by what its ports hold: its FP32 tensors are one group, and
+    may go low as long as the types of all its ports are known; where it has none, its low tensors are the group.
+    """
+    dtype = next((held for held in (HIGH, *_LOW) if held in (*inputs, *outputs)), None)
+    is_known = UNKNOWN not in (*inputs, *outputs)
+    roles = [
+        tuple(Role.GROUP if held is dtype is not None else Role.FIXED for held in ports) for ports in (inputs, outputs)
+    ]
+    return Signature(
+        dialect=domain or "onnx",
+        op=op,
+        version=0,
+        inputs=roles[0],
+        outputs=roles[1],
+        dtype=dtype,
+        legal=frozenset({dtype, *(_LOW if is_known and dtype is HIGH else ())} - {None}),
+        is_custom=True,
+    )
 
 
 def _bind(schema: Schema, inputs: tuple[ValueType, ...]) -> dict[str, DType | Aggregate]:
@@ -229,11 +251,12 @@ def _signature(
     outputs: tuple[ValueType, ...],
 ) -> Signature:
     dtype = _group_dtype(schema, row, bound)
-    group = {
-        variable
-        for variable, value_type in bound.items()
-        if (row.group is None or variable in row.group) and element_dtype(value_type) is dtype and dtype is not None
-    }
+    holding = {v for v, value_type in bound.items() if element_dtype(value_type) is dtype is not None}
+    if row.group is None:
+        # A variable that admits no low float keeps its type beside others that do, such as that of statistics.
+        group = {v for v in holding if any(schema.admits(v, with_element(bound[v], low)) for low in _LOW)} or holding
+    else:
+        group = holding & row.group
 
     def role(index: int, variable: str | None, value_type: ValueType, is_fixed: bool) -> Role:
         if element_dtype(value_type) is dtype and variable in group and not is_fixed:

@@ -54,16 +54,16 @@ def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Node
     """Nodes of a graph or function and of the bodies in it."""
     for node in owner.node:
         yield node
-        if node.op_type in _BODIES:
+        if node.op_type in BODIES:
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
                     yield from all_nodes(attribute.g)
 
 
-_BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # How the op_type of such a node is serialized (field 4 of NodeProto): found in a millisecond, against four for asking
 # 16,000 nodes.
-_BODY_MARKS = tuple(bytes([4 << 3 | 2, len(op)]) + op.encode() for op in sorted(_BODIES))
+_BODY_MARKS = tuple(bytes([4 << 3 | 2, len(op)]) + op.encode() for op in sorted(BODIES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A graph and its bodies."""
     yield graph
     for node in graph.node:
-        if node.op_type in _BODIES:
+        if node.op_type in BODIES:
             for attribute in node.attribute:
                 if attribute.type == onnx.AttributeProto.GRAPH:
                     yield from _graphs(attribute.g)

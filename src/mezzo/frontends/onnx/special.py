@@ -65,7 +65,7 @@ _LIKE = _row(
 )
 _STASH = _row(
     "Mean and InvStdDev have the type that stash_type names",
-    group="T",
+    group="T V",  # ONNX Runtime's first version has a variable of its own for the scale
     dtype_attribute="stash_type",
     absent=DType.FLOAT32,
     fixed_outputs=(1, 2),
@@ -116,9 +116,6 @@ SPECIAL: dict[tuple[str, str], Special] = {
     ("", "Size"): _row("reads no element", group="", any_inputs=(0,)),
     ("", "TfIdfVectorizer"): _row("its output is FP32 by definition", is_retypable=False),
     ("ai.onnx.ml", "TreeEnsemble"): _row("tensors among its attributes have its operand's type", is_retypable=False),
-    ("com.microsoft", "LayerNormalization"): _STASH,
-    ("com.microsoft", "SkipLayerNormalization"): _row("mean and inverse deviation are FP32", group="T"),
-    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _row("mean and inverse deviation are FP32", group="T"),
     ("", "SimplifiedLayerNormalization"): _row(
         "the statistics' type is an attribute; the scale is data",
         group="T V",

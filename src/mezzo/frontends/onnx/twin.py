@@ -40,6 +40,8 @@ _FP8_BY_TEXT = {
 _DTYPE_ATTRIBUTES = frozenset(
     {"dtype", "output_datatype", "output_dtype", "stash_type", "softmax_precision", "precision"}
 )
+# Of MatMulNBits and its kin: 4 lets ONNX Runtime's CPU quantize activations (its docs/ContribOperators.md).
+_QUANTIZES_ACTIVATIONS = "accuracy_level"
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # Domains whose operators all have an FP32 form.
 _WIDENED_DOMAINS = frozenset(
@@ -157,6 +159,7 @@ class _Rewriter:
             self._shapes[result.output[0]] = node.attribute[0].t.dims
         if node.op_type in ("Cast", "CastLike") and outputs[0] in _FP8_BY_TEXT and _shows_overflow(node):
             return self._cast_to_fp8(result, inputs[0], _FP8_BY_TEXT[outputs[0]])
+        _forbid_quantizing(result)
         if not any(map(_is_low, (*inputs, *outputs))):
             return [result]
         if self._must_keep(node, inputs, outputs):
@@ -230,6 +233,13 @@ class _Rewriter:
     def _fresh(self) -> str:
         self._made += 1
         return f"{self._prefix}{self._made}"
+
+
+def _forbid_quantizing(node: onnx.NodeProto) -> None:
+    """Leave out what lets a kernel round what it reads to integers: a permission for speed, which no type asks for."""
+    allowing = [attribute for attribute in node.attribute if attribute.name == _QUANTIZES_ACTIVATIONS]
+    for attribute in allowing if node.domain == "com.microsoft" else ():
+        node.attribute.remove(attribute)
 
 
 def _cast(source: str, result: str, to: int) -> onnx.NodeProto:

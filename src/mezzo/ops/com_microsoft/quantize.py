@@ -1,6 +1,7 @@
 """Quantized operators. Where only the weights are quantized, the activations are floats and the work is linear.
 
-A scale that shares the activations' type is still no data: rounding it scales a whole block of weights.
+The scales of packed weights have the activations' type. Rounding one scales its block of weights by less than rounding
+these weights themselves would move each, so they are no risk of their own, as long as the format reaches them.
 """
 
 from mezzo.core.facts import Cost, OpFacts, Risk, Transfer, facts
@@ -13,22 +14,23 @@ FACTS: tuple[OpFacts, ...] = (
     facts("DequantizeWithOrder", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("DynamicQuantizeLSTM", Cost.QUANTIZE, Risk.QUANTIZED, Risk.RECURSION),
     facts("DynamicQuantizeMatMul", Cost.QUANTIZE, Risk.QUANTIZED),
-    facts("GatherBlockQuantized", Cost.QUANTIZE, Risk.QUANTIZED),
-    facts("GatherPacked", Cost.QUANTIZE, Risk.QUANTIZED),
+    # Rows of a table of packed numbers, each multiplied by its block's scale.
+    facts("GatherBlockQuantized", Cost.POINTWISE),
+    facts("GatherPacked", Cost.POINTWISE),
     facts("GemmFloat8", Cost.LINEAR, Risk.QUANTIZED),
-    facts("MatMulBlockQuantizedFp4Weight", Cost.LINEAR, Risk.QUANTIZED),
-    facts("MatMulBlockQuantizedFp8Weight", Cost.LINEAR, Risk.QUANTIZED),
-    facts("MatMulBnb4", Cost.LINEAR, Risk.QUANTIZED),
-    facts("MatMulFpQ4", Cost.LINEAR, Risk.QUANTIZED),
+    facts("MatMulBlockQuantizedFp4Weight", Cost.LINEAR),
+    facts("MatMulBlockQuantizedFp8Weight", Cost.LINEAR),
+    facts("MatMulBnb4", Cost.LINEAR),
+    facts("MatMulFpQ4", Cost.LINEAR),
     facts("MatMulInteger16", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("MatMulIntegerToFloat", Cost.QUANTIZE, Risk.QUANTIZED),
-    facts("MatMulNBits", Cost.LINEAR, Risk.QUANTIZED),
+    facts("MatMulNBits", Cost.LINEAR),
     # The two fusions take an RMS normalization, and the residual sum before it, in as well.
-    facts("MatMulNBitsMlp", Cost.LINEAR, Risk.QUANTIZED, Risk.SUM_OF_SQUARES),
-    facts("MatMulNBitsQLoRA", Cost.LINEAR, Risk.QUANTIZED),
-    facts("MatMulNBitsQkv", Cost.LINEAR, Risk.QUANTIZED, Risk.SUM_OF_SQUARES),
-    facts("MatMulPacked", Cost.LINEAR, Risk.QUANTIZED),
-    facts("MoEPacked", Cost.LINEAR, Risk.QUANTIZED, Risk.STEP),
+    facts("MatMulNBitsMlp", Cost.LINEAR, Risk.SUM_OF_SQUARES),
+    facts("MatMulNBitsQLoRA", Cost.LINEAR),
+    facts("MatMulNBitsQkv", Cost.LINEAR, Risk.SUM_OF_SQUARES),
+    facts("MatMulPacked", Cost.LINEAR),
+    facts("MoEPacked", Cost.LINEAR, Risk.STEP),
     facts("MulInteger", Cost.QUANTIZE, Risk.QUANTIZED),
     # Integers only.
     facts("NhwcMaxPool", Cost.QUANTIZE, Risk.QUANTIZED, keeps_values=True),
@@ -46,7 +48,7 @@ FACTS: tuple[OpFacts, ...] = (
     facts("QLinearSigmoid", Cost.QUANTIZE, Risk.QUANTIZED, is_bounded=True),
     facts("QLinearSoftmax", Cost.QUANTIZE, Risk.QUANTIZED, is_bounded=True),
     facts("QLinearWhere", Cost.QUANTIZE, Risk.QUANTIZED),
-    facts("QMoE", Cost.LINEAR, Risk.QUANTIZED, Risk.STEP),
+    facts("QMoE", Cost.LINEAR, Risk.STEP),
     facts("QOrderedAttention", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QOrderedGelu", Cost.QUANTIZE, Risk.QUANTIZED),
     facts("QOrderedLayerNormalization", Cost.QUANTIZE, Risk.QUANTIZED, Risk.STATISTICS, is_bounded=True),

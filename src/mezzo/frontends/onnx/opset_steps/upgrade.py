@@ -8,6 +8,7 @@ import onnx
 import onnx.defs
 import onnx.helper
 
+from mezzo.frontends.onnx.contrib import ENDED_AT_10
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.opset_steps.site import BlockedError, Fresh, Site
 from mezzo.frontends.onnx.opset_steps.table import STEPS
@@ -151,11 +152,11 @@ def _names(owner: Owner) -> Iterator[str]:
 @cache
 def keeps_meaning(op: str, version: int) -> bool:
     """Whether a step changes no more than types, which get wider, and adds what may be absent. What ONNX does not
-    define, a runtime does, at any opset.
+    define, a runtime does, at any opset, but for what ONNX Runtime no longer has from opset 10 on.
     """
     history = _versions(op)
     if version not in history:
-        return True
+        return version != 10 or op not in ENDED_AT_10
     try:
         old, new = onnx.defs.get_schema(op, version - 1, ""), onnx.defs.get_schema(op, version, "")
     except onnx.defs.SchemaError:
