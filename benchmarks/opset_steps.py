@@ -11,6 +11,7 @@ kernels add in another order.
 """
 
 import argparse
+import math
 import sys
 import warnings
 from collections import Counter
@@ -92,21 +93,26 @@ def run(model: onnx.ModelProto, feeds: dict[str, Any]) -> tuple[str, dict[str, A
 
 def distance(answers: dict[str, Any], others: dict[str, Any]) -> float:
     """The largest difference of two sets of answers, as a part of the output's largest number."""
-    worst = 0.0
-    for name, one in answers.items():
-        a, b = np.asarray(one), np.asarray(others[name])
-        if a.shape != b.shape or a.dtype != b.dtype:
-            return float("inf")
-        if a.dtype.kind in "OSU" or not a.size:
-            worst = max(worst, 0.0 if np.array_equal(a, b) else float("inf"))
-            continue
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        same = (a == b) | (np.isnan(a) & np.isnan(b))
-        with np.errstate(invalid="ignore"):
-            difference = np.where(same, 0.0, np.abs(a - b))
-        scale = max(float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)), 1e-30)
-        worst = max(worst, float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0)) / scale)
-    return worst
+    return max((_distance(one, others[name]) for name, one in answers.items()), default=0.0)
+
+
+def _distance(one: Any, other: Any) -> float:
+    if isinstance(one, list) or isinstance(other, list):
+        pairs = zip(one, other, strict=True) if len(one) == len(other) else [(0.0, math.inf)]
+        return max((_distance(*pair) for pair in pairs), default=0.0)
+    if one is None or other is None:
+        return 0.0 if one is other else math.inf
+    a, b = np.asarray(one), np.asarray(other)
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return math.inf
+    if a.dtype.kind in "OSU" or not a.size:
+        return 0.0 if np.array_equal(a, b) else math.inf
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        difference = np.where(same, 0.0, np.abs(a - b))
+    scale = max(float(np.max(np.abs(b[np.isfinite(b)]), initial=0.0)), 1e-30)
+    return float(np.nan_to_num(difference, nan=np.inf).max(initial=0.0)) / scale
 
 
 def judge(case: Case, until: int) -> tuple[str, str]:

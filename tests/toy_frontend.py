@@ -190,6 +190,9 @@ class ToyModel:
         steps = {_SINCE.get(reading.graph.nodes[number].op, 0) for held in wanted.values() for number in held}
         return min((step for step in steps if reading.version < step <= (limit or NEWEST)), default=None)
 
+    def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
+        return None
+
     def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
         numbers = [number for held in nodes.values() for number in held]
         return max([self.version, *(_SINCE.get(reading.graph.nodes[number].op, 0) for number in numbers)])

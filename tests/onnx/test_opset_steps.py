@@ -11,11 +11,14 @@ import pytest
 from onnx import TensorProto, helper
 from opset_cases import CASES, Case
 
+import mezzo
 from mezzo.errors import ContractError
 from mezzo.frontends.onnx.opset import default_opset, reach, reachable_opset, set_opset
 from mezzo.frontends.onnx.opset_steps.table import STEPS
 from mezzo.frontends.onnx.opset_steps.upgrade import keeps_meaning
 from mezzo.frontends.onnx.run import native_session
+from mezzo.machine import find_machine
+from mezzo.report.headlines import head_plan
 
 # The newest opset that ONNX Runtime 1.31 and 1.32 load.
 _NEWEST = 25
@@ -248,6 +251,24 @@ def test_raising_by_steps_is_raising_at_once() -> None:
     by_steps = reach(reach(model, 12)[1].model, _NEWEST)[1].model
     assert [node.op_type for node in at_once.graph.node] == [node.op_type for node in by_steps.graph.node]
     assert reachable_opset(at_once, _NEWEST) == _NEWEST
+
+
+def test_the_first_screen_names_the_node_that_keeps_the_opset() -> None:
+    body = "a = Relu(x)\n [drop] b, k = Dropout(a)\n y = Relu(b)\n m = Identity(k)"
+    model = onnx.shape_inference.infer_shapes(_known(Case(11, body)))
+    model.graph.output[0].type.tensor_type.shape.dim.extend(model.graph.input[0].type.tensor_type.shape.dim)
+    planned = mezzo.plan(model, to="bf16", policy="aggressive", target="openvino-cpu")
+    gains = " ".join(head_plan("m", planned, find_machine()).gains)
+    assert (
+        "opset 13 is out of reach, which keeps 3 nodes out of bf16: node 'drop' (Dropout) cannot go to opset 12"
+        in gains
+    )
+    assert "export the model at opset 13 or newer" in gains
+
+
+def test_a_model_that_rises_names_no_node() -> None:
+    model = onnx.shape_inference.infer_shapes(_known(CASES["softmax_of_minus_two"]))
+    assert mezzo.plan(model, to="bf16", target="openvino-cpu").obstacle is None
 
 
 def test_shapes_that_a_file_states_are_not_believed() -> None:

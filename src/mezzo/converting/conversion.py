@@ -195,12 +195,16 @@ def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
     reading, judged = _judge_at(model, options, None)
     limit = wishes.target.newest.get(reading.dialect)
     while options.version == "auto":  # a step may let a node run low that makes the next step worth taking
-        held = {low: _held_by_schema(judged, wishes, reading.dialect, low) for low in wishes.line.beside}
-        step = model.next_version(reading, held, limit)
+        step = model.next_version(reading, _held(reading, judged, wishes), limit)
         if step is None:
             break
         reading, judged = _judge_at(model, options, step)
     return reading, judged
+
+
+def _held(reading: Reading, judged: Judged, wishes: Wishes) -> dict[DType, list[int]]:
+    """What only the schema at this version keeps from running low, by the format."""
+    return {low: _held_by_schema(judged, wishes, reading.dialect, low) for low in wishes.line.beside}
 
 
 def _judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:
@@ -211,6 +215,10 @@ def _judge_at(model: Model, options: Options, version: int | None) -> tuple[Read
 def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decided:
     wishes = options.wishes
     reading, judged = judge_model(model, options)
+    obstacle = None
+    if options.version == "auto":
+        limit = wishes.target.newest.get(reading.dialect)
+        obstacle = model.obstacle(reading, _held(reading, judged, wishes), limit)
     if options.out_of_range == "error":
         refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
 
@@ -224,6 +232,8 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
     reading, judged, levels = planned.reading, planned.judged, planned.levels
     version = reading.version if reading.version != model.version else None
     made = _make_plan(judged, levels, planned.edits, reading, version, options, banned)
+    if obstacle is not None:
+        made = replace(made, obstacle=obstacle, notes=(*made.notes, obstacle))
     return Decided(
         reading=reading,
         plan=made,

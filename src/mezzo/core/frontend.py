@@ -190,6 +190,11 @@ class Model(Protocol):
         No step goes beyond `limit`, where one is given.
         """
 
+    def obstacle(self, reading: Reading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
+        """What keeps the model from a version that would let more of the wanted nodes run in what they are wanted in:
+        the node, why, and what to do. None where no version would, or nothing keeps it.
+        """
+
     def least_version(self, reading: Reading, first: Reading, nodes: Mapping[DType, Sequence[int]]) -> int:
         """The smallest version, from the model's own to that of `reading`, that lets nodes of it run as they do.
         `first` is the model as it came: what is legal there needs no step.

@@ -44,6 +44,8 @@ def free(island: Island, plan: Plan) -> Freeing:
         case "schema":
             if dict(plan.settings).get("opset") == "keep":
                 return Freeing((("--opset", "auto"),), None, f"where a newer opset allows {low}")
+            if plan.obstacle is not None:
+                return Freeing((), None, plan.obstacle)
             return Freeing((), None, f"no option does: ONNX does not define these operators in {low}")
         case "target":
             return Freeing(

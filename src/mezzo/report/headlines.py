@@ -42,7 +42,7 @@ def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative |
         standing=Standing.UNJUDGED,
         verdict=f"planned, nothing written: {_count_nodes(plan)}, {spell_count(count_casts(plan), 'cast')}",
         risk=_asked_for(plan) or _UNMEASURED,
-        gains=(*_chosen(plan), speed.sentence, *_instead(speed, better)),
+        gains=(*_chosen(plan), *_held_back(plan), speed.sentence, *_instead(speed, better)),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -235,12 +235,17 @@ def _measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine")
 
 def _gains(plan: Plan, summary: "Summary", speed: Speed, better: Alternative | None) -> tuple[str, ...]:
     sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
-    return *_chosen(plan), sizes, speed.sentence, *_instead(speed, better)
+    return *_chosen(plan), *_held_back(plan), sizes, speed.sentence, *_instead(speed, better)
 
 
 def _chosen(plan: Plan) -> tuple[str, ...]:
     """Why the format is taken, where nobody has asked for it."""
     return () if plan.choice is None else (plan.choice,)
+
+
+def _held_back(plan: Plan) -> tuple[str, ...]:
+    """What keeps nodes high that a newer version would let run low."""
+    return () if plan.obstacle is None else (clean(plan.obstacle),)
 
 
 def _instead(speed: Speed, better: Alternative | None) -> tuple[str, ...]:

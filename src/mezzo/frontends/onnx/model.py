@@ -138,10 +138,32 @@ class OnnxModel:
         since = reading.version
         if since is None or not any(wanted.values()):
             return None
-        newest = opsets.newest_opset() if limit is None else min(limit, opsets.newest_opset())
-        reachable = opsets.reachable_opset(own(reading).handles.model, newest)
+        reachable = opsets.reachable_opset(own(reading).handles.model, opsets.newest_within(limit))
         best = max(opsets.helpful_opset(reading.graph, held, low, since, reachable) for low, held in wanted.items())
         return best if best > since else None
+
+    def obstacle(self, reading: AnyReading, wanted: Mapping[DType, Sequence[int]], limit: int | None) -> str | None:
+        """The first node that cannot be carried to an opset that would let more of the wanted nodes run as they are
+        wanted, in a sentence with what to do.
+        """
+        if reading.version is None or not any(wanted.values()):
+            return None
+        newest = opsets.newest_within(limit)
+        reached, upgraded = opsets.reach(own(reading).handles.model, newest)
+        helpful = {
+            low: opsets.helpful_opsets(reading.graph, held, low, reached, newest) for low, held in wanted.items()
+        }
+        opset = max((opset for each in helpful.values() for opset in each), default=None)
+        if opset is None or not upgraded.obstacles:
+            return None
+        count, formats = sum(map(len, helpful.values())), " and ".join(str(low) for low in helpful if helpful[low])
+        first, others = upgraded.obstacles[0], len(upgraded.obstacles) - 1
+        more = f" ({others} more cannot either)" if others else ""
+        nodes = "1 node" if count == 1 else f"{count} nodes"
+        return (
+            f"opset {opset} is out of reach, which keeps {nodes} out of {formats}: node {first.node!r} ({first.op}) "
+            f"cannot go to opset {first.version}, as {first.because}{more}; export the model at opset {opset} or newer"
+        )
 
     def least_version(self, reading: AnyReading, first: AnyReading, nodes: Mapping[DType, Sequence[int]]) -> int:
         """The smallest opset, from the model's own to that of `reading`, that lets nodes of it run as they do. `first`

@@ -17,6 +17,11 @@ def newest_opset() -> int:
     return onnx.defs.onnx_opset_version()
 
 
+def newest_within(limit: int | None) -> int:
+    """The newest opset that onnx defines and a runtime loads."""
+    return newest_opset() if limit is None else min(limit, newest_opset())
+
+
 def default_opset(model: onnx.ModelProto) -> int | None:
     """Opset of the default domain; None for a model that does not import it."""
     return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
@@ -42,7 +47,12 @@ def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, u
 
     `wanted` are ids of nodes that the policy and the target would grant `low` and the schema at `since` does not.
     """
-    best = since
+    return max(helpful_opsets(graph, wanted, low, since, until), default=since)
+
+
+def helpful_opsets(graph: Graph, wanted: Iterable[int], low: DType, since: int, until: int) -> list[int]:
+    """Smallest opset behind `since` at which a node may run low, of each wanted node that has one up to `until`."""
+    opsets: list[int] = []
     seen: dict[tuple[object, ...], int | None] = {}
     for number in wanted:
         node = graph.nodes[number]
@@ -55,8 +65,10 @@ def helpful_opset(graph: Graph, wanted: Iterable[int], low: DType, since: int, u
             seen[key] = first_legal_opset(
                 "", node.op, since + 1, until, inputs, len(node.outputs), node.signature.dtype, low
             )
-        best = max(best, seen[key] or 0)
-    return best
+        opset = seen[key]
+        if opset is not None:
+            opsets.append(opset)
+    return opsets
 
 
 def smallest_opset(

@@ -60,6 +60,7 @@ def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.Node
                     yield from all_nodes(attribute.g)
 
 
+# Operators that have bodies.
 BODIES = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # How the op_type of such a node is serialized (field 4 of NodeProto): found in a millisecond, against four for asking
 # 16,000 nodes.

@@ -1,6 +1,6 @@
 """The walk of a model from opset to opset: every node is carried over a step, or none is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cache
 from typing import NamedTuple
 
@@ -41,8 +41,9 @@ def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
     knowledge, fresh = Knowledge(source), _fresh_names(source)
     model = _copy(source)
     lowest = min((entry.version for entry in _imports(model)), default=until)
+    operators = _operators(model)
     for version in range(lowest + 1, until + 1):
-        affected = _affected(model, version)
+        affected = _affected(operators, version)
         if affected:
             trial = _copy(model)
             obstacles = _step(trial, version, affected, knowledge, fresh)
@@ -50,6 +51,7 @@ def upgrade(source: onnx.ModelProto, until: int) -> Upgraded:
                 return Upgraded(model, tuple(obstacles))
             model = trial
             _drop_unread_constants(model, source)
+            operators = _operators(model)
         for entry in _imports(model):
             if entry.version == version - 1:
                 entry.version = version
@@ -79,12 +81,14 @@ def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owne
     yield from ((path, owner) for path, owner in owners(model) if version - 1 in at[path[0]])
 
 
-def _affected(model: onnx.ModelProto, version: int) -> frozenset[str]:
-    """Operators in a model that a step changes by more than wider types."""
-    present = {
-        node.op_type for _, owner in _steppers(model, version) for node in owner.node if node.domain in _DEFAULT_DOMAIN
-    }
-    return frozenset(op for op in present if version in STEPS.get(op, ()) or not keeps_meaning(op, version))
+def _operators(model: onnx.ModelProto) -> set[str]:
+    """Operators of the default domain, bodies and functions included."""
+    return {node.op_type for _, owner in owners(model) for node in owner.node if node.domain in _DEFAULT_DOMAIN}
+
+
+def _affected(operators: set[str], version: int) -> frozenset[str]:
+    """Operators that a step changes by more than wider types."""
+    return frozenset(op for op in operators if version in STEPS.get(op, ()) or not keeps_meaning(op, version))
 
 
 def _step(
@@ -154,8 +158,7 @@ def keeps_meaning(op: str, version: int) -> bool:
     """Whether a step changes no more than types, which get wider, and adds what may be absent. What ONNX does not
     define, a runtime does, at any opset, but for what ONNX Runtime no longer has from opset 10 on.
     """
-    history = _versions(op)
-    if version not in history:
+    if version not in _versions().get(op, ()):
         return version != 10 or op not in ENDED_AT_10
     try:
         old, new = onnx.defs.get_schema(op, version - 1, ""), onnx.defs.get_schema(op, version, "")
@@ -167,9 +170,13 @@ def keeps_meaning(op: str, version: int) -> bool:
 
 
 @cache
-def _versions(op: str) -> frozenset[int]:
-    schemas = onnx.defs.get_all_schemas_with_history()
-    return frozenset(s.since_version for s in schemas if s.name == op and s.domain == "")
+def _versions() -> Mapping[str, Set[int]]:
+    """The opsets that changed an operator, by its name."""
+    versions: dict[str, set[int]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if not schema.domain:
+            versions.setdefault(schema.name, set()).add(schema.since_version)
+    return versions
 
 
 _Ports = Sequence[onnx.defs.OpSchema.FormalParameter]

@@ -6,7 +6,7 @@ import onnx
 from onnx import helper
 
 from mezzo.frontends.onnx.opset_steps.site import Values
-from mezzo.frontends.onnx.shapes import infer
+from mezzo.frontends.onnx.shapes import BODIES, infer
 
 Owner = onnx.GraphProto | onnx.FunctionProto
 # Where a graph or function is: what it is called, then for each body the value that its node makes and the attribute.
@@ -23,7 +23,7 @@ def owners(model: onnx.ModelProto) -> Iterator[tuple[Path, Owner]]:
 
 def _owners(owner: Owner, path: Path) -> Iterator[tuple[Path, Owner]]:
     for node in owner.node:
-        for attribute in node.attribute:
+        for attribute in node.attribute if node.op_type in BODIES else ():
             if attribute.type == onnx.AttributeProto.GRAPH:
                 holder = next((name for name in node.output if name), "")
                 yield from _owners(attribute.g, (*path, f"{holder}/{attribute.name}"))
