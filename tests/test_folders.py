@@ -43,6 +43,9 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+MS = "com.microsoft"
+
+
 def types_of(path: Path) -> dict[str, int]:
     graph = onnx.load(path).graph
     return {port.name: port.type.tensor_type.elem_type for port in (*graph.input, *graph.output)}
@@ -488,4 +491,82 @@ def test_folder_without_data_for_a_model_is_refused_before_anything_is_converted
     monkeypatch.setattr("mezzo.folders.converting.fit_requests", None)
     said = error_of(export, tmp_path / "out", to="int8", target="openvino-cpu", data=given)
     assert said.startswith("'onnx/encoder_model.onnx': to is 'int8', which takes scales from data, and none is given; ")
+    assert not (tmp_path / "out").exists()
+
+
+def genai_folder(root: Path, config: str | None = None) -> Path:
+    """A folder as onnxruntime-genai's builder writes it: attention over a cache, past and present in one buffer."""
+    make, port = onnx.helper.make_node, onnx.helper.make_tensor_value_info
+    past, present = ([f"{word}.0.{part}" for part in ("key", "value")] for word in ("past_key_values", "present"))
+    heads = {"num_heads": 2, "kv_num_heads": 1}
+    nodes = [
+        make("SimplifiedLayerNormalization", ["x", "scale"], ["s"], "norm"),
+        make("MatMul", ["s", "w"], ["q"], "qkv"),
+        make("GroupQueryAttention", ["q", "", "", *past, "k", "n"], ["a", *present], "gqa", domain=MS, **heads),
+        make("MatMul", ["a", "o"], ["logits"], "head"),
+    ]
+    cache = [port(name, onnx.TensorProto.FLOAT, ["B", 1, "P", 8]) for name in past]
+    lengths = [port("k", onnx.TensorProto.INT32, ["B"]), port("n", onnx.TensorProto.INT32, [])]
+    inputs = [port("x", onnx.TensorProto.FLOAT, ["B", "S", 16]), *cache, *lengths]
+    outputs = [port("logits", onnx.TensorProto.FLOAT, ["B", "S", 16])]
+    outputs += [port(name, onnx.TensorProto.FLOAT, ["B", 1, "T", 8]) for name in present]
+    opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid(MS, 1)]
+    graph = onnx.helper.make_graph(nodes, "g", inputs, outputs)
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    rng = np.random.default_rng(0)
+    for name, shape in (("w", (16, 32)), ("o", (16, 16)), ("scale", (16,))):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(rng.normal(size=shape).astype(np.float32), name))
+    root.mkdir()
+    onnx.save(model, root / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=0)
+    held = {"model": {"decoder": {"filename": "model.onnx"}}, "search": {"past_present_share_buffer": True}}
+    (root / "genai_config.json").write_text(json.dumps(held) if config is None else config)
+    (root / "tokenizer.json").write_text("{}")
+    return root
+
+
+def test_folder_of_genai_keeps_its_names_and_its_cache_needs_no_cast(tmp_path: Path) -> None:
+    source = genai_folder(tmp_path / "in")
+    folder = mezzo.convert_folder(source, tmp_path / "out", to="fp16", target="onnxruntime-cuda")
+    assert files_of(tmp_path / "out").keys() == files_of(source).keys()
+    assert (tmp_path / "out/genai_config.json").read_bytes() == (source / "genai_config.json").read_bytes()
+    model = onnx.load(tmp_path / "out/model.onnx")
+    held = {port.name: port.type.tensor_type.elem_type for port in (*model.graph.input, *model.graph.output)}
+    caches = {element for name, element in held.items() if name.endswith((".key", ".value"))}
+    assert caches == {onnx.TensorProto.FLOAT16}
+    attention = next(node for node in model.graph.node if node.op_type == "GroupQueryAttention")
+    assert set(held) >= {*attention.input[3:5], *attention.output[1:]}
+    assert {tie.dtype.value for tie in folder.ties} == {"f16"}
+
+
+def test_config_of_genai_names_low_models_beside_the_originals(tmp_path: Path) -> None:
+    source = genai_folder(tmp_path / "in")
+    mezzo.convert_folder(source, tmp_path / "out", to="fp16", layout="beside")
+    config = json.loads((tmp_path / "out/genai_config.json").read_text())
+    assert config["model"]["decoder"]["filename"] == "model_fp16.onnx"
+    assert {"model.onnx", "model.onnx.data", "model_fp16.onnx"} <= files_of(tmp_path / "out").keys()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("{", "is no JSON: Expecting property name"),
+        ("[" * 100_000, "is no JSON: "),
+        ('{"model": {"vocab_size": ' + "9" * 5000 + "}}", "is no JSON: Exceeds the limit"),
+        ("[]", "has no object 'model'"),
+        ('{"model": 1}', "has no object 'model'"),
+        (
+            '{"model": {"decoder": {"filename": "../other/model.onnx"}}}',
+            "names '../other/model.onnx', which lies outside",
+        ),
+        ('{"model": {"decoder": {"filename": "/etc/passwd"}}}', "names '/etc/passwd', which lies outside"),
+        ('{"model": {"vision": [{"filename": "C:\\\\\\\\x.onnx"}]}}', "which lies outside its folder"),
+        ('{"model": {"decoder": {"filename": ""}}}', "names '', which lies outside"),
+        (" " * (16 << 20) + "{}", "has 16777218 bytes"),
+    ],
+)
+def test_hostile_config_of_genai_is_one_line_and_nothing_is_written(tmp_path: Path, config: str, message: str) -> None:
+    source = genai_folder(tmp_path / "in", config)
+    said = error_of(source, tmp_path / "out")
+    assert message in said and "genai_config.json" in said
+    assert "\n" not in said and len(said) < 400
     assert not (tmp_path / "out").exists()

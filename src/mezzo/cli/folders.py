@@ -25,7 +25,8 @@ _OF_ONE_MODEL = NAMING_NODES | {Form.PORT_DTYPES, Form.PORT_ENDS}
 LayoutName = Annotated[
     str | None,
     typer.Option("--layout", metavar="beside|instead", help="Where IN is a folder: low files beside the originals, as "
-                 "model_fp16.onnx (default), or in their place.", rich_help_panel=given.FILES_PANEL),
+                 "model_fp16.onnx (default), or in their place (default where genai_config.json names the models).",
+                 rich_help_panel=given.FILES_PANEL),
 ]  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def convert_models(
         folder = convert_folder(
             source,
             result,
-            layout=layout or "beside",
+            layout=layout,
             **options.to_writing(),
             data=data,
             labels=tuple(labels or ()),

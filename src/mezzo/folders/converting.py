@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -16,12 +16,13 @@ from mezzo.core.keywords import request_of, tells_options
 from mezzo.core.request import Request, choose_one
 from mezzo.deciding.options import asked_formats, read_options
 from mezzo.errors import InputError, MezzoError, ModelError
+from mezzo.folders import genai
 from mezzo.folders.checking import check_places, check_ties, why_low
 from mezzo.folders.configs import find_config, update_config
 from mezzo.folders.data import find_data
 from mezzo.folders.deciding import check_data, fit_requests, in_file
 from mezzo.folders.listing import Listing, list_folder
-from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_data, name_result
+from mezzo.folders.names import DATA_SUFFIX, Placing, find_low_suffix, name_result
 from mezzo.folders.staging import FolderStaging
 from mezzo.folders.ties import TypedTie
 from mezzo.places import check_destination
@@ -81,7 +82,7 @@ def convert_folder(
     src: str | os.PathLike[str],
     dst: str | os.PathLike[str] | None = None,
     *,
-    layout: str = "beside",
+    layout: str | None = None,
     data: "FolderData | None" = None,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
@@ -96,7 +97,8 @@ def convert_folder(
 
     Args:
         dst: the folder that comes out; by default the same folder.
-        layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx".
+        layout: "beside" the originals, as "model_fp16.onnx"; or "instead" of them, as "model.onnx". By default beside,
+            but in a folder with a genai_config.json instead, which names its models; there `io` is "follow" by default.
         include, exclude, keep_region, fix_region, io, assume: as for `mezzo.convert`; each has to match in some model.
         data: a folder of data named like the models: "encoder_model.npz", or a folder "encoder_model" of .npz files,
             for "encoder_model.onnx"; or a mapping from models to what `mezzo.convert` takes. What is to be quantized
@@ -112,9 +114,11 @@ def convert_folder(
     """
     request = request_of(options)
     to = asked_formats(request)
-    layout = choose_one("layout", layout, [placing.value for placing in Placing])
+    placing = None if layout is None else Placing(choose_one("layout", layout, [one.value for one in Placing]))
     places = Path(src), Path(src if dst is None else dst)
-    folder = _Folder(*places, Placing(layout), to, request.trust_external_paths)
+    folder = _Folder(*places, placing, to, request.trust_external_paths)
+    if folder.genai_configs and request.io == "keep":
+        request = replace(request, io="follow")  # past and present caches share a buffer, with no Cast between
     folder.progress = progress
     folder.choose()
     folder.refuse_shared_data()
@@ -132,10 +136,13 @@ def convert_folder(
 class _Folder:
     """A folder on its way: what is in it, what is converted, and where that goes."""
 
-    def __init__(self, source: Path, destination: Path, layout: Placing, to: str, trust: bool) -> None:
+    def __init__(self, source: Path, destination: Path, layout: Placing | None, to: str, trust: bool) -> None:
         check_places(source, destination)
-        self.source, self.destination, self.layout, self.to = source, destination, layout, to
+        self.source, self.destination, self.to = source, destination, to
         self.listing: Listing = list_folder(source, trust=trust)
+        self.genai_configs = genai.find_configs(self.listing.names)
+        self.layout = layout or (Placing.INSTEAD if self.genai_configs else Placing.BESIDE)
+        self.data_suffix = genai.DATA_SUFFIX if self.genai_configs else DATA_SUFFIX
         self.is_in_place = destination.is_dir() and source.samefile(destination)
         self.models: tuple[str, ...] = ()
         self.skipped: tuple[tuple[str, str], ...] = ()
@@ -144,7 +151,9 @@ class _Folder:
         self._data_of: dict[str, frozenset[str]] = {}  # files of external data, of every model that could be read
 
     def choose(self) -> None:
-        """Find out what there is to convert. Raises InputError: nothing is, or a model cannot be read."""
+        """Find out what there is to convert. Raises InputError: nothing is, or a model or a config cannot be read."""
+        for config in self.genai_configs:
+            genai.check_config(self.source, config)
         models, skipped = [], []
         for name in self.listing.models:
             suffix = find_low_suffix(name)
@@ -178,7 +187,7 @@ class _Folder:
                 found = f"{name!r} is a pointer of Git LFS, not the model; run 'git lfs pull' in its folder"
                 raise ModelError(found) from error
             raise in_file(name, error) from error
-        store_of(model).data_suffix = DATA_SUFFIX
+        store_of(model).data_suffix = self.data_suffix
         return model
 
     def refuse_existing(self) -> None:
@@ -217,7 +226,7 @@ class _Folder:
     def results(self) -> tuple[str, ...]:
         """The files that conversions write, external data by the name that it would have."""
         models = [name_result(name, self.to, self.layout) for name in self.models]
-        return tuple(name for model in models for name in (model, name_data(model)))
+        return tuple(name for model in models for name in (model, model + self.data_suffix))
 
     @property
     def replaced(self) -> frozenset[str]:
@@ -252,12 +261,13 @@ class _Folder:
                         model, staging.place(result), requests[name], data.get(name), labels, batch_size
                     )
                     after[name] = open_source(staging.staged(result), False, None).ports()
-                if staging.staged(name_data(result)).exists():
-                    staging.place(name_data(result))
+                if staging.staged(result + self.data_suffix).exists():
+                    staging.place(result + self.data_suffix)
                 files.append(ConvertedFile(name, result, converted))
             ties = check_ties(before, after)
             copied = () if self.is_in_place else self._copy(staging)
             notes = self._tell_config(staging, [file.result for file in files], ties)
+            notes += self._tell_genai(staging, {file.source: file.result for file in files})
             # Originals that were replaced, and external data of a former result that this one has not.
             for name in sorted((self.replaced if self.is_in_place else frozenset()).union(self.results)):
                 if (self.destination / name).exists() and not staging.staged(name).exists():
@@ -300,7 +310,7 @@ class _Folder:
         for result in results:
             config = find_config(result, self.listing.names)
             if config is not None:
-                found = [result] if staging.staged(name_data(result)).exists() else []
+                found = [result] if staging.staged(result + self.data_suffix).exists() else []
                 external.setdefault(config, []).extend(found)
         notes = []
         for config, names in external.items():
@@ -310,6 +320,17 @@ class _Folder:
                 path = staging.place(config) if self.is_in_place else staging.staged(config)
                 path.write_text(text, encoding="utf-8")
                 notes.append(f"{config!r} tells transformers.js of external data or a low cache now")
+        return notes
+
+    def _tell_genai(self, staging: FolderStaging, results: Mapping[str, str]) -> list[str]:
+        """Let each genai_config.json name the results. Returns notes."""
+        notes = []
+        for config in self.genai_configs:
+            text = genai.update_config(self.source, config, results)
+            if text is not None:
+                path = staging.place(config) if self.is_in_place else staging.staged(config)
+                path.write_text(text, encoding="utf-8")
+                notes.append(f"{config!r} names the low models now")
         return notes
 
     def _external_files(self, model: Model) -> frozenset[str]:

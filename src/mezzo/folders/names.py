@@ -34,8 +34,3 @@ def name_result(name: str, to: str, layout: Placing) -> str:
     """What the low form of a model is called: "model_fp16.onnx", or "model_int8_bf16.onnx", beside "model.onnx"."""
     path, word = PurePosixPath(name), to.replace(",", "_")
     return name if layout is Placing.INSTEAD else str(path.with_name(f"{path.stem}_{word}{path.suffix}"))
-
-
-def name_data(name: str) -> str:
-    """What a result's external data is called."""
-    return name + DATA_SUFFIX
