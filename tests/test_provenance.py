@@ -415,7 +415,7 @@ def _swapped(**fields: object) -> str:
         "empty": ("", "it is not JSON: Expecting value at character 0"),
         "no JSON": ("eJwrSS0uAQAEXQHB", "it is not JSON: Expecting value at character 0"),
         "cut": (_GOOD[:-9], "it is not JSON: "),
-        "nested": ("[" * 1_000_000, "it is JSON nested too deep"),
+        "nested": ("[" * 1_000_000, "it is nested more than 64 levels deep"),
         "long number": (_swapped().replace('"low"', f'"n":{"9" * 5000},"low"'), ""),
         "of no object": ("[]", "its format is not mezzo-provenance/1"),
         "of another format": (_swapped(format="mezzo-provenance/2"), "its format is not mezzo-provenance/1"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mezzo.errors import InputError
 
+_AT_ONCE_BYTES = 1 << 20
 # Folders of the system whose entries stand for devices and open files, not for places on a disk. A result that the
 # shell sends to a file shows there as a regular one: /dev/stdout.
 _OF_THE_SYSTEM = ("/dev", "/proc", "/sys")
@@ -137,8 +138,10 @@ def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes | None:
     with handle, io.BufferedReader(handle) as file:
         if status.st_size > most_bytes:
             return None
-        data = file.read(most_bytes + 1)
-    return None if len(data) > most_bytes else data
+        data = bytearray()
+        while len(data) <= most_bytes and (piece := file.read(_AT_ONCE_BYTES)):  # it may grow while it is read
+            data += piece
+    return None if len(data) > most_bytes else bytes(data)
 
 
 def _check_regular(path: str | os.PathLike[str], status: os.stat_result) -> None:

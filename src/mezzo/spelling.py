@@ -10,7 +10,7 @@ from mezzo.errors import InputError
 
 # Likeness from which a name may have been meant, of 0 to 1; short words are like too much.
 _ALIKE, _ALIKE_SHORT = 0.65, 0.75
-_SHORTEST, _SHORT = 3, 4
+_SHORTEST, _SHORT, _LONGEST = 3, 4, 200
 _MOST = 3
 # A list of more names than this is no help on one line.
 _LISTED = 24
@@ -41,7 +41,7 @@ def nearest(word: str, names: Iterable[str], most: int = _MOST) -> tuple[str, ..
     folded = fold(word)
     if folded in by_fold:
         return tuple(by_fold[folded][:most])
-    if len(folded) < _SHORTEST:
+    if not _SHORTEST <= len(folded) <= _LONGEST:
         return ()
     cutoff = _ALIKE if len(folded) > _SHORT else _ALIKE_SHORT
     alike = difflib.get_close_matches(folded, list(by_fold), n=most, cutoff=cutoff)

@@ -21,6 +21,7 @@ import typer
 
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.errors import InputError
+from mezzo.files.documents import parse_json
 from mezzo.places import read_file, write_file
 
 # Letters, digits and signs that no shell acts on. A name with any other is not offered; it can be typed, quoted.
@@ -161,7 +162,7 @@ def _read_kept(place: Path, state: dict[str, object]) -> Names | None:
         data = read_file(place, _LARGEST_KEPT_BYTES)
         if data is None:
             return None
-        document = json.loads(data.decode())
+        document = parse_json(data)
         if any(document.get(name) != value for name, value in state.items()):
             return None
         lists = [document[name] for name in ("nodes", "operators", "inputs_and_outputs")]

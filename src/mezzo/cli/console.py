@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from mezzo.errors import bound_line
 from mezzo.report.documents import to_json
 from mezzo.report.names import clean, clean_lines
 
@@ -112,7 +113,7 @@ def print_help(text: str) -> None:
 
 def print_error(message: str) -> None:
     """Print one line to stderr. A terminal gets it broken between words; a word that is too long stays whole."""
-    line = f"mezzo: {clean(' '.join(message.split()))}"
+    line = f"mezzo: {clean(bound_line(message))}"
     if sys.stderr.isatty():
         width = max(20, shutil.get_terminal_size().columns)
         line = textwrap.fill(

@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import os
+from collections import Counter
 
 from mezzo.core.levels import Line, Precision, uniform
 from mezzo.core.plans import Plan, PlannedNode
@@ -13,6 +14,7 @@ from mezzo.dtypes import FORMATS, HIGH, QUANTIZED, STORES, DType, integer_span, 
 from mezzo.errors import InputError
 from mezzo.file_kinds import tell_kind
 from mezzo.files.corrections import read_corrections, spell_corrections
+from mezzo.files.documents import parse_json
 from mezzo.places import read_file, write_file
 from mezzo.voices import either
 
@@ -95,10 +97,10 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         data = read_file(path, _MAX_BYTES)
         if data is None:
             raise InputError(f"{where} is larger than {_MAX_BYTES} bytes; no plan is")
-        document = json.loads(data.decode())
+        document = parse_json(data)
     except OSError as error:
         raise InputError(f"cannot read {where}: {error.strerror}; give the path of a plan") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except ValueError as error:
         kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
         what = f"is {kind.what}, not a plan" if kind else f"is not JSON ({str(error).splitlines()[0]})"
         raise InputError(f"{where} {what}; {_save_again()}") from error
@@ -110,7 +112,7 @@ def load_plan(path: str | os.PathLike[str]) -> Plan:
         nodes = tuple(_read_node(entry) for entry in document["nodes"])
         names = [node.name for node in nodes]
         if len(set(names)) < len(names):
-            raise ValueError(f"node {next(n for n in names if names.count(n) > 1)!r} has two lines")
+            raise ValueError(f"node {Counter(names).most_common(1)[0][0]!r} has two lines")
         if not isinstance(document["notes"], list):
             raise ValueError("notes are no list")
         is_old = "dialect" not in document and _OLD_VERSION in document

@@ -18,6 +18,7 @@ from mezzo.core.levels import Precision, uniform
 from mezzo.core.nodes import Kind, Node
 from mezzo.core.policy import Category
 from mezzo.dtypes import HIGH, LEVEL_DTYPES, QUANTIZED, DType
+from mezzo.files.documents import parse_json
 
 FORMAT = "mezzo-provenance/1"
 # No model that can be written comes near it; reading takes memory in proportion.
@@ -178,11 +179,9 @@ def read_text(text: str) -> Provenance:
     if len(text) > MAX_BYTES:
         raise ValueError(f"it is longer than {MAX_BYTES} bytes")
     try:
-        document = json.loads(text, object_pairs_hook=_no_duplicates)
+        document = parse_json(text, pairs=_no_duplicates)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is not JSON: {error.msg} at character {error.pos}") from error
-    except RecursionError as error:
-        raise ValueError("it is JSON nested too deep") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}")
     try:

@@ -3,7 +3,6 @@
 Such files are other programs' and may be hostile: their size is bounded, and a field is looked at before it is used.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from mezzo.core.timings import Layer
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.file_kinds import tell_kind
+from mezzo.files.documents import parse_json
 from mezzo.files.layer_types import is_conversion, type_called
 from mezzo.places import read_file
 
@@ -76,10 +76,10 @@ def _load(path: str | os.PathLike[str]) -> Any:
         data = read_file(path, MOST_BYTES)
         if data is None:
             raise InputError(f"{where} is larger than {MOST_BYTES >> 20} MiB; profile fewer runs")
-        document = json.loads(data.decode())
+        document = parse_json(data)
     except OSError as error:
         raise InputError(f"cannot read {where}: {error.strerror}; {_ASK}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         kind = None if os.fspath(path).lower().endswith(".json") else tell_kind(path)
         cause = str(error).splitlines()[0]
         said = f"is {kind.what}, not a profile" if kind else f"is not JSON ({cause}): did the program end normally?"

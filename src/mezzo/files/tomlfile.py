@@ -1,11 +1,11 @@
 """TOML that people write: read within bounds, and each value checked with an error that says where it stands."""
 
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from typing import cast
 
 from mezzo.errors import InputError
+from mezzo.files.documents import parse_toml
 from mezzo.places import read_file
 from mezzo.spelling import aside, did_you_mean
 
@@ -32,8 +32,8 @@ def load_text(kind: str, path: str | os.PathLike[str]) -> str:
 def parse(where: str, text: str) -> Mapping[str, object]:
     """The document. Raises InputError: the text is not TOML."""
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return parse_toml(text)
+    except ValueError as error:
         raise InputError(f"{where} is not TOML: {error}; mend that line") from error
 
 

@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from mezzo.files.documents import parse_json
+
 _FILE = "config.json"
 _SECTION, _EXTERNAL, _CACHE = "transformers.js_config", "use_external_data_format", "kv_cache_dtype"
 _MAX_BYTES = 16 << 20
@@ -28,8 +30,8 @@ def update_config(path: Path, external: Iterable[str], cache_key: str | None, mo
     if path.stat().st_size > _MAX_BYTES:
         return None
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError):
+        config = parse_json(path.read_bytes())
+    except ValueError:
         return None
     if not isinstance(config, dict) or not isinstance(config.get(_SECTION, {}), dict):
         return None

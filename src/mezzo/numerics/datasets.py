@@ -20,6 +20,7 @@ Data = str | os.PathLike[str] | Mapping[str, Any] | Iterable[Mapping[str, Any]] 
 
 # What numpy.savez calls arrays that it is told no name of.
 _NAMELESS = re.compile(r"arr_\d+")
+_MOST_ASKED_ABOUT = 20  # names that may be misspelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +95,13 @@ class _Wanted:
 
     def check(self, where: str, found: Collection[str]) -> None:
         """Raises InputError: a name is missing, or stands for nothing."""
+        held = frozenset(found)
         needed = dict.fromkeys((*(name for name in self.inputs if name not in self.optional), *self.labels))
-        missing = [name for name in needed if name not in found]
-        unknown = [str(name) for name in found if name not in self.inputs and name not in self.labels]
-        meant = {name: near[0] for name in unknown if (near := nearest(name, missing, 1))}
+        missing = [name for name in needed if name not in held]
+        known = {*self.inputs, *self.labels}
+        unknown = [str(name) for name in found if name not in known]
+        asked_about = unknown[:_MOST_ASKED_ABOUT]
+        meant = {name: near[0] for name in asked_about if (near := nearest(name, missing, 1))}
         if self.others:  # only what may stand for a name that is missing is at fault
             unknown = [name for name in unknown if missing and (name in meant or _NAMELESS.fullmatch(name))]
         if not missing and not unknown:

@@ -1,6 +1,5 @@
 """How far a pass over data has come, as a JSON text beside arrays in a file that may be hostile."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, Self, TypeVar
@@ -9,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.errors import InputError
+from mezzo.files.documents import parse_json
 from mezzo.numerics.npz import NpzFile, pack
 
 _MOST_TEXT = 1 << 26
@@ -71,8 +71,9 @@ def read_journal(opened: NpzFile, wanted: J) -> J:
     path, kind = opened.path, type(wanted)
     if kind.name not in opened.names:
         raise InputError(f"{path}: keeps no {kind.keeps}; {_REMEDY}")
-    if opened.header(kind.name).shape > (_MOST_TEXT,):
-        raise damaged(opened, wanted, "its text is too long")
+    header = opened.header(kind.name)
+    if header.dtype != np.uint8 or len(header.shape) != 1 or header.shape[0] > _MOST_TEXT:
+        raise damaged(opened, wanted, f"its text is {header.dtype}{list(header.shape)}")
     journal = _parse(opened, wanted, opened.read(kind.name))
     difference = journal.difference(wanted)
     if difference is not None:
@@ -84,11 +85,11 @@ def read_journal(opened: NpzFile, wanted: J) -> J:
 def _parse(opened: NpzFile, wanted: J, text: Array) -> J:
     kind = type(wanted)
     try:
-        document = json.loads(text.astype(np.uint8).tobytes())
+        document = parse_json(text.tobytes())
         if document.pop("version") != kind.version:
             raise InputError(f"{opened.path}: is of another version of mezzo; {_REMEDY}")
         journal = kind.revive(document)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise damaged(opened, wanted, "its text cannot be read") from error
     checks: Mapping[type, Callable[[Any], bool]] = {
         str: lambda held: type(held) is str,

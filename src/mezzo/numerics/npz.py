@@ -9,6 +9,7 @@ import itertools
 import json
 import math
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ Array = npt.NDArray[Any]
 SIZE_CAP_BYTES = 4 * 2**30
 # One byte of deflate makes at most 1032 (zlib's technical details); a member that claims more lies.
 _DEFLATE_RATIO = 1032
+# Of an archive's directory: some 50,000 arrays. Python makes a kilobyte of an entry of 50 bytes.
+_MOST_DIRECTORY_BYTES = 4 << 20
 _SUFFIX = ".npy"
 _MOST_NEIGHBOURS = 1000
 _KINDS = "biufcSU"
@@ -43,6 +46,17 @@ class Header:
     dtype: np.dtype[Any]
 
 
+class _Archive(io.BufferedReader):
+    """A file in which zipfile, while it opens it, reads no directory of more than some bytes."""
+
+    is_open = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if not self.is_open and size is not None and size > _MOST_DIRECTORY_BYTES:
+            raise ValueError(f"its directory has {size} bytes, and at most {_MOST_DIRECTORY_BYTES} are read")
+        return super().read(size)
+
+
 class NpzFile:
     """An .npz file open for reading. `names` are its arrays, in the file's order."""
 
@@ -50,9 +64,10 @@ class NpzFile:
         """Open the file and read its directory. Raises InputError: it is no .npz file."""
         self.path = path
         with _saying(str(path)), ExitStack() as failing:
-            self._file = failing.enter_context(io.BufferedReader(open_regular(path)[0]))
+            self._file = failing.enter_context(_Archive(open_regular(path)[0]))
             try:
                 self._zip = zipfile.ZipFile(self._file)
+                self._file.is_open = True
             except zipfile.BadZipFile as error:
                 _refuse_stranger(path, error)
                 raise
@@ -60,7 +75,7 @@ class NpzFile:
         members = self._zip.infolist()
         strangers = [member.filename for member in members if not member.filename.endswith(_SUFFIX)]
         names = [member.filename.removesuffix(_SUFFIX) for member in members]
-        twice = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
         if strangers or twice:
             self.close()
         if strangers:

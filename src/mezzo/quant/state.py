@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.errors import InputError
+from mezzo.files.documents import parse_json
 from mezzo.quant.histogram import Histogram, Ints
 from mezzo.quant.tally import Tally
 
@@ -41,13 +42,13 @@ def dump_state(tallies: Mapping[str, Tally], most_sampled: int | None) -> dict[s
 def load_state(state: Mapping[str, Array], where: str) -> tuple[dict[str, Tally], int | None]:
     """The collection that was kept. Raises InputError: it is no such state, or a damaged one; `where` it was read."""
     try:
-        about = json.loads(state[_ABOUT].astype(np.uint8).tobytes())
+        about = parse_json(state[_ABOUT].astype(np.uint8).tobytes())
         _require(about["version"] == _VERSION)
         values = [(str(name), axis, int(slices), int(half)) for name, axis, slices, half in about["values"]]
         most_sampled = None if about["most_sampled"] is None else int(about["most_sampled"])
         _require(most_sampled is None or most_sampled > 0)
         return _restore(values, state), most_sampled
-    except (KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError, OverflowError) as error:
         remedy = "delete it, or name another file, to start anew"
         raise InputError(f"{where}: holds no calibration of this version, or a damaged one; {remedy}") from error
 
@@ -69,7 +70,8 @@ def _restore(values: list[tuple[str, int | None, int, int]], state: Mapping[str,
     tallies, slice_at, bin_at = dict[str, Tally](), 0, 0
     for (name, axis, slices, half), size in zip(values, sizes, strict=True):
         held = {column: array[slice_at : slice_at + slices].copy() for column, array in columns.items()}
-        counts = bins[bin_at : bin_at + size].reshape(slices, -1).copy()
+        # A copy would take memory for bins that nobody filled.
+        counts = bins[bin_at : bin_at + size].reshape(slices, -1)
         histogram = Histogram(
             half=half, exponents=held["exponents"].astype(np.int32), counts=counts,
             zeros=held["zeros"], samples=held["samples"],

@@ -14,6 +14,7 @@ from mezzo.core.plans import Accumulation
 from mezzo.deciding.options import Options
 from mezzo.dtypes import DType
 from mezzo.errors import InputError
+from mezzo.files.documents import parse_json
 from mezzo.numerics.custom import Metric, MetricTally
 from mezzo.numerics.errors import ErrorSum
 from mezzo.numerics.measures import Comparison, Ruling
@@ -200,14 +201,14 @@ def _read_state(path: Path, identity: Mapping[str, str]) -> dict[str, Score]:
         data = read_file(path, _LARGEST_STATE_BYTES)
         if data is None:
             raise InputError(f"{path}: is larger than any state of a search; {remedy}")
-        document = json.loads(data.decode())
+        document = parse_json(data)
         is_ours = document["format"] == _STATE
         scores = {
             str(key): Score(float(error), _read(drop), _read(reference))
             for key, (error, drop, reference) in document["scores"].items()
         }
-        of = document["of"]
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        of = dict(document["of"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise InputError(f"{path}: is no state of a search ({type(error).__name__}); {remedy}") from error
     if not is_ours:
         raise InputError(f"{path}: found format {document['format']!r}, wanted {_STATE!r}; {remedy}")
