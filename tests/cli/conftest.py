@@ -1,6 +1,7 @@
 """Models, and a way to run the command line inside the test process."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,20 @@ class Ran:
 
 
 Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def unignored() -> Iterator[None]:
+    """Signals that end a process do so here and in children, also where whoever started the tests ignores them, as
+    nohup and background jobs of a shell do. Python takes over SIGINT only where nobody does.
+    """
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    if hasattr(signal, "SIGHUP"):
+        defaults[signal.SIGHUP] = signal.SIG_DFL
+    before = {number: signal.signal(number, handler) for number, handler in defaults.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

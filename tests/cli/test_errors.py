@@ -295,9 +295,14 @@ def test_no_words_print_the_help_and_fail(run):
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
 @pytest.mark.parametrize(
-    ("number", "code", "told"), [(signal.SIGINT, 130, "mezzo: interrupted\n"), (signal.SIGTERM, 143, "")]
+    ("number", "code", "told"),
+    [
+        (signal.SIGINT, 130, "mezzo: interrupted\n"),
+        (signal.SIGTERM, 143, "mezzo: ended by SIGTERM\n"),
+        (signal.SIGHUP, 129, "mezzo: ended by SIGHUP\n"),
+    ],
 )
-def test_signals_end_the_program_quietly(folder, number, code, told):
+def test_signals_end_the_program_quietly(folder, unignored, number, code, told):
     script = (
         "import os, signal, sys\n"
         "from mezzo.verbs import convert as pipeline\n"

@@ -22,7 +22,10 @@ from mezzo.cli.interrupts import Interrupts
 from mezzo.folders.staging import FolderStaging
 from mezzo.staging import Staging
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+pytestmark = [
+    pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals"),
+    pytest.mark.usefixtures("unignored"),
+]
 
 _TOLD = "mezzo: interrupted\n"
 # From the start of the command to what most of them take, in seconds. Where a delay falls differs from run to run; what

@@ -8,11 +8,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import typer
 
-from mezzo.errors import bound_line
+from mezzo.errors import InputError, bound_line
 from mezzo.report.documents import to_json
 from mezzo.report.names import clean, clean_lines
 
@@ -119,14 +120,20 @@ def print_error(message: str) -> None:
         line = textwrap.fill(
             line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
         )  # fmt: skip
-    print(line, file=sys.stderr)
+    with suppress(OSError, ValueError):  # the exit code says it too
+        print(line, file=sys.stderr, flush=True)
 
 
 def _write(text: str) -> None:
-    """Print to stdout. A reader that has gone ends the program quietly, as it ends other programs."""
+    """Print to stdout. A reader that has gone ends the program quietly, as it ends other programs.
+
+    Raises InputError: stdout cannot be written to.
+    """
     try:
         print(text, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         # The interpreter flushes stdout once more at its end; let that reach nobody.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(_BROKEN_PIPE) from None
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(_BROKEN_PIPE) from None
+        raise InputError(f"cannot print to stdout: {error.strerror}; files that were asked for are written") from error

@@ -1,12 +1,9 @@
 """Runs one command and turns what went wrong into one line and an exit code."""
 
 import os
-import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import partial
-from types import FrameType
 
 import typer
 
@@ -39,7 +36,7 @@ def main(arguments: Sequence[str] | None, interrupts: Interrupts) -> int:
     command = typer.main.get_command(make_app())
     words = respell(sys.argv[1:] if arguments is None else arguments)
     try:
-        with _unwinding_on_termination(), speaking_to(Voice.SHELL):
+        with speaking_to(Voice.SHELL):
             if words and words[0] in (commands := getattr(command, "commands", {})):
                 check_said_once(commands[words[0]].params, words[1:])
             run = partial(command.main, args=words, prog_name="mezzo", standalone_mode=False)
@@ -92,21 +89,3 @@ def respell(words: Sequence[str]) -> list[str]:
     if words[:2] == ["plan", "diff"] and not os.path.lexists("diff"):
         return ["diff", *words[2:]]
     return words
-
-
-@contextmanager
-def _unwinding_on_termination() -> Iterator[None]:
-    """Let a termination signal unwind the stack, so that files being written are removed."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:  # not the main thread, which alone may set handlers
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
