@@ -21,7 +21,7 @@ from mezzo.ops import dialects, op_facts
 from mezzo.plugins import discovery
 from mezzo.plugins.entries import BUILT_IN
 from mezzo.report.catalogue import quantized_rows
-from mezzo.structure import structure_rules
+from mezzo.structure import rules_of, structure_rules
 
 T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "reference"
@@ -84,7 +84,7 @@ def _spell_policy(policy: Policy) -> Iterator[str]:
     if policy.findings is None:
         yield "What structure rules find, all of them, keeps FP32 too.\n"
     else:
-        names = ", ".join(f"`{name}`" for name in sorted(policy.findings)) or "none"
+        names = ", ".join(f"`{rule.name}`" for rule in rules_of(policy))
         yield f"Structure rules whose findings keep FP32 too: {names}.\n"
 
 

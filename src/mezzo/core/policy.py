@@ -214,8 +214,9 @@ class Policy:
     """Rules. The most specific that fires decides, the first among equals, `otherwise` if none does: what is said of a
     name beats a region, that an attribute, that an operator's type, that the preset's costs and risks.
 
-    `findings` names the structure rules whose findings deny their node (see `mezzo.structure`); None means every rule,
-    those to come included. A finding beats rules up to attributes, and gives way to regions and names.
+    `findings` names the structure rules whose findings deny their node (see `mezzo.structure`), beside those that bind
+    every policy; None means every rule, those to come included. A finding beats rules up to attributes, and gives way
+    to regions and names.
     `unlisted`: what an operator without facts gets if no rule names it; `missing` says who hears of it.
     `promotes_untroubled`: a region in which nothing needs FP32 is taken low as a whole.
     `limits_masks`: a mask past the range is stored as half the range instead of keeping its softmax in FP32.

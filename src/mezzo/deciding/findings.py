@@ -11,7 +11,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.plugins.discovery import op_facts
 from mezzo.spelling import aside, did_you_mean
-from mezzo.structure import View, structure_rules
+from mezzo.structure import View, rules_of, structure_rules
 from mezzo.structure.estimated import ESTIMATED, notes_of
 from mezzo.voices import option
 
@@ -37,10 +37,9 @@ def lift_rules(
 def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: Mapping[str, Evidence]) -> None:
     """Deny what structure tells, but for what data has lifted. `lifted`: evidence by node name."""
     structural = {rule.name for rule in structure_rules()}
-    for rule in structure_rules():
-        if policy.findings is None or rule.name in policy.findings:
-            for finding in rule.find(view):
-                _deny(view.graph, verdicts, structural, finding, finding.lifting or rule.lifting, lifted)
+    for rule in rules_of(policy):
+        for finding in rule.find(view):
+            _deny(view.graph, verdicts, structural, finding, finding.lifting or rule.lifting, lifted)
 
 
 def _deny(

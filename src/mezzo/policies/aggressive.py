@@ -33,7 +33,6 @@ POLICY = Policy(
             "constant-near-range",
             "constant-out-of-range",
             "exact-operand",
-            "quantized-part",
             "returns-to-integers",
         }
     ),

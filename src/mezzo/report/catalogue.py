@@ -17,7 +17,7 @@ from mezzo.plugins.entries import Origin
 from mezzo.report.layout import Layout, blank, heading, indented
 from mezzo.report.names import clean, join_some
 from mezzo.sizes import format_size
-from mezzo.structure import structure_rules
+from mezzo.structure import rules_of
 
 Row = tuple[str, OpFacts]  # dialect and facts
 Origins = Mapping[str, Origin]  # by name
@@ -36,8 +36,7 @@ def report_policies(layout: Layout, policies: Iterable[Policy], origins: Origins
             table.add_row(Text(rule.name, style="cyan"), given, _spell_subject(rule), rule.because)
         other = policy.otherwise.value
         table.add_row(Text("otherwise", style="cyan"), other, "the rest", "no rule above speaks of the operator")
-        names = [rule.name for rule in structure_rules()] if policy.findings is None else policy.findings
-        found = ", ".join(sorted(names)) or "none"
+        found = ", ".join(rule.name for rule in rules_of(policy))
         lines += [heading(policy.name), indented(policy.summary)]
         lines += [indented(clean(str(origins[policy.name])), style="dim"), blank(), table]
         lines += [blank(), indented(f"and keeps high what these structure rules find: {found}"), blank()]

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from mezzo.core.facts import Function, OpFacts
 from mezzo.core.graph import ConstantFacts
 from mezzo.core.nodes import Kind, Node, Role
-from mezzo.core.policy import Finding, Lifting
+from mezzo.core.policy import Finding, Lifting, Policy
 from mezzo.core.view import GraphView
 from mezzo.dtypes import Format
 
@@ -163,6 +163,10 @@ class StructureRule:
     lifting: Lifting = Lifting.NEVER
 
 
+# Rules that every policy heeds: what they find would be taken out of integer kernels that the model came with.
+BINDING = frozenset({"quantized-part", "quantized-unit", "quantized-weight"})
+
+
 @cache
 def structure_rules() -> tuple[StructureRule, ...]:
     """Every rule of every module in this package, by name."""
@@ -170,3 +174,9 @@ def structure_rules() -> tuple[StructureRule, ...]:
     for module in pkgutil.iter_modules(__path__):
         rules += importlib.import_module(f"{__name__}.{module.name}").RULES
     return tuple(sorted(rules, key=lambda rule: rule.name))
+
+
+def rules_of(policy: Policy) -> tuple[StructureRule, ...]:
+    """The rules whose findings deny their node under a policy."""
+    named = policy.findings
+    return tuple(rule for rule in structure_rules() if named is None or rule.name in named | BINDING)
