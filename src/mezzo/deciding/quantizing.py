@@ -126,7 +126,8 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
     """
     graph, target, given, mode = view.graph, wishes.target, wishes.quantized, wishes.quantize_mode
     known = None if given is None else _by_value(graph, given)
-    may_run = [choice in (Choice.FREE, Choice.LOW) for choice in choices]
+    coarse = {number: one for one in wishes.coarse if (number := graph.by_name.get(one.node)) is not None}
+    may_run = [choice in (Choice.FREE, Choice.LOW) and number not in coarse for number, choice in enumerate(choices)]
     quantizers = Quantizers(
         UnitView(graph, view.rows), target, view.low.dtype, may_run, known, partial(_may_take, wishes)
     )
@@ -149,6 +150,8 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
         if verdicts[number].category is Category.DENY:
             continue
         rule, text = _tell_alone(graph.nodes[number], view.low.dtype, wishes)
+        if number in coarse:
+            rule, text = coarse[number].rule, coarse[number].because
         if number in apart:
             rule, text = _APART, "stands between no two products with weights that run quantized"
         if number in unseen:

@@ -32,6 +32,7 @@ class Wishes:
     data, which deny their nodes as structure findings do, and so does `kept`, what was decided when the model was made;
     `lifted`, by node name, tells what was measured of nodes, so that what only suspected otherwise does not count;
     `quantized` are the parameters of values, by name, for a level that takes some; None where nobody has asked yet;
+    `coarse`: nodes that are not quantized, as they would share one scale among values of which some are too small;
     `quantize_mode`: "smart" or "full", see `choose_units`. `is_dynamic`: only kernels are
     taken that find ranges as they run; `dynamic`, of a plan that is replayed: the names of all nodes that do so.
     `error_prices`, by a level's dtype and node name, and `measured` weigh what a strategy chooses.
@@ -55,6 +56,7 @@ class Wishes:
     assumed: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kept: tuple[NamedFinding, ...] = ()
     quantized: Mapping[str, Quantization] | None = None
+    coarse: tuple[NamedFinding, ...] = ()
     quantize_mode: str = "smart"
     is_dynamic: bool = False
     dynamic: frozenset[str] | None = None

@@ -1,17 +1,17 @@
 """Scales and zero points for what may be quantized: values are watched on data, and weights read one by one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from mezzo.converting.conversion import judge_model
 from mezzo.converting.fusing import fuse
+from mezzo.converting.judged_model import judge_model
 from mezzo.core.calibrator import Calibrator, Grid, Range
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
-from mezzo.core.policy import Lifting
+from mezzo.core.policy import Lifting, NamedFinding
 from mezzo.core.quantization import Quantization
 from mezzo.core.quantized_kernels import Hands, Operand
 from mezzo.core.reading import Reading
@@ -20,6 +20,7 @@ from mezzo.deciding.quantizing import name_offset
 from mezzo.dtypes import STORED_AS, DType, integer_span
 from mezzo.errors import InputError
 from mezzo.judging.collecting import collect
+from mezzo.judging.shared_scales import coarse_parts
 from mezzo.numerics.datasets import Dataset
 from mezzo.numerics.measures import DataSource
 from mezzo.plugins.discovery import calibrators
@@ -85,13 +86,24 @@ def choose_parameters(model: Model, options: Options, watched: Watched, calibrat
     """The options with the parameters that a calibrator chooses that suits the format. Raises InputError: it fails."""
     dtype = options.wishes.line.quantized_format
     assert dtype is not None, "asked where something is to be quantized"
-    found = _of_values(watched.collector, watched.asked, calibrator, dtype)
-    found |= _of_weights(model, watched.reading, watched.asked)
-    add_offsets(model, watched.reading, watched.units, found)
+    units, asked, coarse, ranges = watched.units, watched.asked, dict[tuple[int, ...], NamedFinding](), {}
+    while True:
+        ranges = _ranges(watched.collector, asked, calibrator, dtype)
+        shared = align(ranges, asked.groups)
+        more = coarse_parts(watched.reading.graph, units, ranges, shared) if _is_even(dtype) else {}
+        if not more:
+            break
+        coarse |= more
+        units = [unit for unit in units if unit.nodes not in coarse]
+        asked = _asked(watched.reading.graph, units)
+    found = _of_values(shared, asked, dtype)
+    found |= _of_weights(model, watched.reading, asked)
+    add_offsets(model, watched.reading, units, found)
     notes = (*tell_cut(watched), *_tell_strangers(watched.collector))
     told = (note for note in notes if note not in options.notes)
     notes = (*options.notes, *told)
-    return replace(options, wishes=replace(options.wishes, quantized=found), notes=notes)
+    wishes = replace(options.wishes, quantized=found, coarse=(*options.wishes.coarse, *coarse.values()))
+    return replace(options, wishes=wishes, notes=notes)
 
 
 def tell_cut(watched: Watched) -> list[str]:
@@ -207,8 +219,8 @@ def _asked(graph: Graph, units: Sequence[QuantizedUnit]) -> _Asked:
     return asked
 
 
-def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator, dtype: DType) -> dict[str, Quantization]:
-    """The parameters of values that were watched; those of a group share theirs. What was never seen gets none."""
+def _ranges(collector: Collector, asked: _Asked, calibrator: Calibrator, dtype: DType) -> dict[str, Range]:
+    """The ranges that a calibrator chooses of values that were watched. What was never seen gets none."""
     shared = asked.together()
     ranges: dict[str, Range] = {}
     for name, operands in shared.items():
@@ -219,10 +231,21 @@ def _of_values(collector: Collector, asked: _Asked, calibrator: Calibrator, dtyp
         chosen = choose_range(calibrator.of(name), seen, _grid(storage_of(dtype, operands, is_never_negative)))
         if chosen is not None:
             ranges[name] = chosen
+    return ranges
+
+
+def _of_values(ranges: Mapping[str, Range], asked: _Asked, dtype: DType) -> dict[str, Quantization]:
+    """The parameters of values that are held to ranges."""
+    shared = asked.together()
     return {
         name: parameters_for(held, _grid(storage_of(dtype, shared[name], held.low >= 0.0)))
-        for name, held in align(ranges, asked.groups).items()
+        for name, held in ranges.items()
     }
+
+
+def _is_even(dtype: DType) -> bool:
+    """Whether a format's steps are all of one size."""
+    return integer_span(STORED_AS[dtype][0]) is not None
 
 
 def _of_weights(model: Model, reading: Reading, asked: _Asked) -> dict[str, Quantization]:
@@ -283,7 +306,7 @@ def with_parameters(
 def suits(calibrator: Calibrator, options: Options) -> bool:
     """Whether a way to choose ranges suits the format."""
     dtype = options.wishes.line.quantized_format
-    return dtype is None or not calibrator.needs_even or integer_span(STORED_AS[dtype][0]) is not None
+    return dtype is None or not calibrator.needs_even or _is_even(dtype)
 
 
 def check_method(calibrator: Calibrator, options: Options) -> None:
