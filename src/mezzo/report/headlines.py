@@ -11,6 +11,7 @@ from mezzo.core.plans import Plan
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.report.comparison import bounds_errors
 from mezzo.report.figures import spell_count, spell_error
+from mezzo.report.float_products import tell_float_products
 from mezzo.report.groups import choose_example, count_casts, count_precisions, group_high_nodes
 from mezzo.report.headline import Aim, Headline, Move, Speed, Standing, expect_speed, tell_sizes
 from mezzo.report.names import clean
@@ -42,7 +43,7 @@ def head_plan(source: str, plan: Plan, machine: "Machine", better: Alternative |
         standing=Standing.UNJUDGED,
         verdict=f"planned, nothing written: {_count_nodes(plan)}, {spell_count(count_casts(plan), 'cast')}",
         risk=_asked_for(plan) or _UNMEASURED,
-        gains=(*_chosen(plan), *_held_back(plan), speed.sentence, *_instead(speed, better)),
+        gains=(*_chosen(plan), *_held_back(plan), speed.sentence, *tell_float_products(plan), *_instead(speed, better)),
         is_faster=speed.is_faster,
         aim=aim,
     )
@@ -235,7 +236,14 @@ def _measured_speed(measured: "Measured | None", plan: Plan, machine: "Machine")
 
 def _gains(plan: Plan, summary: "Summary", speed: Speed, better: Alternative | None) -> tuple[str, ...]:
     sizes = tell_sizes(summary.size_before_bytes, summary.size_after_bytes)
-    return *_chosen(plan), *_held_back(plan), sizes, speed.sentence, *_instead(speed, better)
+    return (
+        *_chosen(plan),
+        *_held_back(plan),
+        sizes,
+        speed.sentence,
+        *tell_float_products(plan),
+        *_instead(speed, better),
+    )
 
 
 def _chosen(plan: Plan) -> tuple[str, ...]:
