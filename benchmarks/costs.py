@@ -19,7 +19,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.conversion import convert_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.core.profiles import Effort
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options

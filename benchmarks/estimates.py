@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from suites import operators
 
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.core.facts import HEAVY
 from mezzo.core.nodes import Kind
 from mezzo.core.request import Request

@@ -41,7 +41,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mezzo
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.core.nodes import Kind
 from mezzo.core.problem import Problem
 from mezzo.core.request import Request

@@ -11,7 +11,7 @@ import pytest
 from block_models import block_feeds, block_model
 
 import mezzo
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import open_source
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options

@@ -22,7 +22,8 @@ import pytest
 from quantized_cases import open_model
 
 import mezzo
-from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.conversion import convert_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.core.graph import Graph
 from mezzo.core.quantization import Quantization
 from mezzo.core.request import Request

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 import mezzo
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.summaries import summarise_result
 from mezzo.core.frontend import Model
 from mezzo.deciding.options import Options

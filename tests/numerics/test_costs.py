@@ -7,7 +7,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.core.nodes import Kind
 from mezzo.core.problem import Problem
 from mezzo.core.profiles import CastTime, Effort, NodeTimes

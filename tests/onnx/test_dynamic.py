@@ -13,7 +13,8 @@ from onnx.reference import ReferenceEvaluator
 from quantized_cases import make_sparse, open_model
 
 import mezzo
-from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.conversion import convert_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.request import Request
 from mezzo.deciding.options import read_options

@@ -9,7 +9,7 @@ import onnx.parser
 import pytest
 
 import mezzo
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import open_source
 from mezzo.core.frontend import Model
 from mezzo.core.profiles import Effort

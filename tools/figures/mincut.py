@@ -15,7 +15,7 @@ import onnx.numpy_helper
 import onnx.parser
 from svg import CUT, GREY, HIGH, INK, LOW, Drawing
 
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import open_source
 from mezzo.core.nodes import Kind
 from mezzo.core.problem import Choice, Problem

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numpy as np
-
 from mezzo.converting.decided import Decided, refuse_out_of_range
 from mezzo.converting.fusing import fused_as
+from mezzo.converting.judged_model import held_by_schema, judge_at, judge_model
 from mezzo.converting.naming import names_in
 from mezzo.converting.own_operators import with_own_operators
 from mezzo.converting.recalling import asks_for_more, spell_record, spell_replay
@@ -20,11 +19,9 @@ from mezzo.core.frontend import Fault, Model
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
-from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, Side
 from mezzo.core.reading import Artifact, Reading
 from mezzo.core.target import Gain
-from mezzo.deciding.choosing import refusal_of
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import Judged, judge
 from mezzo.deciding.quantizing import dynamic_names, parameters_of
@@ -32,7 +29,6 @@ from mezzo.deciding.reasons import reasons
 from mezzo.deciding.recalled import Recalled
 from mezzo.deciding.recording import Decisions, category_of, precision_of
 from mezzo.deciding.wishes import Wishes
-from mezzo.dtypes import HIGH, DType
 from mezzo.errors import ContractError, MezzoError, ModelError
 
 _log = logging.getLogger(__name__)
@@ -189,42 +185,19 @@ def _recorder(
     return spell_record(model, reading, Decisions(judged, levels, options.wishes, told), options)
 
 
-def judge_model(model: Model, options: Options) -> tuple[Reading, Judged]:
-    """Read a model and judge its nodes, at the smallest version that helps where a step is allowed."""
-    wishes = options.wishes
-    reading, judged = _judge_at(model, options, None)
-    limit = wishes.target.newest.get(reading.dialect)
-    while options.version == "auto":  # a step may let a node run low that makes the next step worth taking
-        step = model.next_version(reading, _held(reading, judged, wishes), limit)
-        if step is None:
-            break
-        reading, judged = _judge_at(model, options, step)
-    return reading, judged
-
-
-def _held(reading: Reading, judged: Judged, wishes: Wishes) -> dict[DType, list[int]]:
-    """What only the schema at this version keeps from running low, by the format."""
-    return {low: _held_by_schema(judged, wishes, reading.dialect, low) for low in wishes.line.beside}
-
-
-def _judge_at(model: Model, options: Options, version: int | None) -> tuple[Reading, Judged]:
-    reading = model.read(options.wishes.low, version)
-    return reading, judge(reading.graph, options.wishes)
-
-
 def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decided:
     wishes = options.wishes
     reading, judged = judge_model(model, options)
     obstacle = None
     if options.version == "auto":
         limit = wishes.target.newest.get(reading.dialect)
-        obstacle = model.obstacle(reading, _held(reading, judged, wishes), limit)
+        obstacle = model.obstacle(reading, held_by_schema(reading, judged, wishes), limit)
     if options.out_of_range == "error":
         refuse_out_of_range(reading.graph, wishes, range(len(reading.graph.nodes)))
 
     def judge_smaller(version: int | None) -> tuple[Reading, Judged]:
         # What was measured belongs to the nodes of the first reading.
-        reading, judged = _judge_at(model, replace(options, wishes=replace(wishes, measured=None)), version)
+        reading, judged = judge_at(model, replace(options, wishes=replace(wishes, measured=None)), version)
         return reading, _ban(judged, banned)
 
     planned = assign(reading, _ban(judged, banned), wishes.strategy)
@@ -277,19 +250,6 @@ def _gain_of(wishes: Wishes) -> Gain | None:
     """What the target's table says of the formats' speed: of the narrowest, where there are several."""
     gains = [gain for low in reversed(wishes.line.beside) if (gain := wishes.target.gain(low)) is not None]
     return gains[0] if gains else None
-
-
-def _held_by_schema(judged: Judged, wishes: Wishes, dialect: str, low: DType) -> list[int]:
-    """Nodes that policy and target would grant a format, and only the schema at this version does not."""
-    columns, line = judged.problem.graph.columns, judged.problem.line
-    held = [s.dtype is HIGH and s.dialect == dialect and low not in s.legal for s in columns.signatures]
-    is_held = np.array(held, bool)[columns.node_signature] & columns.is_kind(Kind.OP)
-    nodes, verdicts = judged.problem.graph.nodes, judged.verdicts(line.level_of(low))
-    return [
-        number
-        for number in np.flatnonzero(is_held).tolist()
-        if verdicts[number].category is not Category.DENY and refusal_of(nodes[number], wishes, low) is None
-    ]
 
 
 def _ban(judged: Judged, banned: Mapping[str, str]) -> Judged:

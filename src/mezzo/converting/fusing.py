@@ -3,28 +3,62 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from mezzo.converting.judged_model import judge_model
+from mezzo.core.facts import Transfer
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.levels import float_of
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
-from mezzo.deciding.planner import matched
+from mezzo.deciding.planner import matched, rows_of
 from mezzo.deciding.rules import nodes_in
+from mezzo.dtypes import HIGH
+from mezzo.errors import InputError
 from mezzo.report.figures import spell_count
+from mezzo.voices import option
+
+_QUANTIZES = frozenset({Transfer.QUANTIZE, Transfer.QUANTIZED_SUM})
+_WIDENED = "integer kernels read and make f32: the model, of lower floats, is widened first; its weights are exact so"
 
 
 def fuse(model: Model, options: Options) -> tuple[Model, Options]:
     """The model to plan, with the options for it: both as they are where nothing is to be quantized.
 
+    Kernels of integers read and make FP32, so a model of lower floats is widened first.
+
+    Raises InputError: the model is of lower floats, and the target runs none of it in the quantized format.
+    """
+    if options.wishes.line.quantized is None:
+        return model, options
+    widened = model.widened()
+    if widened is model:
+        return _fuse(model, options)
+    fused, options = _fuse(widened, replace(options, notes=(*options.notes, _WIDENED)))
+    quantizing = judge_model(fused, options)[1].quantizing
+    if quantizing is None or not quantizing.units:
+        target, dtype = options.wishes.target.name, options.wishes.line.quantized_format
+        raise InputError(
+            f"{model.name}: is of lower floats than {HIGH}, and target {target!r} runs none of its operators in "
+            f"{dtype}; use it as it is, or choose another {option('target')}"
+        )
+    return fused, options
+
+
+def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
+    """The same for a model on FP32.
+
     What the options leave out, or fix at a float, stays an operator of its own. What they only ask for runs as what it
-    was folded into does, so patterns that select nothing else are done with.
+    was folded into does, so patterns that select nothing else are done with. What came quantized was given its form by
+    whoever did that, and is left in it: quantizing twice changes nothing more.
     """
     wishes = options.wishes
-    if wishes.line.quantized is None or options.fuse == "none":
+    if options.fuse == "none":
         return model, options
     reading = model.read(wishes.low)
     graph, quantized = reading.graph, wishes.line.quantized_format
+    if any(row is not None and row.transfer in _QUANTIZES for row in rows_of(graph)):
+        return model, options
     regions = [*wishes.keep_regions, *(region for region, dtype in wishes.fixed_regions if dtype is not quantized)]
     apart = {node.id for pattern in wishes.exclude for node in matched(graph, pattern)}
     fused = model.fused(reading, sorted(apart.union(*(nodes_in(graph, region) for region in regions))))
@@ -38,7 +72,10 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
 
 def fused_as(model: Model, given: Plan) -> Model:
     """The model that a plan was made of: what has a line in it, as the operator that it is, stayed as it was."""
-    if given.line.quantized is None or dict(given.settings).get("fuse") == "none":
+    if given.line.quantized is None:
+        return model
+    model = model.widened()
+    if dict(given.settings).get("fuse") == "none":
         return model
     reading = model.read(float_of(given.line), given.version)
     ops = {name: node.op for name, node in given.by_name.items()}

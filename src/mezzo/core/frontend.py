@@ -207,6 +207,11 @@ class Model(Protocol):
         Raises ModelError: a constant cannot be read.
         """
 
+    def widened(self) -> "Model":
+        """The model on FP32 in place of lower floats, between inputs and outputs of the types that they have; itself
+        where it has none, or cannot be widened. Weights keep their numbers; a result of it is a result of this model.
+        """
+
     def fused(self, reading: Reading, apart: Sequence[int]) -> "Model":
         """The model in normal form: constants folded, no-ops and dead operators gone, operators folded into those
         before them that can say as much, where nobody else reads what is between them, and written as others that

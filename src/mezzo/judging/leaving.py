@@ -12,8 +12,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.conversion import convert_model
 from mezzo.converting.decided import Decided
+from mezzo.converting.judged_model import judge_model
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.nodes import Node

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.calibrator import Grid
 from mezzo.core.frontend import Model

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.frontend import Model
 from mezzo.core.lab import Profiler

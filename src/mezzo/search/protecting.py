@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.conversion import convert_model
 from mezzo.converting.fusing import fuse
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.recalling import recall
 from mezzo.converting.results import Converted, finish
 from mezzo.core.corrections import BIAS

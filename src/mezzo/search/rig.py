@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, tee
 from typing import TYPE_CHECKING
 
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import lab_of
 from mezzo.core.crew import HERE, Pending, Team, crew_at_work, in_turn
 from mezzo.core.graph import Graph

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.conversion import convert_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.core.policy import NamedFinding
 from mezzo.deciding.options import Options
 from mezzo.dtypes import DType

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
-from mezzo.converting.conversion import judge_model
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import Progress, open_source, read_plan_options
 from mezzo.core.keyword_types import PlanOptions
 from mezzo.core.nodes import Kind

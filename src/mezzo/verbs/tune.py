@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from mezzo.converting.conversion import convert_model, judge_model
+from mezzo.converting.conversion import convert_model
 from mezzo.converting.fusing import fuse
+from mezzo.converting.judged_model import judge_model
 from mezzo.converting.results import Converted, Progress, aimed, finish, open_source
 from mezzo.core.corrections import LEAVE
 from mezzo.core.keyword_types import ConvertOptions

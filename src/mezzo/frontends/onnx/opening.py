@@ -25,6 +25,7 @@ from mezzo.frontends.onnx.fused_operators import write_fused
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.reading import own
 from mezzo.frontends.onnx.whole import Whole
+from mezzo.frontends.onnx.widening import widen
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -48,6 +49,11 @@ class Opened(OnnxModel):
     @property
     def path(self) -> Path | None:
         return super().path if self.given is self else None
+
+    def widened(self) -> "Opened":
+        """The model on FP32 where it came in FP16 or BF16."""
+        source = widen(self.source)
+        return self if source is None else Opened(source, self.progress, self.given)
 
     def fused(self, reading: AnyReading, apart: Sequence[int]) -> "Opened":
         """The model with all folded that can be, and Relu said as Relu."""

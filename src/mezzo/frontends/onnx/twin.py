@@ -29,8 +29,8 @@ from mezzo.frontends.onnx.narrowing import narrow, rounds_twice
 from mezzo.frontends.onnx.tiles import is_tiled, tile
 from mezzo.frontends.onnx.value_types import TypedScope, find_node_schema, type_text, value_types
 
-_LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
-_LOW_BY_TEXT = {text: element for element, text in _LOW.items()}
+LOW = {TensorProto.FLOAT16: "tensor(float16)", TensorProto.BFLOAT16: "tensor(bfloat16)"}
+_LOW_BY_TEXT = {text: element for element, text in LOW.items()}
 _FP8_BY_TEXT = {
     "tensor(float8e4m3fn)": TensorProto.FLOAT8E4M3FN,
     "tensor(float8e5m2)": TensorProto.FLOAT8E5M2,
@@ -44,7 +44,7 @@ _DTYPE_ATTRIBUTES = frozenset(
 _QUANTIZES_ACTIVATIONS = "accuracy_level"
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 # Domains whose operators all have an FP32 form.
-_WIDENED_DOMAINS = frozenset(
+WIDENED_DOMAINS = frozenset(
     {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft"}
 )
 
@@ -130,13 +130,13 @@ class _Rewriter:
         result = onnx.GraphProto()
         result.name = graph.name
         for port in graph.input:
-            result.input.append(_widen_port(port))
+            result.input.append(widen_port(port))
         for port in graph.output:
-            result.output.append(_widen_port(port))
+            result.output.append(widen_port(port))
         for port in graph.value_info:
-            result.value_info.append(_widen_port(port))
-        result.initializer.extend(map(_widen_tensor, graph.initializer))
-        result.sparse_initializer.extend(map(_widen_sparse, graph.sparse_initializer))
+            result.value_info.append(widen_port(port))
+        result.initializer.extend(map(widen_tensor, graph.initializer))
+        result.sparse_initializer.extend(map(widen_sparse, graph.sparse_initializer))
         self._shapes.update({self._read(tensor.name): tensor.dims for tensor in graph.initializer})
         for index, node in enumerate(graph.node):
             result.node.extend(self._rewrite_node(node, index, scope))
@@ -164,7 +164,7 @@ class _Rewriter:
             return [result]
         if self._must_keep(node, inputs, outputs):
             return self._keep_low(result, inputs, outputs)
-        _widen_attributes(result)
+        widen_attributes(result)
         roundings: list[onnx.NodeProto] = []
         # Bodies have rounded already, constants are exact, and sequences hold tensors that were rounded when made.
         if node.op_type not in _CONTROL and node.op_type != "Constant":
@@ -188,7 +188,7 @@ class _Rewriter:
 
     def _must_keep(self, node: onnx.NodeProto, inputs: list[str], outputs: list[str]) -> bool:
         """Say whether the operator has no FP32 form with the same meaning."""
-        if node.op_type == "BitCast" or node.domain not in _WIDENED_DOMAINS:
+        if node.op_type == "BitCast" or node.domain not in WIDENED_DOMAINS:
             return True
         schema = find_node_schema(node, self._opsets)
         if schema is None:
@@ -246,7 +246,7 @@ def _cast(source: str, result: str, to: int) -> onnx.NodeProto:
     return onnx.helper.make_node("Cast", [source], [result], to=to)
 
 
-def _widen_port(port: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
+def widen_port(port: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
     result = onnx.ValueInfoProto()
     result.CopyFrom(port)
     _widen_type(result.type)
@@ -255,9 +255,9 @@ def _widen_port(port: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
 
 def _widen_type(proto: onnx.TypeProto) -> None:
     match proto.WhichOneof("value"):
-        case "tensor_type" if proto.tensor_type.elem_type in _LOW:
+        case "tensor_type" if proto.tensor_type.elem_type in LOW:
             proto.tensor_type.elem_type = TensorProto.FLOAT
-        case "sparse_tensor_type" if proto.sparse_tensor_type.elem_type in _LOW:
+        case "sparse_tensor_type" if proto.sparse_tensor_type.elem_type in LOW:
             proto.sparse_tensor_type.elem_type = TensorProto.FLOAT
         case "sequence_type":
             _widen_type(proto.sequence_type.elem_type)
@@ -265,43 +265,43 @@ def _widen_type(proto: onnx.TypeProto) -> None:
             _widen_type(proto.optional_type.elem_type)
 
 
-def _widen_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
-    if tensor.data_type not in _LOW:
+def widen_tensor(tensor: onnx.TensorProto) -> onnx.TensorProto:
+    if tensor.data_type not in LOW:
         return tensor
     if is_marked(tensor):
         return mark_widened(tensor)
     return onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor).astype(np.float32), tensor.name)
 
 
-def _widen_sparse(sparse: onnx.SparseTensorProto) -> onnx.SparseTensorProto:
+def widen_sparse(sparse: onnx.SparseTensorProto) -> onnx.SparseTensorProto:
     result = onnx.SparseTensorProto()
     result.CopyFrom(sparse)
-    result.values.CopyFrom(_widen_tensor(sparse.values))
+    result.values.CopyFrom(widen_tensor(sparse.values))
     return result
 
 
-def _widen_attributes(node: onnx.NodeProto) -> None:
+def widen_attributes(node: onnx.NodeProto) -> None:
     for attribute in node.attribute:
-        if attribute.name in _DTYPE_ATTRIBUTES and attribute.i in _LOW:
+        if attribute.name in _DTYPE_ATTRIBUTES and attribute.i in LOW:
             attribute.i = TensorProto.FLOAT
         elif attribute.type == onnx.AttributeProto.TENSOR:
-            attribute.t.CopyFrom(_widen_tensor(attribute.t))
+            attribute.t.CopyFrom(widen_tensor(attribute.t))
         elif attribute.type == onnx.AttributeProto.SPARSE_TENSOR:
-            attribute.sparse_tensor.CopyFrom(_widen_sparse(attribute.sparse_tensor))
+            attribute.sparse_tensor.CopyFrom(widen_sparse(attribute.sparse_tensor))
         elif attribute.type == onnx.AttributeProto.TYPE_PROTO:
             _widen_type(attribute.tp)
 
 
 def free_prefix(graph: onnx.GraphProto, wish: str) -> str:
     """A prefix that no value name of the graph or its bodies starts with: the wish, or the wish and underscores."""
-    names = set(_value_names(graph))
+    names = set(value_names(graph))
     prefix = wish
     while any(name.startswith(prefix) for name in names):
         prefix += "_"
     return prefix
 
 
-def _value_names(graph: onnx.GraphProto) -> Iterable[str]:
+def value_names(graph: onnx.GraphProto) -> Iterable[str]:
     for port in graph.input:
         yield port.name
     yield from _constant_names(graph)
@@ -309,7 +309,7 @@ def _value_names(graph: onnx.GraphProto) -> Iterable[str]:
         yield from node.output
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from _value_names(attribute.g)
+                yield from value_names(attribute.g)
 
 
 def _constant_names(graph: onnx.GraphProto) -> Iterable[str]:

@@ -84,6 +84,10 @@ class TorchModel:
             if holder is not None and held is not None and held.tensor is not None and dtype_of(holder) is HIGH:
                 yield value, held.tensor().detach().cpu().numpy()
 
+    def widened(self) -> "TorchModel":
+        """Itself: PyTorch's targets quantize nothing."""
+        return self
+
     def fused(self, reading: AnyReading, apart: Sequence[int]) -> "TorchModel":
         return self
 
