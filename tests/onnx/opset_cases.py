@@ -273,6 +273,7 @@ CASES = {
     ),
     # What ONNX took back, and ONNX Runtime still has.
     "affine": Case(8, "y = Affine<alpha=2.0, beta=0.5>(x)", is_exact=False),
+    "scale": Case(8, "y = Scale<scale=2.0>(x)", is_exact=False),
     "image_scaler": Case(8, "y = ImageScaler<scale=2.0, bias=[1.0,2.0,3.0]>(x)", is_exact=False),
     "parametric_softplus": Case(8, "y = ParametricSoftplus<alpha=2.0, beta=0.5>(x)", is_exact=False),
     "scaled_tanh": Case(8, "y = ScaledTanh<alpha=2.0, beta=0.5>(x)", is_exact=False),

@@ -280,6 +280,19 @@ def test_shapes_that_a_file_states_are_not_believed() -> None:
     _assert_alike(_answer(reach(model, _NEWEST)[1].model, case), _answer(_known(case), case), case)
 
 
+def test_a_stated_shape_that_a_newer_opset_refutes_is_mended() -> None:
+    body = "[c] f = Conv(x, w)\n s = Shape(f)\n a = Gather<axis=0>(s, z)\n b = Concat<axis=0>(a, r)\n y = Reshape(f, b)"
+    weights = "<float[3,3,1,1] w = {1,2,3,4,5,6,7,8,9}, int64[1] z = {0}, int64[2] r = {3,-1}>"
+    model = _known(Case(12, body, weights=weights))
+    stated = model.graph.output[0]
+    stated.CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "length"]))
+    onnx.checker.check_model(model, full_check=True)
+    converted = mezzo.convert(model, to="bf16", policy="aggressive", target="openvino-cpu")
+    assert converted.plan.version == 22
+    assert len(converted.model.graph.output[0].type.tensor_type.shape.dim) == 3
+    assert "the shape that output 'y' states is wrong, and replaced: opset 22 shows it" in converted.plan.notes
+
+
 def test_set_opset_changes_the_model_in_place() -> None:
     model = _chain(4)
     set_opset(model, 18)

@@ -14,7 +14,7 @@ from onnx import TensorProto
 from mezzo.core.plans import Accumulation
 from mezzo.dtypes import QUANTIZED, DType
 from mezzo.errors import ContractError
-from mezzo.frontends.onnx.opset import default_opset, reachable_opset, set_opset
+from mezzo.frontends.onnx.opset import default_opset, reach
 from mezzo.frontends.onnx.schema import quantized_since
 from mezzo.frontends.onnx.types import TO_ONNX
 
@@ -50,14 +50,15 @@ def raise_opset(model: onnx.ModelProto, formats: Collection[DType], accumulation
         return
     if opset >= needed:
         return
-    reached = reachable_opset(model, needed)
+    reached, upgraded = reach(model, needed)
     if reached < needed:
+        node = upgraded.obstacles[0]
         why = f"tiled sums in {accumulation.dtype}" if accumulation is not None else ", ".join(map(str, formats))
         raise ContractError(
-            f"the model has opset {opset} and emulating {why} takes opset {needed}, but its operators keep their "
-            f"meaning only up to {reached}; export it at opset {needed} or newer"
+            f"the model has opset {opset} and emulating {why} takes opset {needed}, but node {node.node!r} "
+            f"({node.op}) cannot go to opset {node.version}, as {node.because}; export it at opset {needed} or newer"
         )
-    set_opset(model, needed)
+    model.CopyFrom(upgraded.model)
 
 
 def round_nodes(source: str, result: str, low: int, fresh: Callable[[], str]) -> list[onnx.NodeProto]:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -92,8 +93,9 @@ class OnnxModel:
         """Read the model as a graph, at a newer opset if asked. Raises ModelError: it has no sound structure."""
         working = onnx.ModelProto()
         working.CopyFrom(self.source.model)
+        mended: tuple[str, ...] = ()
         if version is not None and version != self.version:
-            opsets.set_opset(working, version)
+            mended = opsets.set_opset(working, version)
         if not self._is_sorted:
             sort_nodes(working.graph)
         state_types(working, self._inferred or {})
@@ -111,7 +113,11 @@ class OnnxModel:
         if self._inferred is None and lacks_types(graph):
             self._inferred = infer_types(working, graph)
             return self.read(low, version)
-        return Reading(graph, handles, low, opsets.default_opset(working))
+        opset = opsets.default_opset(working)
+        notes = (
+            f"the shape that output {name!r} states is wrong, and replaced: opset {opset} shows it" for name in mended
+        )
+        return Reading(replace(graph, notes=(*graph.notes, *notes)), handles, low, opset)
 
     def _facts_of(self, tensor: onnx.TensorProto) -> ConstantFacts:
         if tensor.data_location != EXTERNAL:

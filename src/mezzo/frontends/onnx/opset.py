@@ -8,6 +8,7 @@ import onnx.defs
 
 from mezzo.core.graph import Graph
 from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.onnx.opset_steps.stated import mend_stated_shapes
 from mezzo.frontends.onnx.opset_steps.upgrade import Upgraded, upgrade
 from mezzo.frontends.onnx.schema import can_convert, first_legal_opset
 
@@ -87,8 +88,11 @@ def _first_cast(low: DType, since: int, until: int) -> int:
     return next((version for version in range(since, until) if can_convert(low, version)), until)
 
 
-def set_opset(model: onnx.ModelProto, opset: int) -> None:
-    """Take the steps to a newer opset, in functions too, and declare the IR version that goes with it."""
+def set_opset(model: onnx.ModelProto, opset: int) -> tuple[str, ...]:
+    """Take the steps to a newer opset, in functions too, and declare the IR version that goes with it. Returns the
+    outputs whose stated shape that opset shows to be wrong, and which state another now.
+    """
     upgraded = upgrade(model, opset)
     assert not upgraded.obstacles, f"asked only for what can be reached: {upgraded.obstacles[0]}"
     model.CopyFrom(upgraded.model)
+    return mend_stated_shapes(model)

@@ -32,6 +32,13 @@ def spell_affine(node: onnx.NodeProto, site: Site) -> None:
     node.input[:] = [scaled, shift]
 
 
+def spell_scale(node: onnx.NodeProto, site: Site) -> None:
+    """Scale: scale x."""
+    factor = site.like(node.input[0], f"{node.output[0]}_scale", [_number(node, "scale", 1.0)])
+    node.op_type = "Mul"
+    node.input.append(factor)
+
+
 def spell_image_scaler(node: onnx.NodeProto, site: Site) -> None:
     """ImageScaler: scale x + bias, with x [N, C, H, W] and bias [C]."""
     scaled = _scaled(node, site, node.input[0], _number(node, "scale", 1.0))

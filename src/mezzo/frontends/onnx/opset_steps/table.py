@@ -43,6 +43,7 @@ from mezzo.frontends.onnx.opset_steps.retired import (
     spell_affine,
     spell_crop,
     spell_image_scaler,
+    spell_scale,
 )
 from mezzo.frontends.onnx.opset_steps.scan import scan_batch
 from mezzo.frontends.onnx.opset_steps.site import Convert
@@ -75,6 +76,7 @@ STEPS: Mapping[str, Mapping[int, Convert]] = {
     "GRU": {3: keep, 7: drop("output_sequence")},
     "GRUUnit": {10: refuse},
     "Gemm": {7: drop("broadcast")},
+    "GivenTensorFill": {10: refuse},
     "GlobalLpPool": {2: count_power},
     "Greater": {7: align},
     "GridSample": {20: reword("mode", _SAMPLING, "bilinear")},
@@ -116,6 +118,7 @@ STEPS: Mapping[str, Mapping[int, Convert]] = {
     "Reshape": {5: both(_IN_PLACE, move_ints("shape", 1))},
     "Resize": {11: name_coordinates, 13: leave_out_operands},
     "RoiAlign": {16: default(coordinate_transformation_mode="output_half_pixel")},
+    "Scale": {10: spell_scale},
     "ScaledTanh": {10: spell_activation},
     "Scan": {9: scan_batch},
     "Scatter": {11: become("ScatterElements")},

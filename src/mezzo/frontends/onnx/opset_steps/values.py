@@ -90,7 +90,7 @@ def reads_in(owner: Owner) -> Iterator[str]:
 
 
 def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
-    types = _types_of(infer(_without_stated_shapes(model)))
+    types = _types_of(infer(without_stated_shapes(model)))
     waiting = {_title(function): function for function in model.functions}
     while waiting:  # functions call others; what calls one is inferred before it
         called = {f"{node.domain}::{node.op_type}" for function in waiting.values() for node in _all_nodes(function)}
@@ -100,7 +100,7 @@ def _infer_types(model: onnx.ModelProto) -> dict[Path, _Types]:
     return types
 
 
-def _without_stated_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
+def without_stated_shapes(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy whose shapes are those of its inputs and constants alone: what a file states beside may be out of date."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
