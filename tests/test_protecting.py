@@ -69,7 +69,7 @@ def test_a_softmax_whose_logits_fit_is_lifted_and_the_account_says_so() -> None:
     made = mezzo.convert(model, data=data)
     assert "softmax" in low_nodes(made)
     assert made.measured is not None
-    assert made.measured.notes == ("data lifted what was suspected of 1 nodes (softmax 1)",)
+    assert made.measured.notes[0] == "data lifted what was suspected of 1 nodes (softmax 1)"
 
 
 def test_zeros_lift_nothing() -> None:
@@ -97,6 +97,50 @@ def test_what_the_user_keeps_is_never_lifted() -> None:
     data = batches(1, x=(4, 8), w=(8, 8))
     assert "softmax" not in low_nodes(mezzo.convert(model_of(_SOFTMAX), data=data, exclude=["softmax"]))
     assert "softmax" not in low_nodes(mezzo.convert(model_of(_SOFTMAX), data=data, policy="conservative"))
+
+
+def test_the_verdict_is_on_samples_that_decided_nothing() -> None:
+    made = mezzo.convert(model_of(_SOFTMAX), data=batches(1, count=24, x=(4, 8), w=(8, 8)))
+    measured = made.measured
+    assert measured is not None and measured.comparison is not None and measured.data is not None
+    assert "softmax" in low_nodes(made) and not measured.shares_data
+    assert (measured.data.batches, measured.comparison.data.batches) == (18, 6)
+    assert measured.notes[-1].endswith("every fourth batch of batches judged and decided nothing")
+    assert "held back" in str(made) and "none seen" in str(made)
+
+
+def test_where_data_held_back_shows_more_all_of_it_decides_and_the_risk_is_told() -> None:
+    """Every fourth batch has numbers whose squares FP16 cannot hold."""
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (float[4,8] x, float[8,8] w) => (float[4,8] y) <float a = {0.001}> {
+        [square] s = Mul(x, x)
+        [scale]  t = Mul(s, a)
+        [last]   y = MatMul(t, w)
+    }"""
+    data = batches(1, count=8, x=(4, 8), w=(8, 8))
+    for batch in data[3::4]:
+        batch["x"] *= 400.0
+    made = mezzo.convert(model_of(text), data=data)
+    assert "square" not in low_nodes(made)
+    assert made.measured is not None and made.measured.comparison is not None and made.measured.shares_data
+    assert made.measured.comparison.verdict.is_same and made.measured.comparison.data.batches == 8
+    assert made.measured.notes[-1].startswith("every fourth batch of batches gave other answers than three batches")
+    assert "judged on the data that decided: other data may be worse" in str(made)
+
+
+def test_where_what_is_held_back_cannot_judge_alone_all_of_it_judges() -> None:
+    made = mezzo.convert(model_of(_SOFTMAX), data=batches(1, count=8, x=(4, 8), w=(8, 8)))
+    assert made.measured is not None and made.measured.comparison is not None and made.measured.shares_data
+    assert made.measured.comparison.verdict.is_same and made.measured.comparison.data.batches == 8
+    assert made.measured.notes[-1].startswith("a part of batches does not judge alone (output 'y' differs most")
+    assert "judged on the data that decided: other data may be worse" in str(made)
+
+
+def test_data_too_little_to_be_parted_is_told() -> None:
+    made = mezzo.convert(model_of(_SOFTMAX), data=batches(1, x=(4, 8), w=(8, 8)))
+    assert made.measured is not None and made.measured.shares_data
+    assert made.measured.notes[-1].startswith("batches is too little to hold a part of it back")
+    assert "none seen" not in str(made) and "judged on the data that decided" in str(made)
 
 
 _BRANCHES = """<ir_version: 10, opset_import: ["" : 21]>

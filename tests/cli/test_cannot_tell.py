@@ -101,7 +101,7 @@ def test_a_folder_ends_with_the_worst_of_its_models(run, folder):
         (folder / "data" / f"{name}.npz").write_bytes((folder / f"{data}.npz").read_bytes())
     ran = run("convert", "models", "out", "--data", "data", "-v")
     assert ran.code == 3 and "b_fp16.onnx: cannot tell on 16 samples; input 'x' holds NaN in sample 2" in ran.out
-    assert "a_fp16.onnx: the same on 16 samples" in ran.out and (folder / "out" / "b_fp16.onnx").exists()
+    assert "a_fp16.onnx: the same on 4 samples" in ran.out and (folder / "out" / "b_fp16.onnx").exists()
 
 
 @pytest.mark.parametrize("command", WORDS)
@@ -119,7 +119,7 @@ def test_scales_from_data_with_nan_are_the_risk_of_answers_that_are_right_elsewh
     assert (ran.code, ran.err) == (0, "")
     first = " ".join(ran.out.split())
     assert "verdict right" in first
-    assert f"risk the data that decided does not show all: {NAN} (1 of 64 numbers)" in first
+    assert f"risk the data that decided does not show all: {NAN}[0:12] (1 of 48 numbers)" in first
 
 
 def test_data_of_nan_alone_is_told_without_a_warning_of_the_interpreter(run):

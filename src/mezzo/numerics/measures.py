@@ -358,7 +358,9 @@ class RuntimeCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """All that was measured on the way to one model, for its account; what was not asked for is None or empty."""
+    """All that was measured on the way to one model, for its account; what was not asked for is None or empty. `data`
+    is what decided; `shares_data` says that it, or a part of it, also judged.
+    """
 
     data: DataSource | None = None
     ranges: Ranges | None = None
@@ -369,4 +371,5 @@ class Measured:
     search: SearchRecord | None = None
     timing: Timing | None = None
     runtime: RuntimeCheck | None = None
+    shares_data: bool = False
     notes: tuple[str, ...] = field(default=())

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
 # Rules of what a model brings that a runtime computes on integers.
 _KEPT_QUANTIZED = frozenset({"quantized-part", "quantized-unit", "quantized-weight"})
-_WORST_LAST = ("same", "undecided", "cannot tell", "different")
+WORST_LAST = ("same", "undecided", "cannot tell", "different")
 Alternative = tuple[str, str]  # a target that is here and gains, and the word of the format it gains by
 
 
@@ -74,6 +74,8 @@ def head_conversion(
     else:
         assert measured is not None, "a comparison was measured"
         standing, verdict = judge(comparison)
+        if standing is Standing.RIGHT and not measured.shares_data:
+            verdict = f"{verdict}, held back"
         risk = risk_on_data(comparison, plan, measured)
         aim = _after_judging(standing, comparison, plan, speed, better)
     return Headline(
@@ -335,7 +337,7 @@ def head_folder(
     wanted = _wanted(replace(first.plan, settings=folder.settings))
     checks = [(file.result, file.converted.measured.comparison) for file in folder.files
               if file.converted.measured is not None and file.converted.measured.comparison is not None]  # fmt: skip
-    worst = max(checks, key=lambda check: _WORST_LAST.index(check[1].verdict.ruling.value), default=None)
+    worst = max(checks, key=lambda check: WORST_LAST.index(check[1].verdict.ruling.value), default=None)
     speeds = [_speed_of(made.plan, machine) for made in every]
     speed = next((one for one in speeds if one.is_faster is not False), speeds[0])
     models = spell_count(len(every), "model")

@@ -83,7 +83,10 @@ def _report_measured(layout: Layout, plan: Plan, measured: "Measured") -> list[R
         parts += report_unknown(unknown)
     if measured.comparison is not None:
         outputs = report_outputs(layout, measured.comparison)
-        parts += [blank(), heading("the check"), *report_verdict(measured.comparison), blank(), *outputs]
+        parts += [blank(), heading("the check")]
+        if measured.comparison.data != measured.data:
+            parts += [indented(clean(spell_data(measured.comparison.data)), style="dim")]
+        parts += [*report_verdict(measured.comparison), blank(), *outputs]
     return parts
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _CLOSE = 8.0
 # A share of the budget past which another set of samples may well break it.
 _MUCH = 0.5
+_SHARED = "judged on the data that decided: other data may be worse"
 _RANDOM = "random inputs prove little: real ones are correlated and have outliers"
 
 
@@ -87,7 +88,8 @@ def risk_on_data(comparison: "Comparison", plan: Plan, measured: "Measured") -> 
     if ruling == "different":
         return "the result was written all the same: it is not fit for use"
     has_lost = any(output.worry for output in comparison.outputs)
-    worry = None if has_lost else _blind(measured) or _close_to_overflow(plan, measured)
+    shared = _SHARED if measured.shares_data else None
+    worry = None if has_lost else _blind(measured) or _close_to_overflow(plan, measured) or shared
     return worry if worry is not None and ruling == "same" and not is_random else risk_of(comparison)
 
 

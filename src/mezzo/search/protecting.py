@@ -47,6 +47,7 @@ HEADROOM = 2.0
 # chosen on few samples, with more margin, and checked on all at most so many times.
 _MARGIN, _MARGIN_ON_FEW = 1.25, 1.5
 _RETURNS = 2
+_SHARED = "what decided also judged, and other data may be worse"
 # Passes over the data that a repair may take, or over the few samples.
 _EVALUATIONS, _EVALUATIONS_ON_FEW = 8, 12
 
@@ -73,15 +74,49 @@ def convert_on_data(
     identity = identity_of(model.read(options.wishes.low).graph, dataset, options)
     memory = Memory(None if resume is None else Path(resume), identity)
     model, options = fuse(model, options)
-    whole, seen = dataset, None
+    ranges_file = kept_beside(resume, "ranges")
     if options.wishes.is_dynamic:
         options = with_parameters(model, options, dataset, request.calibrator)
-    elif options.wishes.line.quantized is not None:
+    if options.wishes.is_dynamic or options.wishes.line.quantized is None:
+        attempt, judging = _decide_and_judge(model, options, dataset, ranges_file, memory)
+    else:
         kept = kept_beside(resume, "calibration")
-        model, options, seen, dataset = _calibrated(model, options, dataset, request.calibrator, kept)
-    ranges = measure_ranges(model, whole, resume=kept_beside(resume, "ranges"))
-    attempt = _on_runtime(model, attempt_on(model, options, dataset, ranges, seen, memory), dataset)
+        model, options, seen, judging = _calibrated(model, options, dataset, request.calibrator, kept)
+        ranges = measure_ranges(model, judging if seen is None else seen, resume=ranges_file)
+        attempt = attempt_on(model, options, judging, ranges, seen, memory)
+        attempt = attempt.with_measured(shares_data=attempt.measured.shares_data or seen is None)
+    attempt = _on_runtime(model, attempt, judging)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
+
+
+def _decide_and_judge(
+    model: "Model", options: Options, dataset: Dataset, resume: Path | None, memory: Memory
+) -> "tuple[Attempt, Dataset]":
+    """Decide on a part of the data and judge on the rest, which is returned. Where the rest gives other answers, all of
+    the data decides and judges; where it is too little to judge alone, all of it judges. A note tells of both.
+    """
+    if dataset.seed is not None:  # random inputs lift nothing, and prove nothing
+        ranges = measure_ranges(model, dataset, resume=resume)
+        return attempt_on(model, options, dataset, ranges, None, memory), dataset
+    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
+    attempt = attempt_on(model, options, seen, measure_ranges(model, seen, resume=resume), None, memory)
+    if unseen is None:
+        told = f"{dataset.name} is too little to hold a part of it back: {_SHARED}"
+        return attempt.with_measured(shares_data=True).with_notes(told), dataset
+    low, decided = options.wishes.low, attempt.comparison.verdict
+    comparison = check(model, attempt.result, unseen, None, low)
+    if _is_wrong(comparison):
+        told = f"{unseen.name} gave other answers than {seen.name} ({comparison.verdict.because}): {_SHARED}"
+        ranges = measure_ranges(model, dataset)
+        attempt = attempt_on(model, options, dataset, ranges, None, memory.within("all of the data"))
+        return attempt.with_measured(shares_data=True).with_notes(told), dataset
+    if decided.ruling is Ruling.UNKNOWN or comparison.verdict.ruling is Ruling.UNDECIDED:
+        because = decided.because if decided.ruling is Ruling.UNKNOWN else comparison.verdict.because
+        comparison = check(model, attempt.result, dataset, None, low)
+        told = f"a part of {dataset.name} does not judge alone ({because}): {_SHARED}"
+        return attempt.with_measured(shares_data=True, comparison=comparison).with_notes(told), dataset
+    told = f"{seen.name} decided; {unseen.name} judged and decided nothing"
+    return attempt.with_measured(shares_data=False, comparison=comparison).with_notes(told), unseen
 
 
 def _calibrated(
@@ -118,6 +153,14 @@ class Attempt:
     options: Options
     has_biases: bool = False
 
+    def with_measured(self, *, shares_data: bool, comparison: Comparison | None = None) -> "Attempt":
+        """The same, with whether the data that judged had decided, and another check."""
+        comparison = comparison or self.comparison
+        return replace(self, measured=replace(self.measured, comparison=comparison, shares_data=shares_data))
+
+    def with_notes(self, *notes: str) -> "Attempt":
+        return replace(self, measured=replace(self.measured, notes=(*self.measured.notes, *notes)))
+
     @property
     def comparison(self) -> Comparison:
         assert self.measured.comparison is not None, "an attempt is checked"
@@ -145,7 +188,7 @@ def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset,
     comparison = held.comparison
     if better.is_kept:
         comparison = check(model, better.result, unseen, None, options.wishes.low)
-    measured = replace(held.measured, comparison=comparison, data=comparison.data)
+    measured = replace(held.measured, comparison=comparison)
     return Attempt(
         decided=better.decided,
         result=better.result,
@@ -158,7 +201,7 @@ def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset,
 def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> Attempt:
     decided, result = convert_model(model, options, None)
     comparison = check(model, result, dataset, None, options.wishes.low)
-    measured = Measured(data=comparison.data, ranges=ranges, comparison=comparison, notes=notes)
+    measured = Measured(data=ranges.data, ranges=ranges, comparison=comparison, notes=notes)
     return Attempt(decided=decided, result=result, measured=measured, options=options)
 
 
@@ -172,7 +215,7 @@ def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset") -> Attempt
     last, measured = checked.candidate, attempt.measured
     if last is not first:
         comparison = check(model, last.result, dataset, None, attempt.options.wishes.low)
-        measured = replace(measured, comparison=comparison, data=comparison.data)
+        measured = replace(measured, comparison=comparison)
     measured = replace(measured, runtime=checked.check, timing=checked.timing, notes=(*measured.notes, *checked.notes))
     return Attempt(
         decided=last.decided,
@@ -246,7 +289,8 @@ def _put_back(model: "Model", options: Options, dataset: "Dataset", lifted: Atte
         assert lifted.measured.ranges is not None, "what is lifted comes from ranges"
         returned = _attempt(model, choosing.options, dataset, lifted.measured.ranges, *lifted.measured.notes, note)
         if _holds(returned.comparison):
-            return replace(returned, measured=replace(returned.measured, sensitivity=choosing.sensitivity))
+            measured = replace(returned.measured, sensitivity=choosing.sensitivity, shares_data=True)
+            return replace(returned, measured=measured)
         slack *= 2.0
     return None
 
@@ -348,4 +392,4 @@ def _repair(model: "Model", options: Options, dataset: "Dataset", failed: Attemp
     )
     assert failed.measured.ranges is not None, "protection comes from ranges"
     repaired = _attempt(model, choosing.options, dataset, failed.measured.ranges, note)
-    return replace(repaired, measured=replace(repaired.measured, sensitivity=choosing.sensitivity))
+    return replace(repaired, measured=replace(repaired.measured, sensitivity=choosing.sensitivity, shares_data=True))
