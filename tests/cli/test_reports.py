@@ -142,7 +142,7 @@ def test_explanation_of_a_saved_plan_needs_no_model(run, folder):
     ran = run("explain", "plan.json", "sub")
     answer, _, change = ran.out.partition("\nwhat would change it\n")
     assert ran.code == 0 and answer == EXPLANATION.partition("\nwhat would change it\n")[0]
-    assert change.startswith("  mezzo convert MODEL OUT --plan plan.json\n")
+    assert change.startswith("  another \"precision\" in the line of 'sub' in plan.json, and --plan plan.json\n")
 
 
 def test_estimate_is_explained_with_what_it_rests_on(run, folder):

@@ -89,7 +89,7 @@ def compare(
     options = given.Options({"trust_external_paths": True} if trust_external_paths else {})
     again = Given(
         verb="compare", source=reference, result=model, options=options, data=data, labels=labels or (),
-        budget=None if max_error is None else f"{max_error:g}",
+        batch=batch, budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     headline = with_step(head_comparison(*names, comparison, find_machine()), again)
     is_shown = not quiet and not as_json
@@ -107,7 +107,7 @@ def compare(
             headline=headline, decided=decided_nodes(model, trust_external_paths=trust_external_paths),
         )  # fmt: skip
         draw = partial(outline_pair, reference, model, trust_external_paths=trust_external_paths)
-        steps = steps_after_comparison(reference, model, data, labels or (), options, comparison)
+        steps = steps_after_comparison(reference, model, data, labels or (), batch, options, comparison)
         account = draw_report(report, bounding.with_memory(account, held), draw, [*begun, *steps])
         if as_json and not quiet:
             print_document(account)

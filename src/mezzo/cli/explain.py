@@ -38,7 +38,7 @@ def explain(
     chosen = options.to_library()
 
     from mezzo.cli.progress import Patience
-    from mezzo.cli.steps import steps_after_asking_a_plan, steps_after_explanation, steps_to_single_nodes
+    from mezzo.cli.steps import steps_after_explanation, steps_to_single_nodes, tell_of_a_plan
     from mezzo.core.keywords import named_settings
     from mezzo.deciding.options import replay_options
     from mezzo.files.planfile import load_plan
@@ -46,7 +46,7 @@ def explain(
     from mezzo.report.chain import report_chain
     from mezzo.report.comparison import report_notes
     from mezzo.report.meant import report_meant, report_origin
-    from mezzo.report.text import report_next_steps
+    from mezzo.report.text import report_aside, report_next_steps
     from mezzo.verbs import convert as pipeline
     from mezzo.verbs.explain import chain_of, find_meant
     from mezzo.verbs.partition import find_unit
@@ -70,13 +70,12 @@ def explain(
     if as_json:
         print_document(describe_chain(os.fspath(model), chain, unit))
         return
-    if is_saved:
-        steps = steps_after_asking_a_plan(model, chain[0])
-    else:
-        steps = steps_after_explanation(model, chain, plan.lows, options)
+    steps = [] if is_saved else steps_after_explanation(model, chain, plan.lows, options)
     target = dict(plan.settings).get("target", "")
     precisions = {one.name: one.precision.compute for one in plan.nodes}
     parts = report_chain(chain, plan.lows, unit, target, precisions) + report_notes(plan.origin)
     parts = report_origin(meant.word, meant.known.value, chain[0]) + parts
-    parts += report_next_steps(steps, "what would change it") if steps else []
+    changes = "what would change it"
+    parts += report_next_steps(steps, changes) if steps else []
+    parts += report_aside(tell_of_a_plan(model, chain[0]), changes) if is_saved else []
     print_report(parts, output_layout())

@@ -61,7 +61,7 @@ def convert_models(
             raise InputError(f"{name} is for single models, and IN is a folder; leave it out, or name one of its files")
     from mezzo.cli.moves import Given, with_step
     from mezzo.cli.progress import Patience
-    from mezzo.converting.summaries import summarise_folder
+    from mezzo.converting.summaries import find_told, summarise_folder
     from mezzo.folders.converting import convert_folder
     from mezzo.machine import find_machine
     from mezzo.report.folder import describe_folder, report_folder
@@ -80,9 +80,12 @@ def convert_models(
             progress=progress,
         )
     names = os.fspath(source), os.fspath(result)
+    file = find_told(folder)
+    settings = dict(file.converted.plan.settings)
     again = Given(
-        verb="convert", source=folder.source / folder.files[0].source, result=folder.path / folder.files[0].result,
-        options=options.without(*_naming_parts()),
+        verb="convert", source=folder.source / file.source, result=folder.path / file.result,
+        options=options.without(*_naming_parts()), labels=labels or (), batch=batch,
+        data=Path(settings["data"]) if "data" in settings else None,
     )  # fmt: skip
     headline = with_step(summarise_folder(*names, folder), again)
     if as_json:
@@ -110,6 +113,6 @@ def _steps(folder: "ConvertedFolder", options: given.Options) -> "Steps":
     words = options.without(*_naming_parts()).words("plan")
     steps = [(" ".join(("mezzo plan", source, *words)), "why the nodes of one model run in what they run in")]
     if folder.layout == "beside":
-        comparing = ("mezzo compare", source, result, "--data DATA", *options.beside_a_plan().words("compare"))
-        steps.append((" ".join(comparing), "the same answers? with data for that model"))
+        comparing = ("mezzo compare", source, result, "--data random", *options.beside_a_plan().words("compare"))
+        steps.append((" ".join(comparing), "the same answers? --data FILE.npz of yours proves more"))
     return steps

@@ -13,13 +13,13 @@ from mezzo.report.headline import Aim, Headline, Move, Step
 from mezzo.report.names import quote
 
 _BUDGET = "1e-3"
-_ANY_DATA = "data.npz"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
     """What a command was given that the next one needs again. `held_out` is data that a search did not see; `saved` a
-    plan that was saved or replayed; `verb` the command itself, for one that is given again with something changed.
+    plan that was saved or replayed; `verb` the command itself, for one that is given again with something changed;
+    `batch` how the data was split.
     """
 
     verb: str
@@ -29,6 +29,7 @@ class Given:
     data: Path | None = None
     held_out: Path | None = None
     labels: Sequence[str] = ()
+    batch: int | None = None
     saved: Path | None = None
     budget: str | None = None
 
@@ -47,6 +48,8 @@ def with_step(headline: Headline, given: Given) -> Headline:
 def spell_step(aim: Aim, given: Given) -> Step:
     """The command that an aim comes to, and what it is good for."""
     source, result, data = given.source, given.result, given.held_out or given.data
+    if given.verb in ("convert", "tune") and _is_replaced(source, result):
+        return Step(_command("show", result), "what stands in the place of the source, which is there no more")
     match aim.move:
         case Move.WRITE:
             if given.saved is not None:
@@ -58,11 +61,11 @@ def spell_step(aim: Aim, given: Given) -> Step:
             why = "does it run and answer the same? --data FILE.npz of yours proves more"
             return Step(_command("compare", source, result, *words), why)
         case Move.JUDGE:
-            words = [*_data_words(data, given.labels), *given.options.beside_a_plan().words("compare")]
+            words = [*_data_words(data, given), *given.options.beside_a_plan().words("compare")]
             return Step(_command("compare", source, result, *words), "judges the result again, layer by layer")
         case Move.JUDGE_ON_OWN_DATA:
-            words = [*_data_words(Path(_ANY_DATA), given.labels), *given.options.beside_a_plan().words("compare")]
-            why = f"with inputs of your own: an array for each in {_ANY_DATA}"
+            words = ["--data", _other_inputs(data), *given.options.beside_a_plan().words("compare")]
+            why = "on other random inputs; --data FILE.npz of yours, an array for each input, proves more"
             return Step(_command("compare", source, result, *words), why)
         case Move.RETARGET if not aim.words:
             return Step("mezzo targets", "which target gains, by which format, and what it takes")
@@ -71,11 +74,13 @@ def spell_step(aim: Aim, given: Given) -> Step:
         case Move.TUNE | Move.LOOSEN:
             return _tune(aim, given)
         case Move.MEASURE:
-            words = [*_data_words(data, given.labels), *given.options.beside_a_plan().words("ranges")]
+            words = [*_data_words(data, given), *given.options.beside_a_plan().words("ranges")]
             return Step(_command("ranges", source, *words), "what values hold, and what a format would lose")
+        case Move.EXPLAIN if "node" not in aim.words:
+            return Step(_command("show", source), "the model as text: no node of it has a precision to choose")
         case Move.EXPLAIN:
             words = given.options.words("explain")
-            node = aim.words.get("node", "NODE")
+            node = aim.words["node"]
             last = ["--", node] if node.startswith("-") else []
             asked = [*words, *last] if last else [quote(node), *words]
             return Step(_command("explain", source, *asked), "why this node runs in what it runs in")
@@ -87,16 +92,16 @@ def _retarget(aim: Aim, given: Given) -> Step:
     to, target = aim.words["to"], aim.words["target"]
     result = given.result.with_name(f"{given.source.stem}.{to}.onnx")
     options = given.options.with_words("target", target).with_words("to", to)
-    words = [*_data_words(given.data, given.labels), *_budget_words(given), *options.words(given.verb)]
+    words = [*_data_words(given.data, given), *_budget_words(given), *options.words(given.verb)]
     if given.verb == "plan":
         return Step(_command("plan", given.source, *words), f"what gains on {target}, which is installed here")
     return Step(_command(given.verb, given.source, result, *words), f"gains on {target}, which is installed here")
 
 
 def _tune(aim: Aim, given: Given) -> Step:
-    budget = aim.words.get("max_error", given.budget or _BUDGET)
+    budget = aim.words.get("max_error", given.budget if given.budget not in (None, "0") else _BUDGET)
     options = given.options.with_words("to", aim.words["to"]) if "to" in aim.words else given.options
-    words = [*_data_words(given.data, given.labels), "--max-error", budget, *options.words("tune")]
+    words = [*_data_words(given.data, given), "--max-error", budget, *options.words("tune")]
     why = "the fastest model inside a budget of error, in place of this one"
     if aim.move is Move.LOOSEN:
         why = "with a budget that can be kept; --exclude keeps in FP32 what costs most"
@@ -111,10 +116,26 @@ def _plan_words(saved: Path) -> list[str]:
     return ["--plan", quote(os.fspath(saved))]
 
 
-def _data_words(data: Path | None, labels: Sequence[str]) -> list[str]:
+def _data_words(data: Path | None, given: Given) -> list[str]:
     if data is None:
         return []
-    return ["--data", quote(os.fspath(data)), *(word for label in labels for word in ("--labels", quote(label)))]
+    batch = [] if given.batch is None else ["--batch", str(given.batch)]
+    labels = [word for label in given.labels for word in ("--labels", quote(label))]
+    return ["--data", quote(os.fspath(data)), *labels, *batch]
+
+
+def _other_inputs(data: Path | None) -> str:
+    """Random inputs by a seed that is not that of `data`: "random:8" after "random:7"."""
+    seed = os.fspath(data or "").partition(":")[2]
+    return f"random:{int(seed) + 1 if seed.isdecimal() else 1}"
+
+
+def _is_replaced(source: Path, result: Path) -> bool:
+    """Whether a result stands where its source was."""
+    try:
+        return source.samefile(result)
+    except OSError:  # one of them is not there
+        return False
 
 
 def _command(verb: str, *words: str | Path) -> str:

@@ -76,15 +76,16 @@ def quantize_report(
     elif not quiet:
         layout = output_layout()
         parts = report_calibrations(layout, os.fspath(model), found)
-        steps = _steps(model, data, labels or (), options, found)
+        steps = _steps(model, data, labels or (), batch, options, found)
         print_report([*parts, *(report_next_steps(steps) if steps else [])], layout)
     if all(row.verdict.ruling.value == "cannot tell" for row in found.rows):
         raise typer.Exit(CANNOT_TELL)
 
 
 def _steps(
-    model: Path, data: Path, labels: "list[str] | tuple[str, ...]", options: given.Options, found: "Calibrations"
-) -> list[tuple[str, str]]:
+    model: Path, data: Path, labels: "list[str] | tuple[str, ...]", batch: int | None, options: given.Options,
+    found: "Calibrations",
+) -> list[tuple[str, str]]:  # fmt: skip
     """The command that writes the best of them."""
     best = found.best
     if best is None:
@@ -93,5 +94,6 @@ def _steps(
     again = options.with_words("to", found.to).with_words("calibrator", best.calibrator)
     words = ["mezzo", "convert", quote(os.fspath(model)), quote(os.fspath(result)), "--data", quote(os.fspath(data))]
     words += [word for label in labels for word in ("--labels", quote(label))]
+    words += [] if batch is None else ["--batch", str(batch)]
     why = "writes it: of those that are right with most products on integers, the one that errs least"
     return [(" ".join([*words, *again.words("convert")]), why)]

@@ -100,11 +100,12 @@ def steps_to_the_beginning(
 
 
 def steps_after_comparison(
-    reference: Path, model: Path, data: Path, labels: Sequence[str], options: Options, comparison: "Comparison"
-) -> list[tuple[str, str]]:
+    reference: Path, model: Path, data: Path, labels: Sequence[str], batch: int | None, options: Options,
+    comparison: "Comparison",
+) -> list[tuple[str, str]]:  # fmt: skip
     """What to look at once two models are compared."""
     names = _words(reference, model)
-    shared = " ".join([_data_words(data, labels), *options.words("compare")])
+    shared = " ".join([_data_words(data, labels, batch), *options.words("compare")])
     steps = [(f"mezzo ranges {_words(reference)} {shared}", "what values hold, and what a format would lose")]
     if comparison.verdict.ruling.value in ("different", "undecided"):
         steps += [
@@ -118,23 +119,26 @@ def steps_after_comparison(
 
 
 def steps_after_tuning(
-    source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str], options: Options
-) -> list[tuple[str, str]]:
+    source: Path, result: Path, data: Path, held_out: Path | None, labels: Sequence[str], batch: int | None,
+    options: Options,
+) -> list[tuple[str, str]]:  # fmt: skip
     """What to look at once a model is tuned."""
-    held = _data_words(held_out if held_out is not None else data, labels)
+    held = _data_words(held_out if held_out is not None else data, labels, batch)
     judge = " ".join([held, *options.beside_a_plan().words("compare")])
     to = options.word("to")
     first, *others = ("",) if to is None else spell_formats(to).split(",")
     asked = options.with_words("to", first) if others else options  # it tells of one format at a time
-    shared = " ".join([_data_words(data, labels), *asked.words("sensitivity")])
+    shared = " ".join([_data_words(data, labels, batch), *asked.words("sensitivity")])
+    judged = [(f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer")]
     return [
-        (f"mezzo compare {_words(source, result)} {judge}", "judge the result again, layer by layer"),
+        *(() if source.samefile(result) else judged),
         (f"mezzo sensitivity {_words(source)} {shared}", "what each operator costs in error"),
     ]
 
 
-def _data_words(data: Path, labels: Sequence[str]) -> str:
-    return " ".join([_words("--data", data), *(_words("--labels", label) for label in labels)])
+def _data_words(data: Path, labels: Sequence[str], batch: int | None) -> str:
+    words = [_words("--data", data), *(_words("--labels", label) for label in labels)]
+    return " ".join(words if batch is None else [*words, f"--batch {batch}"])
 
 
 def _words(*words: str | Path) -> str:

@@ -121,10 +121,9 @@ def steps_to_single_nodes(source: Path, nodes: Sequence[PlannedNode], options: O
     return [(_ask(source, n.name, options), f"how this one came to {n.precision.compute}") for n in asked]
 
 
-def steps_after_asking_a_plan(saved: Path, node: PlannedNode) -> Steps:
+def tell_of_a_plan(saved: Path, node: PlannedNode) -> str:
     """What changes a node of a saved plan: the plan itself."""
-    effect = f'once another "precision" stands in the line of {clean(node.name)!r} in {_path(saved)}'
-    return [(f"mezzo convert MODEL OUT --plan {_path(saved)}", effect)]
+    return f'another "precision" in the line of {clean(node.name)!r} in {_path(saved)}, and --plan {_path(saved)}'
 
 
 def _is_policy(rule: str) -> bool:

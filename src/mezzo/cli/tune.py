@@ -107,11 +107,11 @@ def tune(
         _end(measured)
         return
     names = os.fspath(source), os.fspath(result)
-    steps = steps_after_tuning(source, result, data, held_out, labels or (), options)
+    steps = steps_after_tuning(source, result, data, held_out, labels or (), batch, options)
     described = (*names, found.plan, found.summary, measured)
     again = Given(
         verb="tune", source=source, result=result, options=options, data=data, held_out=held_out,
-        labels=labels or (), budget=None if max_error is None else f"{max_error:g}",
+        labels=labels or (), batch=batch, budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     headline = with_step(summarise_result(*names, found), again)
     if as_json or report is not None:

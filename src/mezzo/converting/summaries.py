@@ -6,6 +6,7 @@ from mezzo.core.plans import Plan
 from mezzo.deciding.gaining import find_better
 from mezzo.machine import find_machine
 from mezzo.report.headline import Headline
+from mezzo.report.headlines import find_told as find_told
 from mezzo.report.headlines import head_conversion, head_folder, head_plan, head_tuning
 
 if TYPE_CHECKING:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from mezzo.machine import Machine
     from mezzo.numerics.measures import Comparison, Measured
     from mezzo.report.account import Summary
-    from mezzo.report.folder import Folder
+    from mezzo.report.folder import File, Folder
 
 _UNMEASURED = "nothing was measured: whether the answers stay the same is not known"
 # Rules of what a model brings that a runtime computes on integers.
 _KEPT_QUANTIZED = frozenset({"quantized-part", "quantized-unit", "quantized-weight"})
-WORST_LAST = ("same", "undecided", "cannot tell", "different")
+_WORST_LAST = ("same", "undecided", "cannot tell", "different")
 Alternative = tuple[str, str]  # a target that is here and gains, and the word of the format it gains by
 
 
@@ -328,6 +328,18 @@ def _round(error: float) -> str:
     return f"{math.ceil(error / 10.0**power) * 10.0**power:.2g}"
 
 
+def find_told(folder: "Folder") -> "File":
+    """The file that a folder's headline speaks of: the worst of those that were judged, else the first."""
+
+    def rank(file: "File") -> int:
+        measured = file.converted.measured
+        if measured is None or measured.comparison is None:
+            return -1
+        return _WORST_LAST.index(measured.comparison.verdict.ruling.value)
+
+    return max(folder.files, key=rank)
+
+
 def head_folder(
     source: str, result: str, folder: "Folder", machine: "Machine", better: Alternative | None = None
 ) -> Headline:
@@ -337,7 +349,7 @@ def head_folder(
     wanted = _wanted(replace(first.plan, settings=folder.settings))
     checks = [(file.result, file.converted.measured.comparison) for file in folder.files
               if file.converted.measured is not None and file.converted.measured.comparison is not None]  # fmt: skip
-    worst = max(checks, key=lambda check: WORST_LAST.index(check[1].verdict.ruling.value), default=None)
+    worst = max(checks, key=lambda check: _WORST_LAST.index(check[1].verdict.ruling.value), default=None)
     speeds = [_speed_of(made.plan, machine) for made in every]
     speed = next((one for one in speeds if one.is_faster is not False), speeds[0])
     models = spell_count(len(every), "model")

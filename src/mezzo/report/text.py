@@ -122,6 +122,11 @@ def report_next_steps(steps: Sequence[tuple[str, str]], title: str = "try next")
     return lines
 
 
+def report_aside(line: str, title: str) -> list[RenderableType]:
+    """Lay out a line that tells what to do where no command does it."""
+    return [blank(), heading(title), indented(line)]
+
+
 def _format_version(version: int | None) -> str:
     return "none" if version is None else str(version)
 
