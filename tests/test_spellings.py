@@ -15,7 +15,7 @@ import mezzo
 SEED = 15
 POLICIES = ("balanced", "conservative")
 # A loop of 3,000 steps takes a third of a second: the benchmark runs them all, the sample a few.
-SAMPLES = {"state": 6, "integers": 12, "weights": 12, "norms": 16, "epsilons": 16, "cancellation": 16}
+SAMPLES = {"state": 6, "integers": 12, "weights": 12, "norms": 16, "epsilons": 16, "guards": 12, "cancellation": 16}
 # Share of the sampled spellings that a conversion without data gets right where a naive one does not, by policy. What
 # there must be is 0.95 in every class; these are what there is.
 EXPECTED = {
@@ -24,6 +24,7 @@ EXPECTED = {
     "weights": {"balanced": 0.7, "conservative": 0.7},
     "norms": {"balanced": 0.9, "conservative": 0.9},
     "epsilons": {"balanced": 0.9, "conservative": 1.0},
+    "guards": {"balanced": 1.0, "conservative": 1.0},
     "cancellation": {"balanced": 0.85, "conservative": 0.9},
 }
 # Heavy operators that `balanced` keeps in FP32 though nothing asks for it, by control and format.

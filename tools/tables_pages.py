@@ -73,6 +73,9 @@ def _built_in(table: "discovery.Table[T]") -> list[tuple[str, T]]:
     return [(name, table[name]) for name in sorted(table) if table.origins[name] is BUILT_IN]
 
 
+_KEPT_ANYWAY = " What reads a constant that the format cannot hold keeps FP32 under every policy."
+
+
 def _spell_policy(policy: Policy) -> Iterator[str]:
     yield f"## {policy.name}\n"
     yield f"{_sentence(policy.summary)}\n"
@@ -85,7 +88,7 @@ def _spell_policy(policy: Policy) -> Iterator[str]:
         yield "What structure rules find, all of them, keeps FP32 too.\n"
     else:
         names = ", ".join(f"`{rule.name}`" for rule in rules_of(policy))
-        yield f"Structure rules whose findings keep FP32 too: {names}.\n"
+        yield f"Structure rules whose findings keep FP32 too: {names}.{_KEPT_ANYWAY}\n"
 
 
 def _gives(rule: Rule) -> str:

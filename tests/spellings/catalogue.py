@@ -9,6 +9,7 @@ from spellings import (
     controls,
     deep,
     epsilons,
+    guards,
     heldout,
     heldout2,
     heldout3,
@@ -20,7 +21,7 @@ from spellings import (
 from spellings.cases import Case, cases_of
 
 FORMATS = ("fp16", "bf16")
-CLASSES = (state, integers, weights, norms, epsilons, cancellation)
+CLASSES = (state, integers, weights, norms, epsilons, guards, cancellation)
 _FOLDER = Path(__file__).parent
 
 

@@ -11,7 +11,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.plugins.discovery import op_facts
 from mezzo.spelling import aside, did_you_mean
-from mezzo.structure import View, rules_of, structure_rules
+from mezzo.structure import KEPT_ANYWAY, View, rules_of, structure_rules
 from mezzo.structure.estimated import ESTIMATED, notes_of
 from mezzo.voices import option
 
@@ -35,11 +35,19 @@ def lift_rules(
 
 
 def deny_suspected(view: View, verdicts: list[Verdict], policy: Policy, lifted: Mapping[str, Evidence]) -> None:
-    """Deny what structure tells, but for what data has lifted. `lifted`: evidence by node name."""
+    """Deny what structure tells, but for what data has lifted. `lifted`: evidence by node name.
+
+    No policy leaves a constant to become infinite: what holds or reads one is denied, though not what follows.
+    """
     structural = {rule.name for rule in structure_rules()}
-    for rule in rules_of(policy):
+    asked = rules_of(policy)
+    for rule in structure_rules():
+        is_asked = rule in asked
+        if not is_asked and rule.name not in KEPT_ANYWAY:
+            continue
         for finding in rule.find(view):
-            _deny(view.graph, verdicts, structural, finding, finding.lifting or rule.lifting, lifted)
+            if is_asked or (finding.cause is None and verdicts[finding.node].category is not Category.DENY):
+                _deny(view.graph, verdicts, structural, finding, finding.lifting or rule.lifting, lifted)
 
 
 def _deny(

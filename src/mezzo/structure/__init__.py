@@ -150,6 +150,10 @@ class Ways:
                     yield self.view.graph.nodes[use.node]
 
 
+# Of these a policy may leave out all but the nodes that hold what is found: no finite number is stored as an infinity.
+KEPT_ANYWAY = frozenset({"attribute-out-of-range", "constant-out-of-range"})
+
+
 @dataclass(frozen=True, slots=True)
 class StructureRule:
     """A named way to look for trouble. `find` must be linear in the graph.

@@ -1,6 +1,6 @@
 """Constants and attributes that the low format cannot hold: masks, huge scales, epsilons that vanish."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from mezzo.core.facts import Cost, Function
 from mezzo.core.graph import ConstantFacts
@@ -37,21 +37,21 @@ def _fits(facts: ConstantFacts, view: View) -> bool:
     return not facts.largest or view.low.smallest_normal <= facts.largest < 2 / view.low.eps
 
 
-def spread(
-    view: View, start: Node, rule: str, because: str, seen: set[int], lifting: Lifting | None = None
-) -> Iterator[Finding]:
-    """Follow a spoilt value forward until an operator bounds it; that operator, which reads it, is included.
-
-    `lifting` is that of the operators that follow: the first one reads the constant itself, which no data changes.
+def _spread(view: View, start: Node, rule: str, because: str, seen: set[int]) -> Iterator[Finding]:
+    """Find a node that a constant spoils, and follow what it makes until an operator bounds that, itself included.
 
     `seen` are the nodes that earlier walks of the rule reached. They and what follows them are passed over, so that all
     walks of a rule together are linear in the graph.
     """
-    if start.id in seen:
-        return
-    seen.add(start.id)
+    if start.id not in seen:
+        seen.add(start.id)
+        yield Finding(node=start.id, rule=rule, because=because)
+        yield from _followers(view, start, rule, seen)
+
+
+def _followers(view: View, start: Node, rule: str, seen: set[int], lifting: Lifting | None = None) -> Iterator[Finding]:
+    """`lifting` is of the operators that follow: the first one holds the constant itself, which no data changes."""
     queue = [start]
-    yield Finding(node=start.id, rule=rule, because=because)
     while queue:
         node = queue.pop()
         row = view.rows[node.id]
@@ -72,7 +72,7 @@ def spread(
 
 def out_of_range(view: View) -> Iterable[Finding]:
     limit = view.low.overflow_from
-    seen: set[int] = set()
+    texts: dict[int, str] = {}
     for node, operand, value, facts in _constants(view):
         if facts.largest < limit:
             continue
@@ -80,11 +80,19 @@ def out_of_range(view: View) -> Iterable[Finding]:
             continue
         name = view.graph.values[value].name
         text = f"constant {name!r} reaches {facts.largest:.4g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
-        row = view.rows[node.id]
-        if row is not None and row.cost is Cost.NORMALIZATION:  # its statistics are large, not its result
-            yield Finding(node=node.id, rule="constant-out-of-range", because=text)
-        else:
-            yield from spread(view, node, "constant-out-of-range", text, seen, Lifting.BY_RANGES)
+        texts.setdefault(node.id, text)
+    yield from _spread_all(view, texts, "constant-out-of-range")
+
+
+def _spread_all(view: View, texts: Mapping[int, str], rule: str) -> Iterator[Finding]:
+    """Find the nodes, by id, that hold what passes the range, as no policy leaves them out; then what follows them."""
+    for number, text in texts.items():
+        yield Finding(node=number, rule=rule, because=text)
+    seen = set(texts)
+    for number in texts:
+        row = view.rows[number]
+        if row is None or row.cost is not Cost.NORMALIZATION:  # its statistics are large, not its result
+            yield from _followers(view, view.graph.nodes[number], rule, seen, Lifting.BY_RANGES)
 
 
 def near_range(view: View) -> Iterable[Finding]:
@@ -100,7 +108,7 @@ def near_range(view: View) -> Iterable[Finding]:
                 f"constant {name!r} is {facts.largest:.6g}; one addition passes "
                 f"{view.low.dtype}'s {view.low.max_finite:.6g}"
             )
-            yield from spread(view, node, "constant-near-range", text, seen)
+            yield from _spread(view, node, "constant-near-range", text, seen)
 
 
 def absorbing(view: View) -> Iterable[Finding]:
@@ -117,12 +125,12 @@ def absorbing(view: View) -> Iterable[Finding]:
             f"{view.low.dtype} keeps nothing of it below {facts.largest * view.low.eps / 2:.3g}"
         )
         if view.function(node) in _ADDS:
-            yield from spread(view, node, "absorbing-constant", text, seen)
+            yield from _spread(view, node, "absorbing-constant", text, seen)
         elif view.function(node) is Function.MULTIPLY:
             for path in _paths_to_sums(view, node):
                 for step in path[:-1]:
                     yield Finding(node=step.id, rule="absorbing-constant", because=text)
-                yield from spread(view, path[-1], "absorbing-constant", text, seen)
+                yield from _spread(view, path[-1], "absorbing-constant", text, seen)
 
 
 _ADDS = frozenset({Function.ADD, Function.SUBTRACT})
@@ -152,74 +160,48 @@ def _loss(magnitude: float, view: View) -> float:
 
 
 def tiny_constant(view: View) -> Iterable[Finding]:
-    """An epsilon or a scale that vanishes. What divides by it, or takes its root or logarithm, needs it too."""
+    """A scale that vanishes, and what is made of it. Of what is added or bounds, see `guards`."""
     seen: set[int] = set()
     for node, operand, value, facts in _constants(view):
-        if operand < 0 or not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
+        function = view.function(node)
+        if operand < 0 or function in _GUARDING or not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
             continue
         name = view.graph.values[value].name
         text = (
             f"constant {name!r} is {facts.largest:.4g}; {view.low.dtype} keeps "
             f"nothing smaller than {view.low.smallest_subnormal:.3g}"
         )
-        function = view.function(node)
-        if function in (Function.ADD, Function.MAXIMUM, Function.CLIP, Function.SUBTRACT):
-            yield from _epsilon(view, node, text)
-        elif function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER, Function.SELECT):
-            yield from spread(view, node, "tiny-constant", text, seen)
+        if function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER):
+            yield from _spread(view, node, "tiny-constant", text, seen)
         else:
             yield Finding(node=node.id, rule="tiny-constant", because=text)
 
 
-_NEED_EPSILON = frozenset(
-    {
-        Function.SQRT,
-        Function.RSQRT,
-        Function.RECIPROCAL,
-        Function.LOG,
-        Function.DIVIDE,
-        Function.POWER,
-        Function.MULTIPLY,
-    }
+_GUARDING = frozenset(
+    {Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.MINIMUM, Function.CLIP, Function.SELECT}
 )
 
 
-def _epsilon(view: View, start: Node, because: str) -> Iterator[Finding]:
-    yield Finding(node=start.id, rule="tiny-constant", because=because)
-    frontier = [start]
-    for _ in range(3):  # add epsilon, root, reciprocal, product: no norm has more
-        following = []
-        for node in frontier:
-            for reader in view.readers(node):
-                if view.function(reader) in _NEED_EPSILON and view.is_decided(reader):
-                    following.append(reader)
-                    yield Finding(
-                        node=reader.id,
-                        rule="tiny-constant",
-                        because=f"depends on the epsilon that {start.name!r} adds",
-                        cause=node.id,
-                    )
-        frontier = following
-
-
 def attribute_out_of_range(view: View) -> Iterable[Finding]:
-    seen: set[int] = set()
-    for node, row in zip(view.graph.nodes, view.rows, strict=True):
-        if row is None or not row.numbers or not node.attributes:
-            continue
-        for name in row.numbers:
+    texts: dict[int, str] = {}
+    for node in view.nodes_where(lambda row: bool(row.numbers)):
+        row = view.rows[node.id]
+        for name in () if row is None or not node.attributes else row.numbers:
             value = node.attributes.get(name)
             if isinstance(value, float) and view.low.overflow_from <= abs(value) < _NO_BOUND:
                 text = f"attribute {name!r} is {value:.6g}, past {view.low.dtype}'s {view.low.max_finite:.6g}"
-                yield from spread(view, node, "attribute-out-of-range", text, seen, Lifting.BY_RANGES)
+                texts.setdefault(node.id, text)
+    yield from _spread_all(view, texts, "attribute-out-of-range")
 
 
 RULES = (
     StructureRule(
-        "constant-out-of-range", "a constant overflows, and what it touches until something bounds it", out_of_range
+        "constant-out-of-range",
+        "a constant overflows, and what it touches until something bounds it",
+        out_of_range,
     ),
     StructureRule("constant-near-range", "a mask so large that adding to it overflows", near_range, Lifting.BY_RANGES),
     StructureRule("absorbing-constant", "a mask that drowns what it is added to", absorbing),
-    StructureRule("tiny-constant", "an epsilon or scale that rounds away", tiny_constant),
+    StructureRule("tiny-constant", "a scale that rounds away", tiny_constant),
     StructureRule("attribute-out-of-range", "an attribute overflows", attribute_out_of_range),
 )
