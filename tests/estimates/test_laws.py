@@ -175,7 +175,7 @@ NORMAL = (
         slope=(0.95, 2.0),
         share=(1.0, 3.0),
     ),
-    Law("y = Concat<axis = 0>(x, z)", slope=(1.4, 1.43), share=(1.3, 1.5)),  # each is half of what is read
+    Law("y = Concat<axis = 0>(x, z)", slope=(1.0, 1.43), share=(1.0, 1.5)),  # each is half of what is read
     Law("y = Transpose<perm = [1, 0]>(x)"),
     Law("t = Add(x, z) y = Sub(t, x)", slope=None, share=None),  # x is gone: nothing grows
     Law("t = Add(x, z) y = Sub(x, t)", slope=None, share=None),

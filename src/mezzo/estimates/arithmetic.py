@@ -7,6 +7,7 @@ from mezzo.core.facts import Transfer
 from mezzo.core.nodes import Node
 from mezzo.dtypes import FLOATING
 from mezzo.estimates.chains import note_scaled, shared
+from mezzo.estimates.gates import note_gates
 from mezzo.estimates.laws import Demand, Law, Laws, passed, share, tolerated
 from mezzo.estimates.moments import (
     BELIEVABLE,
@@ -91,6 +92,7 @@ def _product_demands(
         demand = shared(site, node, demand)
     if site.is_same(node):
         return (_square_demand(a, demand),) * 2
+    note_gates(site, node)
     return (
         Demand(demand.absolute / (rms(b) or 1.0), demand.relative),
         Demand(demand.absolute / (rms(a) or 1.0), demand.relative),

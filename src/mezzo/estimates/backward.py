@@ -20,6 +20,8 @@ from mezzo.estimates.sizes import Sizes
 _ROUNDING = 0.25
 # Outputs of nets that fade away are worth at least this much.
 _LEAST_WORTH = 1e-6
+# What follows may make channels of small weights so many times as large: gains and norms by channel.
+_LATER = 5e4
 # What vanishes is no matter where so many times as much is tolerated, whatever share of each number is asked for.
 _SURELY = 8.0
 
@@ -230,7 +232,7 @@ class Backward:
     def _error(self, value: int, x: Moments, size: float, absolute: float, relative: float) -> float | None:
         """What rounding does to a value, if that is more than is tolerated."""
         low = self.low
-        if value in self.sizes.faint:
+        if value in self.sizes.faint and _LATER * self.sizes.vanishing > absolute:
             return self.sizes.vanishing
         if self.site.origin[value] in self.site.masks:
             return None

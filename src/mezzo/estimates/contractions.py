@@ -84,7 +84,8 @@ def _contract_demands(
     error = absolute_of(demand, y)
     alpha = node.attributes.get("alpha") if node.attributes and node.op != "MatMul" else None
     factor = abs(alpha) if isinstance(alpha, float) and alpha else 1.0
-    return (*_factor_demands(xs, y, demand, error / factor, site.contracted(node)), tolerated_bias(xs, error))
+    own = error * site.inflated.get(node.id, 1.0) / factor
+    return (*_factor_demands(xs, y, demand, own, site.contracted(node)), tolerated_bias(xs, error))
 
 
 def tolerated_bias(xs: Sequence[Moments], error: float) -> Demand | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mezzo.core.facts import Transfer
 from mezzo.core.nodes import Node
+from mezzo.estimates.gates import share_where_steep
 from mezzo.estimates.laws import LEAST_SHARE, Demand, Law, Laws, eased, passed, tolerated
 from mezzo.estimates.moments import (
     HARD,
@@ -24,6 +25,7 @@ from mezzo.estimates.moments import (
     sampled,
     share_between,
     slope,
+    steepness_of_step,
 )
 from mezzo.estimates.site import Site
 
@@ -56,6 +58,10 @@ def _hard_sigmoid(t: float) -> float:
     return min(max(0.2 * t + 0.5, 0.0), 1.0)
 
 
+# By no more standard deviations the mean of a layer lies below zero.
+_SILENT = 1.0
+# Between this and its negative they are steep.
+_STEEP = 3.0
 # Past this the functions that saturate are within 1e-4 of their bounds.
 _SATURATED = 9.0
 
@@ -77,6 +83,9 @@ def _curve(f: Curve, flags: int = 0) -> Law:
     def backward(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
         # What saturates is off, and so is its complement, by no larger share of itself than its operand is in all.
         steepness = slope(f, xs[0])
+        if flags & HARD:
+            steepness = min(steepness, steepness_of_step(f, xs[0], _STEEP))
+            steepness *= share_where_steep(site, node, xs[0], -_STEEP, _STEEP)
         floor = 0.5 * site.tolerance if flags & HARD and largest(xs[0]) > _SATURATED else 0.0
         return (tolerated(xs[0], max(demand.absolute / max(steepness, 1e-3), floor)),)
 
@@ -88,7 +97,16 @@ def relu(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if x.flags & LOST:
         return x
     touching = TOUCHING if x.low < 0.0 else 0
-    return sampled(_relu, x, POSITIVE | touching | x.flags & (INTEGER | UNIT))
+    return sampled(_relu, _alive(x), POSITIVE | touching | x.flags & (INTEGER | UNIT))
+
+
+def _alive(x: Moments) -> Moments:
+    """A layer that all but never passes anything on is none: some of its channels do, which lie far from the mean."""
+    if x.mean >= -_SILENT * x.std or x.flags & HARD:
+        return x
+    size = rms(x)
+    std = size / math.hypot(1.0, _SILENT)
+    return moments(-_SILENT * std, std, min(x.low, -size), max(x.high, 2.0 * std), x.flags)
 
 
 def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:
@@ -100,7 +118,11 @@ def _kept(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Dem
         return passed(site, node, xs, y, demand)
     low = y.low if y.low > x.low else -math.inf
     high = y.high if y.high < x.high else math.inf
-    return (eased(demand, x, low, high), *[demand] * (len(xs) - 1))
+    asked = eased(demand, x, low, high)
+    if node.id in site.gated:
+        steep = share_where_steep(site, node, x, max(low, x.low), min(high, x.high))
+        asked = Demand(asked.absolute / max(steep, LEAST_SHARE**2), asked.relative)
+    return (asked, *[demand] * (len(xs) - 1))
 
 
 def _bent_demands(site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand) -> Sequence[Demand | None]:

@@ -9,6 +9,7 @@ from mezzo.core.graph import ConstantFacts
 from mezzo.core.nodes import Kind, Node
 from mezzo.dtypes import integer_span
 from mezzo.estimates.counts import COUNTING, note_entries, of_integers
+from mezzo.estimates.evidence import correct
 from mezzo.estimates.inputs import Assumption, assume
 from mezzo.estimates.laws import Law
 from mezzo.estimates.loops import Loops, note_trips
@@ -37,6 +38,7 @@ _REPEATED = frozenset({Kind.OP, Kind.TIE, Kind.CAST, Kind.SOURCE})
 # Sizes below this fit in every format.
 _PEAK = 1e4
 _MOVING = frozenset({Transfer.MOVE, Transfer.KEEP})
+_EVIDENT = frozenset({Transfer.GIVEN_STATISTICS, Transfer.CONTRACT, Transfer.ADD})
 _TRACED = _REMEMBERED | _MOVING
 
 
@@ -133,6 +135,8 @@ class Forward:
         if not -BELIEVABLE < y.low <= y.high < BELIEVABLE:
             y = self._past_belief(result, xs, y)
         held[result] = y if result not in site.masks else HIDDEN
+        if transfer in _EVIDENT:
+            correct(site, node, xs)
         if len(outputs) > 1:
             other = y if transfer in _MOVING else UNKNOWN  # parts of a Split are alike; statistics are not followed
             for value in outputs[1:]:

@@ -218,6 +218,22 @@ def slope(f: Callable[[float], float], x: Moments) -> float:
     return math.sqrt(total)
 
 
+def steepness_of_step(f: Callable[[float], float], x: Moments, end: float) -> float:
+    """Root mean square of the derivative of what rises between -end and end alone, over an x far wider than that: five
+    points of it would miss the rise, or count it for all that lies between them.
+    """
+    if x.std <= end:
+        return math.inf
+    step = end / _STEPS
+    rise = sum((f(-end + (k + 1) * step) - f(-end + k * step)) ** 2 for k in range(2 * _STEPS)) / step
+    nearest = min(max(x.mean, -end), end)
+    density = math.exp(-0.5 * ((nearest - x.mean) / x.std) ** 2) / (x.std * math.sqrt(2.0 * math.pi))
+    return math.sqrt(rise * max(density, 0.1 / x.std))
+
+
+_STEPS = 8
+
+
 def share_between(x: Moments, low: float, high: float) -> float:
     """Share of the numbers between two ends, of normal ones of this spread; either end may be infinite."""
     scale = x.std * math.sqrt(2.0)

@@ -21,6 +21,7 @@ from mezzo.estimates.moments import (
     flagged,
     hull,
     moments,
+    rms,
 )
 from mezzo.estimates.site import OPEN_POSITIONS, Site
 
@@ -44,6 +45,16 @@ def joined(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     if masks and len(masks) < len(parts):
         return _with_mask(hull([x for x in parts if not is_mask(x)]))
     return hull(parts) if parts else UNKNOWN
+
+
+def _joined_demands(
+    site: Site, node: Node, xs: Sequence[Moments], y: Moments, demand: Demand
+) -> Sequence[Demand | None]:
+    """A part that is larger than the whole on the whole may be off by as large a share of itself."""
+    size = rms(y)
+    if not size or demand.absolute == math.inf:
+        return (demand,) * len(xs)
+    return tuple(Demand(max(demand.absolute, demand.absolute / size * rms(x)), demand.relative) for x in xs)
 
 
 def is_mask(x: Moments) -> bool:
@@ -175,7 +186,7 @@ def random(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 LAWS: Laws = {
     Transfer.KEEP: Law(moved, _first_only),
     Transfer.MOVE: Law(moved, _first_only),
-    Transfer.JOIN: Law(joined, passed),
+    Transfer.JOIN: Law(joined, _joined_demands),
     Transfer.SELECT: Law(selected, _selected_demands),
     Transfer.INDEX: Law(index_into, nothing),
     Transfer.SHAPE: Law(shape_of, nothing),

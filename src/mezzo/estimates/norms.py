@@ -111,6 +111,8 @@ def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     """(x - mean) / sqrt(variance) * gain + bias. Statistics that were gathered tell what the input is like."""
     if len(xs) < 5:
         return UNKNOWN
+    if is_overestimated(site, node, xs):  # each channel is of unit size before its gain
+        return standardized(site, node, xs[:3])
     slope, _ = _slope(xs, node)
     x, bias, mean = believed_input(xs), xs[2], xs[3]
     if x.flags & LOST:
@@ -125,6 +127,27 @@ def given_statistics(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
     return moments(middle, std, middle - reach, middle + reach)
 
 
+# An estimate so many times as large as what was gathered from data is none.
+_FAR = 3.0
+
+
+def is_overestimated(site: Site, node: Node, xs: Sequence[Moments]) -> bool:
+    """Whether a batch normalization's statistics were gathered from data, another for each channel, and say that its
+    input is far smaller than it was estimated.
+    """
+    facts = site.constant(node.inputs[4]) if len(node.inputs) > 4 else None
+    if facts is None or facts.rms is None or not 0.0 <= facts.minimum < facts.maximum or xs[0].flags & LOST:
+        return False
+    return rms(xs[0]) > _FAR * rms(gathered_input(xs))
+
+
+def gathered_input(xs: Sequence[Moments]) -> Moments:
+    """What a batch normalization's own statistics say of its input."""
+    mean, spread = xs[3], math.sqrt(max(xs[4].mean, 0.0))
+    std = math.hypot(spread, mean.std)
+    return moments(mean.mean, std, min(mean.low, mean.mean) - SIGMA * spread, mean.high + SIGMA * spread)
+
+
 def believed_input(xs: Sequence[Moments]) -> Moments:
     """What a batch normalization's own statistics say of its input, where they are far from what was estimated."""
     x, mean, variance = xs[0], xs[3], xs[4]
@@ -133,8 +156,7 @@ def believed_input(xs: Sequence[Moments]) -> Moments:
     spread = math.sqrt(max(variance.mean, 0.0))
     if not x.flags & LOST and abs(x.mean - mean.mean) < 8.0 * max(spread, x.std):
         return x
-    std = math.hypot(spread, mean.std)
-    return moments(mean.mean, std, min(mean.low, mean.mean) - SIGMA * spread, mean.high + SIGMA * spread)
+    return gathered_input(xs)
 
 
 def _slope(xs: Sequence[Moments], node: Node) -> tuple[float, float]:

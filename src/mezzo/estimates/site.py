@@ -59,6 +59,8 @@ class Site:
     sums: set[int] = field(default_factory=set)
     chains: dict[int, float] = field(default_factory=dict)  # see mezzo.estimates.chains
     continued: set[int] = field(default_factory=set)  # links of chains that another link follows
+    gated: dict[int, int] = field(default_factory=dict)  # see mezzo.estimates.gates
+    inflated: dict[int, float] = field(default_factory=dict)  # see mezzo.estimates.evidence
     transfers: Sequence[Transfer | None] = field(init=False)
     made_by: Sequence[Transfer | None] = field(init=False)
     _terms: dict[int, float] = field(default_factory=dict)  # by node: how many numbers it sums up for one

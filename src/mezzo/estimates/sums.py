@@ -71,11 +71,15 @@ def add(site: Site, node: Node, xs: Sequence[Moments]) -> Moments:
 
 
 def _beside_unknown(site: Site, first: int, second: int) -> Moments:
-    """A sum of which one term is unknown: an integer constant is a bias, which makes no size of its own."""
+    """A sum of which one term is unknown: an integer constant is a bias, which makes no size of its own, and so is
+    whatever integer products are summed with, as it is made for their scale.
+    """
     for unknown, other in ((first, second), (second, first)):
         dtype = site.graph.values[unknown].dtype
-        is_integer = dtype is not None and integer_span(dtype) is not None
-        if is_integer and site.producer(unknown).kind is Kind.SOURCE and site.held[unknown].flags & LOST:
+        if dtype is None or integer_span(dtype) is None or not site.held[unknown].flags & LOST:
+            continue
+        is_stored = site.producer(unknown).kind is Kind.SOURCE
+        if is_stored or site.made_by[site.kept[other]] is Transfer.QUANTIZED_SUM:
             return site.held[other]
     return UNKNOWN
 

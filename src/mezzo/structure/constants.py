@@ -12,7 +12,7 @@ from mezzo.structure import StructureRule, View
 _LARGEST_LOSS = 1 / 8
 # The largest FP32 number stands for "no bound" in Clip, and does no harm as an infinity there.
 _NO_BOUND = 3.0e38
-_STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE})
+_STOPS = frozenset({Function.SOFTMAX, Function.LOG_SOFTMAX, Function.COMPARE, Function.LOG, Function.SQRT})
 
 
 def _constants(view: View) -> Iterator[tuple[Node, int, int, ConstantFacts]]:
@@ -54,8 +54,7 @@ def _followers(view: View, start: Node, rule: str, seen: set[int], lifting: Lift
     queue = [start]
     while queue:
         node = queue.pop()
-        row = view.rows[node.id]
-        if row is not None and (row.is_bounded or row.function in _STOPS):
+        if _bounds(view, node):
             continue
         for reader in view.readers(node):
             if reader.id not in seen and view.is_decided(reader):
@@ -68,6 +67,20 @@ def _followers(view: View, start: Node, rule: str, seen: set[int], lifting: Lift
                     cause=node.id,
                     lifting=lifting,
                 )
+
+
+def _bounds(view: View, node: Node) -> bool:
+    """Whether what a node makes is inside the range whatever it reads: bounded, or far smaller than that."""
+    row = view.rows[node.id]
+    if row is None or row.is_bounded or row.function in _STOPS:
+        return row is not None
+    if row.function is not Function.CLIP:
+        return False
+    ends = [view.constant(node, 1), view.constant(node, 2)]
+    stated = [node.attributes.get(name) for name in ("min", "max")] if node.attributes else []
+    sizes = [facts.largest for facts in ends if facts is not None]
+    sizes += [abs(end) for end in stated if isinstance(end, float)]
+    return len(sizes) == len(ends) and max(sizes) < view.low.overflow_from
 
 
 def out_of_range(view: View) -> Iterable[Finding]:
