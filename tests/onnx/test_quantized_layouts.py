@@ -68,7 +68,7 @@ def test_every_layout_is_quantized_and_corrected(name: str, target: str) -> None
     data = [{"x": rng.standard_normal(shape).astype(np.float32)} for _ in range(6)]
     for opset in (12, 17):
         result = mezzo.convert(
-            network(layout, opset), to="int8", target=target, data=data, correct="smooth,weights,bias"
+            network(layout, opset), to="int8", target=target, data=data, correct="smooth,weights,bias", check=False
         )
         assert result.measured is not None and result.measured.comparison is not None
         (output,) = result.measured.comparison.outputs

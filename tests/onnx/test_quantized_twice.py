@@ -34,6 +34,7 @@ def test_quantizing_twice_changes_nothing_more(mode: str, policy: str, target: s
     for seed in SEEDS:
         model = random_model(random.Random(seed), 14, is_tame=True)
         asked = {"to": "int8", "target": target, "policy": policy, "quantize_mode": mode, "data": batches(model, seed)}
+        asked["check"] = False
         once = mezzo.convert(model, **asked).model
         twice = mezzo.convert(once, **asked).model
         assert twice.graph == once.graph, f"seed {seed}"

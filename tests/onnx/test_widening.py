@@ -56,7 +56,7 @@ def ports(model: onnx.ModelProto) -> list[tuple[str, int]]:
 @pytest.mark.parametrize("low", STORED)
 def test_low_floats_are_quantized_behind_the_same_ports(low: int, target: str) -> None:
     model = network(low)
-    result = mezzo.convert(model, to="int8", target=target, data=batches(low))
+    result = mezzo.convert(model, to="int8", target=target, data=batches(low), check=False)
     assert ports(result.model) == ports(model)
     assert {result.plan.by_name[name].precision.compute.value for name in ("first", "second")} == {"int8"}
     assert result.measured is not None and result.measured.comparison is not None

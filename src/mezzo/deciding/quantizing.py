@@ -105,8 +105,9 @@ def _tell_alone(node: Node, dtype: DType, wishes: Wishes) -> tuple[str, str]:
 def _tell_missing(graph: Graph, value: int) -> str:
     """Why nothing is known of a value that a kernel takes."""
     name = graph.values[value].name
-    if value in graph.constants:
-        return f"the weight {name!r}, which its kernel takes, stands in a body, and scales are those of the main graph"
+    if value in graph.constants or graph.values[value].scope:
+        what = "weight" if value in graph.constants else "value"
+        return f"the {what} {name!r}, which its kernel takes, stands in a body, and scales are those of the main graph"
     return f"no data told the range of {name!r}, which its kernel takes"
 
 
