@@ -19,6 +19,7 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 
 from mezzo.deciding.options import Options
 from mezzo.errors import InputError
+from mezzo.frontends.torch.marks import mark_disabled_autocast
 from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
 from mezzo.torch.candidates import Edited, device_of, with_candidates, without_candidates
@@ -79,6 +80,7 @@ class Backend:
             self.account.check()
 
     def __call__(self, module: fx.GraphModule, inputs: Sequence[object], **ignored: object) -> Compiled:
+        mark_disabled_autocast(module)
         inductor = dict(self.settings.inductor)
         options = self.settings.planning(device_of(inputs))
         low = FROM_DTYPE[options.wishes.low]

@@ -89,6 +89,29 @@ def marks_in(graph_module: Any) -> Iterator[MarkedNode]:
     return _marks_in(graph_module, (), None)
 
 
+def mark_disabled_autocast(graph_module: Any, depth: int = 0) -> None:
+    """Mark what an author computes under `torch.autocast(..., enabled=False)` as `keep` would, bodies included.
+
+    `graph_module` is a graph of Dynamo, in which such a part stands between two calls. Nodes that are in a region of
+    mezzo's stay in that. `meta` is replaced and not written into. `depth`: as in `Mark`.
+    """
+    is_disabled = False
+    outside: list[bool] = []  # whether autocast was disabled around each part that is not yet left
+    for node in graph_module.graph.nodes:
+        name = getattr(node.target, "__name__", "")
+        bodies = [body for _, body in _bodies_of(node, graph_module)]
+        if name == "_enter_autocast":
+            outside.append(is_disabled)
+            is_disabled = not node.args[2]
+        elif name == "_exit_autocast":
+            is_disabled = outside.pop()
+        elif is_disabled and node.op.startswith("call_") and _word_of(node.meta) is None:
+            word = spell_around(KEEP, str(depth)) if bodies else KEEP
+            node.meta = {**node.meta, _CUSTOM: {**node.meta.get(_CUSTOM, {}), KEY: word}}
+        for body in bodies:
+            mark_disabled_autocast(body, depth + 1)
+
+
 def digest_of_marks(graph_module: Any) -> str:
     """Names what regions say of a graph: equal where all nodes have equal marks, bodies included."""
     sums = hashlib.sha256()
