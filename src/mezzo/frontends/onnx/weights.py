@@ -75,11 +75,15 @@ class Weights:
         return result
 
     def move(self, tensor: onnx.TensorProto, move: Callable[[Array], Array]) -> Array:
-        """What a function makes of what a marked tensor stands for, a flat piece at a time, as one more array."""
+        """What a function makes of what a marked tensor stands for, a flat piece at a time, as one more array. The pages
+        of the first are given back: who runs the moved weights does not run the others beside them.
+        """
         array = self.array(tensor)
         flat, step = array.reshape(-1), CHUNK_BYTES // array.itemsize
         pieces = (np.ascontiguousarray(move(flat[start : start + step])) for start in range(0, flat.size, step))
-        return self._passing_spill.write(pieces, array.dtype, array.size).reshape(array.shape)
+        moved = self._passing_spill.write(pieces, array.dtype, array.size).reshape(array.shape)
+        let_go(array)
+        return moved
 
     def keep(self, array: Array) -> Array:
         """An array that was computed, flat, where it takes no memory that the system could not take back."""
