@@ -22,7 +22,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.files import runtime_profiles
 from mezzo.machine import Machine
-from mezzo.numerics.measures import DataSource, Interval
+from mezzo.numerics.measures import Comparison, DataSource, Interval, Ruling, Verdict
 from mezzo.numerics.speeds import Difference, Spread
 from mezzo.numerics.timings import FileTimes, Timings
 from mezzo.report.layout import Layout
@@ -62,6 +62,13 @@ def layer(name: str, op: str, dtype: DType | None, time_ms: float, *, conversion
     return Layer(name=name, op=op, dtype=dtype, is_conversion=conversion, time_ns=time_ms * 1e6, calls=1.0)
 
 
+def answers(error: float, ruling: Ruling, because: str = "") -> Comparison:
+    """What a file answers beside the reference."""
+    source, spread = DataSource("random (seed 0)", 1, 1, 0), Interval(error, error, error)
+    verdict = Verdict(ruling=ruling, error=spread, budget=0.0625, budget_source="", noise=0.0, because=because)
+    return Comparison(data=source, run="native", outputs=(), layers=(), verdict=verdict)
+
+
 FP32_LAYERS = (layer("conv_1", "Convolution", DType.FLOAT32, 9), layer("fc", "FullyConnected", DType.FLOAT32, 3))
 INT8_LAYERS = (
     layer("conv_1", "Convolution", DType.UINT8, 2.25),
@@ -75,10 +82,11 @@ SIDE_BY_SIDE = Timings(
     files=(
         row("resnet.onnx", 12.0, is_reference=True, layers=FP32_LAYERS),
         row("resnet.int8.onnx", 4.3, size_bytes=25_800_000, speed=Interval(2.79, 2.71, 2.85),
-            difference=Difference.FASTER, layers=INT8_LAYERS),
+            difference=Difference.FASTER, layers=INT8_LAYERS, answers=answers(0.0172, Ruling.SAME)),
         row("again.onnx", 12.1, speed=Interval(0.99, 0.97, 1.02), difference=Difference.UNKNOWN),
         row("few.onnx", 0.05, speed=Interval(240.0, 0.0, math.inf), difference=Difference.UNKNOWN),
-        row("slow.onnx", 120.0, speed=Interval(0.1, 0.09, 0.11), difference=Difference.SLOWER),
+        row("slow.onnx", 120.0, speed=Interval(0.1, 0.09, 0.11), difference=Difference.SLOWER,
+            answers=answers(2e9, Ruling.DIFFERENT, "output 'y' differs most, by 2e+09, more than 0.0625")),
         row("f8.onnx", 1.0, times=None, turns_ns=(), calls=0, fault="openvino-cpu does not run it: no kernel"),
     ),
     notes=("few.onnx has inputs of its own, drawn for it",),
@@ -90,14 +98,15 @@ openvino-cpu: openvino 2026.4.1, types of the files
   60 turns each, loaded 2 times; before each turn a rest of 20 ms and a call that is not timed
   few.onnx has inputs of its own, drawn for it
 
-file                 size     median      least  spread  speed  95 % interval
-resnet.onnx        102 MB   12.00 ms   11.40 ms   3.0 %      -              -  reference
-resnet.int8.onnx  25.8 MB   4.300 ms   4.085 ms   3.0 %  2.79x   2.71 .. 2.85  faster
-again.onnx         102 MB   12.10 ms   11.49 ms   3.0 %  0.99x   0.97 .. 1.02  cannot tell
-few.onnx           102 MB  0.0500 ms  0.0475 ms   3.0 %   240x    0.00 .. any  cannot tell
-slow.onnx          102 MB   120.0 ms   114.0 ms   3.0 %  0.10x   0.09 .. 0.11  slower
-f8.onnx            102 MB          -          -       -      -              -  does not run
+file                 size     error     median      least  spread  speed  95 % interval
+resnet.onnx        102 MB         -   12.00 ms   11.40 ms   3.0 %      -              -  reference
+resnet.int8.onnx  25.8 MB    0.0172   4.300 ms   4.085 ms   3.0 %  2.79x   2.71 .. 2.85  faster
+again.onnx         102 MB         -   12.10 ms   11.49 ms   3.0 %  0.99x   0.97 .. 1.02  cannot tell
+few.onnx           102 MB         -  0.0500 ms  0.0475 ms   3.0 %   240x    0.00 .. any  cannot tell
+slow.onnx          102 MB  2.00e+09   120.0 ms   114.0 ms   3.0 %  0.10x   0.09 .. 0.11  slower
+f8.onnx            102 MB         -          -          -       -      -              -  does not run
   f8.onnx: openvino-cpu does not run it: no kernel
+  slow.onnx: other answers than resnet.onnx on openvino 2026.4.1: output 'y' differs most, by 2e+09, more than 0.0625
 
 share of the time by type, as the runtime tells it
 file                f32    bf16      u8  not told  conversions  kernels

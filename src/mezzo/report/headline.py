@@ -122,5 +122,5 @@ def expect_speed(gain: Gain | None, target: str, machine: "Machine", why_not: st
     if holds is False:
         return Speed(f"no speed gain on this machine: it lacks {' and '.join(gain.needs)}", False)
     needed = "" if holds else f" with {' or '.join(gain.needs)}"
-    checked = "not measured" if why_not is None else f"not checked: {why_not}"
-    return Speed(f"faster expected{needed}, {checked}; {gain.in_short}", None)
+    checked = "not measured:" if why_not is None else f"not checked: {why_not};"
+    return Speed(f"faster expected{needed}, {checked} {gain.in_short}", None)

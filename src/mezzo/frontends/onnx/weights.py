@@ -75,8 +75,8 @@ class Weights:
         return result
 
     def move(self, tensor: onnx.TensorProto, move: Callable[[Array], Array]) -> Array:
-        """What a function makes of what a marked tensor stands for, a flat piece at a time, as one more array. The pages
-        of the first are given back: who runs the moved weights does not run the others beside them.
+        """What a function makes of what a marked tensor stands for, a flat piece at a time, as one more array. Pages of
+        the first are given back: who runs moved weights does not run the others beside them.
         """
         array = self.array(tensor)
         flat, step = array.reshape(-1), CHUNK_BYTES // array.itemsize
