@@ -234,6 +234,18 @@ def test_result_that_is_slower_than_its_float_alone_is_that(on: Callable[..., An
     assert headline.is_faster is True and "a run takes 3 ms, 8 ms in FP32" in headline.gains[-1]
 
 
+def test_length_that_is_open_and_not_free_is_run_as_in_the_data(on: Callable[..., Any]) -> None:
+    """The model runs multiples of 16 rows alone, whatever its input says."""
+    bound = model()
+    for place, (name, shape) in enumerate((("cut", [-1, 16, 64]), ("joined", [-1, 64]))):
+        bound.graph.initializer.append(onnx.numpy_helper.from_array(np.array(shape), f"{name}.shape"))
+        source = "x" if place == 0 else "cut"
+        bound.graph.node.insert(place, onnx.helper.make_node("Reshape", [source, f"{name}.shape"], [name], name=name))
+    bound.graph.node[2].input[0] = "joined"
+    converted = on(Runtime(), lambda _, **options: mezzo.convert(bound, **options))
+    assert converted.measured.runtime.comparison.data.samples == 16  # held back from the scales
+
+
 def test_check_is_left_out_where_it_is_not_wanted(on: Callable[..., Any]) -> None:
     runtime = Runtime(floats=frozenset({"two"}))
     converted = on(runtime, check=False)
