@@ -205,7 +205,7 @@ class ToyModel:
     def widened(self) -> "ToyModel":
         return self
 
-    def fused(self, reading: AnyReading, apart: Sequence[int]) -> "ToyModel":
+    def fused(self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0) -> "ToyModel":
         return self
 
     def written(self, result: ToyProgram, find: Callable[[Graph], Sequence[Fused]]) -> ToyProgram:

@@ -7,13 +7,13 @@ from mezzo.converting.judged_model import judge_model
 from mezzo.core.facts import Transfer
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
-from mezzo.core.levels import float_of
+from mezzo.core.levels import Line, float_of
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import matched, rows_of
 from mezzo.deciding.rules import nodes_in
-from mezzo.dtypes import HIGH
+from mezzo.dtypes import HIGH, size_bits
 from mezzo.errors import InputError
 from mezzo.report.figures import spell_count
 from mezzo.voices import option
@@ -23,14 +23,15 @@ _WIDENED = "integer kernels read and make f32: the model, of lower floats, is wi
 
 
 def fuse(model: Model, options: Options) -> tuple[Model, Options]:
-    """The model to plan, with the options for it: both as they are where nothing is to be quantized.
+    """The model to plan, with the options for it: both as they are where nothing is to be quantized, unless it is asked
+    for.
 
     Kernels of integers read and make FP32, so a model of lower floats is widened first.
 
     Raises InputError: the model is of lower floats, and the target runs none of it in the quantized format.
     """
     if options.wishes.line.quantized is None:
-        return model, options
+        return _fuse(model, options)
     widened = model.widened()
     if widened is model:
         return _fuse(model, options)
@@ -53,15 +54,17 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     whoever did that, and is left in it: quantizing twice changes nothing more.
     """
     wishes = options.wishes
-    if options.fuse == "none":
+    if not _is_fused(wishes.line, options.fuse):
         return model, options
     reading = model.read(wishes.low)
     graph, quantized = reading.graph, wishes.line.quantized_format
-    if any(row is not None and row.transfer in _QUANTIZES for row in rows_of(graph)):
+    if _came_quantized(graph):
         return model, options
     regions = [*wishes.keep_regions, *(region for region, dtype in wishes.fixed_regions if dtype is not quantized)]
     apart = {node.id for pattern in wishes.exclude for node in matched(graph, pattern)}
-    fused = model.fused(reading, sorted(apart.union(*(nodes_in(graph, region) for region in regions))))
+    fused = model.fused(
+        reading, sorted(apart.union(*(nodes_in(graph, region) for region in regions))), _copied(wishes.line)
+    )
     if fused is model:
         return model, options
     left = fused.read(wishes.low).graph
@@ -72,14 +75,30 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
 
 def fused_as(model: Model, given: Plan) -> Model:
     """The model that a plan was made of: what has a line in it, as the operator that it is, stayed as it was."""
-    if given.line.quantized is None:
-        return model
-    model = model.widened()
-    if dict(given.settings).get("fuse") == "none":
+    fuse = dict(given.settings).get("fuse", "standard")
+    if given.line.quantized is not None:
+        model = model.widened()
+    if not _is_fused(given.line, fuse):
         return model
     reading = model.read(float_of(given.line), given.version)
+    if _came_quantized(reading.graph):
+        return model
     ops = {name: node.op for name, node in given.by_name.items()}
-    return model.fused(reading, [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op])
+    apart = [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op]
+    return model.fused(reading, apart, _copied(given.line))
+
+
+def _came_quantized(graph: Graph) -> bool:
+    return any(row is not None and row.transfer in _QUANTIZES for row in rows_of(graph))
+
+
+def _is_fused(line: Line, fuse: str) -> bool:
+    return fuse == "simplify" or (fuse != "none" and line.quantized is not None)
+
+
+def _copied(line: Line) -> float:
+    """Bytes of a weight that is stored as the line's lowest level has it, as a share of its bytes in FP32."""
+    return 1.0 if line.quantized_format is None else size_bits(line.quantized_format) / size_bits(HIGH)
 
 
 def _tell(before: Graph, after: Graph) -> str:

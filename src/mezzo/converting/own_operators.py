@@ -19,7 +19,7 @@ from mezzo.units.partition import partition
 from mezzo.units.view import View
 from mezzo.voices import setting
 
-_FUSES_NOTHING = frozenset({"none", "standard"})
+_FUSES_NOTHING = frozenset({"none", "standard", "simplify"})
 _LONGEST_FAULT = 200
 
 

@@ -206,11 +206,12 @@ class Request:
     fuse: str = field(
         default="standard",
         metadata=About(
-            "What to fuse: nothing, what int8 gains by in standard ONNX, or all into ONNX Runtime's own operators.",
+            "What to fuse: nothing, what int8 gains by in standard ONNX (standard), the same for floats too "
+            "(simplify), or all into ONNX Runtime's own operators.",
             Form.CHOICE,
             Scope.OTHER,
             Panel.WHAT,
-            choices=("none", "standard", "onnxruntime"),
+            choices=("none", "standard", "simplify", "onnxruntime"),
             also=("fusion", "optimize", "opt", "optimization"),
         ).as_metadata(),
     )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 # What a result has to load in where the user names no target. No CPU runs BF16 in ONNX Runtime; the schema decides
 # there.
 _USUAL_FORMAT = "fp16"
-_FUSES_WITHOUT_TARGET = ("none", "standard")
+_FUSES_WITHOUT_TARGET = ("none", "standard", "simplify")
 _DEFAULT_TARGETS = {
     "fp16": "onnxruntime-cpu", "bf16": "onnx", "int8": "onnxruntime-cpu", "int8,bf16": "openvino-cpu",
     "int8,fp16": "tensorrt", "fp8": "tensorrt", "fp8,fp16": "tensorrt", "fp8,bf16": "tensorrt", "fp8-e5m2": "onnx",

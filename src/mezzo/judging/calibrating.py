@@ -145,9 +145,9 @@ def without_data(model: Model, options: Options) -> tuple[Model, Options]:
     have their own. Where ranges are found at run time none is needed, and the plan is what a conversion makes. Both as
     they are where nothing is to be quantized.
     """
+    model, options = fuse(model, options)
     if options.wishes.line.quantized is None:
         return model, options
-    model, options = fuse(model, options)
     if options.wishes.is_dynamic:
         return model, at_run_time(model, options)
     reading, judged = judge_model(model, options)

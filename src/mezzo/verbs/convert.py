@@ -62,9 +62,10 @@ def convert(
             FP32, "clamp" stores the largest finite number, "error" refuses.
         opset: "auto", the default, raises the version of the model's dialect, ONNX's opset, where only a newer one
             allows the type; "keep" never does.
-        fuse: "standard", the default, folds and rewrites in standard ONNX what INT8 gains by, and leaves floats as they
-            are; "none" leaves all as it is; "onnxruntime" writes the result in ONNX Runtime's own fused operators where
-            it has them, for target "onnxruntime-cpu".
+        fuse: "standard", the default, brings what is to be quantized to normal form, folds and rewrites it in standard
+            ONNX, and leaves floats as they are; "simplify" does so for floats too; "none" leaves all as it is;
+            "onnxruntime" writes the result in ONNX Runtime's own fused operators where it has them, for target
+            "onnxruntime-cpu".
         assume: input names to the ends of what they hold, such as "0..255", in place of what is assumed without data.
         plan: a plan to replay instead of deciding; it has to be of this model, and options given beside it have to be
             those it was made with.
@@ -119,7 +120,7 @@ def convert_opened(
 ) -> Converted:
     """Convert a model that is open. Options and errors are those of `convert`."""
     options = check_parameters(read_options(request))
-    if options.wishes.line.quantized is not None:
+    if options.wishes.line.quantized is not None or options.fuse == "simplify":
         model, options = _with_weights(model, options)
     return _convert(model, dst, options, None, overwrite=overwrite)
 
@@ -163,7 +164,7 @@ def plan(
     model = open_source(src, trust, progress)
     heeding = recall(model, chosen)
     is_kept = heeding.recalled is not None and not asks_for_more(heeding)
-    if chosen.wishes.line.quantized is None or is_kept:
+    if is_kept or (chosen.wishes.line.quantized is None and chosen.fuse != "simplify"):
         return convert_model(model, heeding, None)[0].plan
     planned = convert_model(*_with_weights(model, heeding), None)[0].plan
     # Scales that stand for none are none to be replayed.

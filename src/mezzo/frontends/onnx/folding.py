@@ -34,13 +34,13 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _OLDEST_OPSET = 7
 
 
-def fold(source: Source, apart: Set[str]) -> Source | None:
+def fold(source: Source, apart: Set[str], copied: float = 1.0) -> Source | None:
     """Bring a model to normal form and fold what can be folded; None where nothing can. `apart` are results of
-    operators that stay.
+    operators that stay. `copied`: bytes that a second copy of a constant takes in the result, as a share of its own.
 
     The source is not changed. The result shares its payloads: a large weight is multiplied whenever it is read.
     """
-    normal = normalize(source, apart)
+    normal = normalize(source, apart, copied)
     return _fold(normal or source, apart) or normal
 
 

@@ -55,11 +55,11 @@ class Opened(OnnxModel):
         source = widen(self.source)
         return self if source is None else Opened(source, self.progress, self.given)
 
-    def fused(self, reading: AnyReading, apart: Sequence[int]) -> "Opened":
-        """The model with all folded that can be, and Relu said as Relu."""
+    def fused(self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0) -> "Opened":
+        """The model in normal form with all folded that can be, and Relu said as Relu."""
         nodes, values = reading.graph.nodes, reading.graph.values
         kept = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
-        source = fold(self.source, kept)
+        source = fold(self.source, kept, copied)
         return self if source is None else Opened(source, self.progress, self.given)
 
     def written(self, result: onnx.ModelProto, find: Callable[[Graph], Sequence[Fused]]) -> onnx.ModelProto:

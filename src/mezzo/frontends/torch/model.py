@@ -88,7 +88,7 @@ class TorchModel:
         """Itself: PyTorch's targets quantize nothing."""
         return self
 
-    def fused(self, reading: AnyReading, apart: Sequence[int]) -> "TorchModel":
+    def fused(self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0) -> "TorchModel":
         return self
 
     def corrected(self, corrections: Sequence[Correction]) -> "TorchModel":

@@ -3,7 +3,7 @@ of, but for what is small.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import onnx
 from onnx import TensorProto
@@ -18,6 +18,8 @@ from mezzo.frontends.onnx.types import FROM_ONNX
 
 # A constant of so many bytes is folded whatever it is made of: a file is not larger for it.
 _SMALL_BYTES = 1 << 16
+# Scales and zero points beside what is stored as integers, as a factor of its bytes.
+_SCALES = 1.25
 # Operators that draw numbers, have bodies, or say how a number is stored, which a file is to go on saying.
 _KEPT = frozenset(
     {
@@ -32,7 +34,10 @@ _RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
 
 def fold_constants(scope: Scope) -> bool:
     """Put constants in place of operators that read nothing else; True where there were any."""
-    sizes = _foldable(scope)
+    sizes = _foldable(scope, frozenset())
+    growing = _growing(scope, sizes)
+    if growing:
+        sizes = _foldable(scope, growing)
     wanted = [name for name in sizes if _is_read_elsewhere(scope, name, sizes)]
     if not wanted:
         return False
@@ -51,11 +56,34 @@ def fold_constants(scope: Scope) -> bool:
     return bool(tensors)
 
 
-def _foldable(scope: Scope) -> dict[str, int]:
+def _growing(scope: Scope, sizes: Mapping[str, int]) -> Set[str]:
+    """Results that would be another copy of a large constant, such as the table that an embedding shares with a head,
+    where the result would be larger than the model for it.
+    """
+    bytes_by_name = {name: _bytes_of(scope, name) or 0 for name in scope.constants}
+    total, spent = sum(bytes_by_name.values()), 0.0
+    growing: set[str] = set()
+    for name, size in bytes_by_name.items():
+        folded = [node for node in scope.readers.get(name, ()) if node.output and node.output[0] in sizes]
+        is_shared = scope.reads[name] > sum([*node.input].count(name) for node in folded)
+        if size <= _SMALL_BYTES or not folded or not is_shared:
+            continue
+        results = [made for node in folded for made in node.output if made in sizes]
+        grown = _SCALES * scope.copied * sum(sizes[made] for made in results)
+        if grown + spent > (1.0 - scope.copied) * (total - size):
+            growing.update(results)
+        else:
+            spent += grown
+    return growing
+
+
+def _foldable(scope: Scope, left_out: Set[str]) -> dict[str, int]:
     """Values that can be constants, with their bytes."""
     sizes: dict[str, int] = {}
     for node in scope.graph.node:
-        if node.op_type in _KEPT or scope.stays(node) or not _are_constant(scope, node, sizes):
+        if node.op_type in _KEPT or scope.stays(node) or not left_out.isdisjoint(node.output):
+            continue
+        if not _are_constant(scope, node, sizes):
             continue
         if node.op_type == "Identity" and (_bytes_of(scope, node.input[0]) or 0) > INLINE_BYTES:
             continue  # readers share the constant itself

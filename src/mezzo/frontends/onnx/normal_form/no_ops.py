@@ -45,7 +45,7 @@ def _mask(node: onnx.NodeProto) -> str:
 def _take_name(scope: Scope, read: str, made: str, names: dict[str, str]) -> bool:
     """Let the node that makes `read` make `made` in its place. False where `read` has to keep its name."""
     maker = scope.makers.get(read)
-    if maker is None or read in scope.outputs or read in names.values() or scope.stays(maker):
+    if maker is None or read in scope.outputs or read in names.values():
         return False
     name_node(maker, title_of(maker))
     for position, name in enumerate(maker.output):

@@ -20,8 +20,9 @@ _PASSES: tuple[Callable[[Scope], bool], ...] = (fold_shapes, fold_constants, rem
 _MOST_ROUNDS = 12
 
 
-def normalize(source: Source, kept: Set[str]) -> Source | None:
+def normalize(source: Source, kept: Set[str], copied: float) -> Source | None:
     """The model in normal form; None where it is in it. `kept` are results of operators that stay.
+    `copied`: bytes that a second copy of a constant takes in the result, as a share of its own.
 
     Names that are left mean what they meant. The source is not changed; large weights stay where they are, and those
     that are computed anew wait in temporary files.
@@ -35,7 +36,15 @@ def normalize(source: Source, kept: Set[str]) -> Source | None:
     for _ in range(_MOST_ROUNDS):
         types, taken = infer_types(model), names_of(model)
         first = Scope(
-            model=model, graph=model.graph, source=source, kept=kept, types=types, opset=opset, outer={}, taken=taken
+            model=model,
+            graph=model.graph,
+            source=source,
+            kept=kept,
+            types=types,
+            opset=opset,
+            outer={},
+            taken=taken,
+            copied=copied,
         )
         if not _pass_over(first):
             break

@@ -30,9 +30,9 @@ _ATTRIBUTE_FORMS = {
 class Scope:
     """A graph with what its passes ask for. A pass that changes who makes or reads a value spoils the scope.
 
-    `kept` are results of operators that stay as they are, `types` what inference says of values by name, `inner` the
+    `kept` are results of operators that are not to go, `types` what inference says of values by name, `inner` the
     names that bodies in the graph give to values of their own. `outer` are constants of the graphs around it, `taken`
-    all names of the model.
+    all names of the model. `copied`: bytes that a second copy of a constant takes in the result, as a share of its own.
     """
 
     model: onnx.ModelProto
@@ -43,6 +43,7 @@ class Scope:
     opset: int
     outer: Mapping[str, TensorProto]
     taken: set[str]
+    copied: float
 
     @cached_property
     def constants(self) -> dict[str, TensorProto]:
@@ -97,7 +98,7 @@ class Scope:
         return names
 
     def stays(self, node: onnx.NodeProto) -> bool:
-        """Whether an operator is to stay as it is, or is none of ONNX's own."""
+        """Whether an operator is not to go, or is none of ONNX's own. What it reads, and how it pads, may change."""
         return node.domain not in DOMAINS or not self.kept.isdisjoint(node.output)
 
     def shape(self, name: str) -> Shape | None:

@@ -5,6 +5,7 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.frontends.onnx.attributes import find
+from mezzo.frontends.onnx.ledger import DOMAINS
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.normal_form.scope import Scope
 from mezzo.frontends.onnx.shapes import Shape
@@ -17,9 +18,9 @@ def fold_shapes(scope: Scope) -> bool:
     """Put constants in place of dimensions that inference knows; True where there were any."""
     is_changed = False
     for node in [*scope.graph.node]:
-        if scope.stays(node):
+        if node.domain not in DOMAINS:
             continue
-        numbers = _dims_asked(scope, node)
+        numbers = None if scope.stays(node) else _dims_asked(scope, node)
         if numbers is not None and node.output[0] not in scope.outputs and node.output[0] not in scope.inner:
             scope.add_constant(numpy_helper.from_array(numbers, node.output[0]))
             scope.graph.node.remove(node)
@@ -41,7 +42,7 @@ def _dims_asked(scope: Scope, node: onnx.NodeProto) -> "np.ndarray[tuple[int, ..
             return np.array(np.prod([dim for dim in dims if dim is not None], dtype=np.int64))
         case "Gather" | "Slice":
             maker = scope.makers.get(node.input[0])
-            dims = None if maker is None or maker.op_type != "Shape" or scope.stays(maker) else _dims_of(scope, maker)
+            dims = None if maker is None or maker.op_type != "Shape" else _dims_of(scope, maker)
             return None if dims is None else _picked(scope, node, dims)
         case _:
             return None
