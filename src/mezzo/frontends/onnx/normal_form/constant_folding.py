@@ -18,6 +18,8 @@ from mezzo.frontends.onnx.types import FROM_ONNX
 
 # A constant of so many bytes is folded whatever it is made of: a file is not larger for it.
 _SMALL_BYTES = 1 << 16
+# Bytes of all that is larger than what it is made of, of one graph.
+_MOST_GROWN_BYTES = 1 << 22
 # Scales and zero points beside what is stored as integers, as a factor of its bytes.
 _SCALES = 1.25
 # Operators that draw numbers, have bodies, or say how a number is stored, which a file is to go on saying.
@@ -80,6 +82,7 @@ def _growing(scope: Scope, sizes: Mapping[str, int]) -> Set[str]:
 def _foldable(scope: Scope, left_out: Set[str]) -> dict[str, int]:
     """Values that can be constants, with their bytes."""
     sizes: dict[str, int] = {}
+    grown = 0
     for node in scope.graph.node:
         if node.op_type in _KEPT or scope.stays(node) or not left_out.isdisjoint(node.output):
             continue
@@ -89,10 +92,15 @@ def _foldable(scope: Scope, left_out: Set[str]) -> dict[str, int]:
             continue  # readers share the constant itself
         if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             continue
-        bound = max(_SMALL_BYTES, *(sizes.get(name) or _bytes_of(scope, name) or 0 for name in node.input))
-        results = {name: _bytes_of(scope, name) for name in node.output if name}
-        if all(size is not None and size <= bound for size in results.values()) and _are_free(scope, results):
-            sizes |= {name: size for name, size in results.items() if size is not None}
+        largest = max(sizes.get(name) or _bytes_of(scope, name) or 0 for name in node.input)
+        results = {name: size for name in node.output if name and (size := _bytes_of(scope, name)) is not None}
+        is_known = len(results) == sum(1 for name in node.output if name) and _are_free(scope, results)
+        added = max(0, sum(results.values()) - largest)
+        if not is_known or max(results.values(), default=0) > max(_SMALL_BYTES, largest):
+            continue
+        if grown + added <= _MOST_GROWN_BYTES:
+            grown += added
+            sizes |= results
     return sizes
 
 

@@ -70,17 +70,16 @@ def _run(scope: Scope, wanted: Sequence[str]) -> dict[str, TensorProto] | None:
 
 def _behind(scope: Scope, wanted: Iterable[str]) -> tuple[list[onnx.NodeProto], list[str]]:
     """The operators that values hang on, in their order, and the constants that these read."""
-    needed, read, nodes = {*wanted}, set[str](), []
-    for node in reversed(scope.graph.node):
-        if needed.isdisjoint(node.output):
+    read, places, waiting = set[str](), set[int](), [*wanted]
+    while waiting:
+        place = scope.places[waiting.pop()]
+        if place in places:
             continue
-        nodes.append(node)
-        for name in node.input:
-            if name in scope.constants:
-                read.add(name)
-            elif name:
-                needed.add(name)
-    return nodes[::-1], sorted(read)
+        places.add(place)
+        names = {name for name in scope.graph.node[place].input if name}
+        read.update(names & scope.constants.keys())
+        waiting.extend(names - scope.constants.keys())
+    return [scope.graph.node[place] for place in sorted(places)], sorted(read)
 
 
 def _array_of(source: Source, tensor: TensorProto) -> Array:

@@ -88,6 +88,11 @@ class Scope:
         return {name: node for node in self.graph.node for name in node.output if name}
 
     @cached_property
+    def places(self) -> Mapping[str, int]:
+        """Where the node stands that makes a value, by the value's name."""
+        return {name: place for place, node in enumerate(self.graph.node) for name in node.output if name}
+
+    @cached_property
     def inner(self) -> Set[str]:
         """Names that bodies define, which may hide those of the graph."""
         names: set[str] = set()

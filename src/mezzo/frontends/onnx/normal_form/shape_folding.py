@@ -16,18 +16,19 @@ _MOST_DIMS = 64
 
 def fold_shapes(scope: Scope) -> bool:
     """Put constants in place of dimensions that inference knows; True where there were any."""
-    is_changed = False
-    for node in [*scope.graph.node]:
+    is_changed, gone = False, []
+    for position, node in enumerate(scope.graph.node):
         if node.domain not in DOMAINS:
             continue
         numbers = None if scope.stays(node) else _dims_asked(scope, node)
         if numbers is not None and node.output[0] not in scope.outputs and node.output[0] not in scope.inner:
             scope.add_constant(numpy_helper.from_array(numbers, node.output[0]))
-            scope.graph.node.remove(node)
-            is_changed = True
+            gone.append(position)
         elif node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] not in scope.constants:
             is_changed |= _fix_target(scope, node)
-    return is_changed
+    for position in reversed(gone):
+        del scope.graph.node[position]
+    return is_changed or bool(gone)
 
 
 def _dims_asked(scope: Scope, node: onnx.NodeProto) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
