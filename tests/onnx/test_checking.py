@@ -128,6 +128,39 @@ def test_sound_model_passes_in_full() -> None:
     assert checking.stand(source, may_crash=False) == checking.Standing(checking.Strictness.FULL, None)
 
 
+@pytest.mark.parametrize("where", ["graph", "body"])
+def test_output_without_a_type_is_given_the_one_that_it_has(where: str) -> None:
+    model = _parse(RUNS["results of a body"].replace("3,4", "2,4").replace("2,5", "2,4"))
+    bodies = [attribute.g for attribute in model.graph.node[0].attribute]
+    for graph in [model.graph] if where == "graph" else bodies:
+        graph.output[0].ClearField("type")
+    assert _loads(model)
+    made = mezzo.convert(model, to="fp16", policy="aggressive")
+    onnx.checker.check_model(made.model, full_check=True)
+    assert made.model.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    assert {body.output[0].type.tensor_type.elem_type for body in _bodies(made.model)} == {onnx.TensorProto.FLOAT16}
+
+
+def _bodies(model: onnx.ModelProto) -> list[onnx.GraphProto]:
+    return [a.g for node in model.graph.node for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+
+
+@pytest.mark.parametrize("element", ["double", "bfloat16"])
+def test_model_of_other_floats_is_called_what_it_is(element: str) -> None:
+    model = _parse(f"g ({element}[2,4] x) => ({element}[2,4] y) {{ h = Relu(x) y = Neg(h) }}")
+    made = mezzo.convert(model, to="fp16")
+    held = {"double": "f64", "bfloat16": "bf16"}[element]
+    assert f"the model came with 2 nodes in {held} and none in f32; export it in f32" in repr(made)
+    assert "computes no floats" not in repr(made) and "every node stays" not in repr(made)
+    assert "no node computes in f32: the model computes as it did" in made.summary.notes
+
+
+def test_other_floats_inside_a_model_are_counted() -> None:
+    text = _ONE + "{ h = Relu(x) d = Cast<to=11>(h) [wide] e = Neg(d) f = Cast<to=1>(e) y = Neg(f) }"
+    made = mezzo.convert(_parse(text), to="fp16", policy="aggressive")
+    assert "2 of 2 nodes in f16, 1 in f64 as it came" in repr(made)
+
+
 def _file_of_spoilt_name(folder: Path, text: str) -> Path:
     """A file whose graph is named in bytes that are no UTF-8, which protobuf reads and hands out as an error."""
     model = _parse(text)

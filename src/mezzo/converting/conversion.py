@@ -2,6 +2,7 @@
 
 import gc
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from mezzo.converting.room import call_with_room
 from mezzo.converting.version_steps import assign, settle
 from mezzo.core.frontend import Fault, Model
 from mezzo.core.graph import Graph
+from mezzo.core.levels import Line
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import AddCopy, Edit, Plan, PlannedNode, Reason, Retype
 from mezzo.core.problem import Choice, Side
@@ -29,6 +31,7 @@ from mezzo.deciding.reasons import reasons
 from mezzo.deciding.recalled import Recalled
 from mezzo.deciding.recording import Decisions, category_of, precision_of
 from mezzo.deciding.wishes import Wishes
+from mezzo.dtypes import FLOATING, DType
 from mezzo.errors import ContractError, MezzoError, ModelError
 
 _log = logging.getLogger(__name__)
@@ -242,8 +245,21 @@ def _make_plan(
         dynamic=dynamic_names(problem, levels),
         corrected=options.corrected,
         choice=options.choice,
+        apart=_apart(problem.graph, problem.line),
         make_names=lambda: names_in(problem.graph),
     )
+
+
+def _apart(graph: Graph, line: Line) -> tuple[tuple[DType, int], ...]:
+    """How many operators read and make a float that the line has no level of, by that float."""
+    counts: Counter[DType] = Counter()
+    for node in graph.nodes:
+        if node.kind is Kind.OP and node.signature.dtype is None:
+            read, made = (
+                {graph.values[v].dtype for v in ports if v is not None} for ports in (node.inputs, node.outputs)
+            )
+            counts.update(dtype for dtype in read & made if dtype in FLOATING and dtype not in line.dtypes)
+    return tuple(sorted(counts.items()))
 
 
 def _gain_of(wishes: Wishes) -> Gain | None:
@@ -308,7 +324,9 @@ def _notes(judged: Judged, wishes: Wishes, levels: Sequence[int]) -> tuple[str, 
     if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
         notes += dict.fromkeys(note for low in line.beside for note in wishes.target.notes_for(low))
     else:
-        notes.append(f"every node stays in {line.base_dtype}: the model computes as it did")
+        is_planned = any(n.kind is Kind.OP and n.signature.dtype is not None for n in graph.nodes)
+        held = f"every node stays in {line.base_dtype}" if is_planned else f"no node computes in {line.base_dtype}"
+        notes.append(f"{held}: the model computes as it did")
     late = len(dynamic_names(judged.problem, levels))
     if late:
         notes.append(

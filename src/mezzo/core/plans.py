@@ -133,9 +133,10 @@ class Plan(Shown):
     make quantized; `dynamic` are the nodes, by name, that find the range of their data as they run; `corrected` are
     constants that were changed before anything was planned. `origin` is what the model tells of how it was made, as far
     as it bears on the plan; `gain` what the target's table says of its speed; `choice` why this format is taken, where
-    nobody has asked for one; `obstacle` what keeps the model from a version at which more would run low. `names` are
-    empty where the plan stands apart from its model, as a saved one does. The nodes, the fingerprint and the names are
-    worked out when first asked for: most conversions never do.
+    nobody has asked for one; `obstacle` what keeps the model from a version at which more would run low; `apart` how
+    many operators compute in a float that the plan has no level of, by that float. `names` are empty where the plan
+    stands apart from its model, as a saved one does. The nodes, the fingerprint and the names are worked out when first
+    asked for: most conversions never do.
     """
 
     line: Line
@@ -154,6 +155,7 @@ class Plan(Shown):
     gain: Gain | None = field(default=None, repr=False, compare=False)
     choice: str | None = field(default=None, repr=False, compare=False)
     obstacle: str | None = field(default=None, repr=False, compare=False)
+    apart: tuple[tuple[DType, int], ...] = field(default=(), repr=False, compare=False)
     make_names: Callable[[], Names] = field(default=lambda: _NO_NAMES, repr=False, compare=False)
 
     @cached_property

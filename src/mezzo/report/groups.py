@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from mezzo.core.plans import AddCast, Plan, PlannedNode
 from mezzo.dtypes import DType
+from mezzo.report.figures import spell_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,14 @@ def count_precisions(plan: Plan) -> Mapping[DType, int]:
     levels = (*plan.lows, plan.high)
     others = sorted((dtype for dtype in counts if dtype not in levels), key=str)
     return {dtype: counts[dtype] for dtype in (*levels, *others)}
+
+
+def spell_apart(plan: Plan) -> str:
+    """What a model computes in of which nothing is planned, and what to do about it."""
+    if not plan.apart:
+        return "the model computes no floats"
+    counts = " and ".join(f"{spell_count(count, 'node')} in {dtype}" for dtype, count in plan.apart)
+    return f"the model came with {counts} and none in {plan.high}; export it in {plan.high}"
 
 
 def count_before(plan: Plan) -> Mapping[DType, int]:

@@ -12,7 +12,7 @@ from mezzo.dtypes import LOW_DTYPES
 from mezzo.report.comparison import bounds_errors
 from mezzo.report.figures import spell_count, spell_error
 from mezzo.report.float_products import tell_float_products
-from mezzo.report.groups import choose_example, count_casts, count_precisions, group_high_nodes
+from mezzo.report.groups import choose_example, count_casts, count_precisions, group_high_nodes, spell_apart
 from mezzo.report.headline import Aim, Headline, Move, Speed, Standing, expect_speed, tell_sizes
 from mezzo.report.names import clean
 from mezzo.report.trust import error_of, judge, risk_of, risk_on_data, spell_samples
@@ -181,11 +181,12 @@ def _count_nodes(plan: Plan) -> str:
     """How many operators run in what: "80 of 82 nodes in f16, 2 in f32"."""
     counts = count_precisions(plan)
     every = sum(counts.values())
+    apart = [f"{count} in {dtype} as it came" for dtype, count in plan.apart]
     if not every:
-        return "the model computes no floats"
+        return spell_apart(plan)
     lows = [f"{counts[dtype]} of {spell_count(every, 'node')} in {dtype}" for dtype in plan.lows]
     rest = [f"{count} in {dtype}" for dtype, count in counts.items() if dtype not in plan.lows and count]
-    return ", ".join([*lows, *rest])
+    return ", ".join([*lows, *rest, *apart])
 
 
 def _runs_low(plan: Plan) -> bool:
@@ -213,7 +214,9 @@ def _speed_of(plan: Plan, machine: "Machine", why_not: str | None = None) -> Spe
         if kept:
             said = f"the model came quantized, and {spell_count(kept, 'node')} of its integer kernels stay as they are"
             return Speed(f"no further speed gain: {said}", False)
-        return Speed(f"no speed gain: every node stays in {plan.high}", False)
+        is_planned = sum(count_precisions(plan).values())
+        stays = f"every node stays in {plan.high}" if is_planned else f"no node computes in {plan.high}"
+        return Speed(f"no speed gain: {stays}", False)
     target = dict(plan.settings).get("target", "")
     return expect_speed(plan.gain, clean(target), machine, why_not)
 

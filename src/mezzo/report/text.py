@@ -15,7 +15,15 @@ from mezzo.plugins.discovery import version_word
 from mezzo.report.account import Summary
 from mezzo.report.comparison import report_notes, report_outputs, report_verdict
 from mezzo.report.figures import spell_count, spell_data
-from mezzo.report.groups import Group, count_before, count_casts, count_precisions, group_high_nodes, is_operator
+from mezzo.report.groups import (
+    Group,
+    count_before,
+    count_casts,
+    count_precisions,
+    group_high_nodes,
+    is_operator,
+    spell_apart,
+)
 from mezzo.report.layout import Command, Layout, blank, heading, indented, report_unknown
 from mezzo.report.names import clean, join_or, join_some, spell_precision
 from mezzo.sizes import format_size
@@ -147,7 +155,7 @@ def report_high_nodes(layout: Layout, plan: Plan) -> list[RenderableType]:
     groups = group_high_nodes(plan)
     total = sum(count_precisions(plan).values())
     if not groups:
-        found = f"no node stays in {plan.high}" if total else "the model computes no floats"
+        found = f"no node stays in {plan.high}" if total else spell_apart(plan)
         return [blank(), Text(found)]
     kept = sum(len(group.nodes) for group in groups)
     verb = "stays" if kept == 1 else "stay"

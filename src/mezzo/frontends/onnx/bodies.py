@@ -13,7 +13,7 @@ from mezzo.frontends.onnx.builder import Builder
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Place
 from mezzo.frontends.onnx.schema import find_schema
-from mezzo.frontends.onnx.types import ValueType, element_dtype, from_type_proto, with_element
+from mezzo.frontends.onnx.types import ValueType, element_dtype, from_type_proto, state_type, with_element
 
 
 class Result(NamedTuple):
@@ -102,6 +102,7 @@ def read_result(reader: Builder, inner: Frame, body: onnx.GraphProto, index: int
     """The value of a body's output, as `use` will read it."""
     name = body.output[index].name
     value, value_type = reader.read_name(inner, name, use)
+    state_type(body.output[index].type, value_type)
     if value_type is None:
         value_type = from_type_proto(body.output[index].type)
         if value is not None and value_type is not None:

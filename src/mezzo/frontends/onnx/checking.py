@@ -107,8 +107,8 @@ def _infer_strictly(model: onnx.ModelProto) -> None:
 
 
 def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy that has what the checker wants of every model, and no runtime: a graph's name, and shapes of its ports,
-    which say nothing where the model has none.
+    """A copy that has what the checker wants of every model, and no runtime: a graph's name, types and shapes of its
+    ports, which say nothing where the model has none.
     """
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
@@ -118,6 +118,9 @@ def _mended(model: onnx.ModelProto) -> onnx.ModelProto:
         is_named = False
     if not is_named:
         copy.graph.name = "graph"
+    for port in copy.graph.output:
+        if not port.type.WhichOneof("value"):
+            port.type.tensor_type.elem_type = onnx.TensorProto.UNDEFINED
     for port in (*copy.graph.input, *copy.graph.output):
         if port.type.HasField("tensor_type"):
             port.type.tensor_type.shape.SetInParent()

@@ -9,7 +9,7 @@ from mezzo.dtypes import HIGH, DType
 from mezzo.frontends.onnx.builder import Builder
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import ResultPlace
-from mezzo.frontends.onnx.types import element_dtype, from_type_proto
+from mezzo.frontends.onnx.types import element_dtype, from_type_proto, state_type
 
 
 def read_input(reader: Builder, frame: Frame, info: onnx.ValueInfoProto) -> None:
@@ -49,6 +49,7 @@ def read_defaults(reader: Builder, frame: Frame, tensors: Sequence[onnx.TensorPr
 def read_output(reader: Builder, frame: Frame, graph: onnx.GraphProto, index: int, info: onnx.ValueInfoProto) -> None:
     node = len(reader.nodes)
     value, value_type = reader.read_name(frame, info.name, Use(node, 0))
+    state_type(info.type, value_type, reader.shapes.get(info.name))
     dtype = element_dtype(value_type) if reader.is_planned(value_type) else None
     legal = ANY_FLOAT if dtype is not None else frozenset[DType]()
     name = reader.unique(frame, name_port(Kind.OUTPUT, info.name))

@@ -1,5 +1,6 @@
 """ONNX's type language in mezzo's words: element types, type strings and TypeProtos."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import onnx
@@ -85,6 +86,18 @@ def retype_proto(proto: onnx.TypeProto, dtype: DType) -> None:
         getattr(proto, which).elem_type = TO_ONNX[dtype]
     elif which in ("sequence_type", "optional_type"):
         retype_proto(getattr(proto, which).elem_type, dtype)
+
+
+def state_type(proto: onnx.TypeProto, value_type: ValueType, shape: Sequence[int | None] | None = None) -> None:
+    """Write a tensor's element type where a declaration says none, and its shape where it says nothing at all."""
+    which = proto.WhichOneof("value")
+    if not isinstance(value_type, DType) or which not in (None, "tensor_type") or proto.tensor_type.elem_type:
+        return
+    proto.tensor_type.elem_type = TO_ONNX[value_type]
+    for size in shape or () if which is None else ():
+        dim = proto.tensor_type.shape.dim.add()
+        if size is not None:
+            dim.dim_value = size
 
 
 def element_dtype(value_type: ValueType) -> DType | None:
