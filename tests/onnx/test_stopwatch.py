@@ -158,6 +158,18 @@ def test_process_ends_with_its_caller(path: Path) -> None:
     runner.close()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+def test_answers_may_have_other_sizes_than_what_was_timed(path: Path, target: str) -> None:
+    need(target)
+    stage = watch(path, target)  # its folder holds the feeds
+    runner = stage.start()
+    runner.turn(0.0, 1)
+    answers = runner.answer(FEEDS | {"x": np.ones((7, 4), np.float32)})
+    runner.close()
+    stage.close()
+    assert answers["y"].shape == (7, 4)
+
+
 def test_what_a_runtime_prints_is_no_answer(path: Path, tmp_path: Path) -> None:
     """The child keeps its first stdout for itself; whatever prints there goes to stderr."""
     code = (

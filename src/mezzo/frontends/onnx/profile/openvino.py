@@ -65,10 +65,11 @@ class _Loaded:
     def answer(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs for other feeds, by name."""
         used = {name for port in self._compiled.inputs for name in port.get_names()}
-        self._request.infer({name: _value(feed) for name, feed in feeds.items() if name in used})
+        request = self._compiled.create_infer_request()  # the timed one shares its feeds, which have one shape
+        request.infer({name: _value(feed) for name, feed in feeds.items() if name in used})
         answers = {}
         for port in self._compiled.outputs:
-            array = _array(self._request.get_tensor(port))
+            array = _array(request.get_tensor(port))
             answers.update(dict.fromkeys(port.get_names(), array))
         return answers
 
