@@ -33,7 +33,7 @@ _UNRUN = {
     "it is the command of another tool": 5,
     "it times models": 1,
     "half an hour, and needs torch": 2,
-    "minutes to hours, on the machine that is named": 36,
+    "minutes to hours, on the machine that is named": 37,
     "they make environments of their own": 1,
     "needs CUDA": 1,
     "needs TensorRT": 1,
