@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,12 +93,16 @@ class _Wanted:
     labels: tuple[str, ...]
     others: bool
 
+    @property
+    def known(self) -> frozenset[str]:
+        return frozenset((*self.inputs, *self.labels))
+
     def check(self, where: str, found: Collection[str]) -> None:
         """Raises InputError: a name is missing, or stands for nothing."""
         held = frozenset(found)
         needed = dict.fromkeys((*(name for name in self.inputs if name not in self.optional), *self.labels))
         missing = [name for name in needed if name not in held]
-        known = {*self.inputs, *self.labels}
+        known = self.known
         unknown = [str(name) for name in found if name not in known]
         asked_about = unknown[:_MOST_ASKED_ABOUT]
         meant = {name: near[0] for name in asked_about if (near := nearest(name, missing, 1))}
@@ -136,12 +140,14 @@ def open_data(
     *,
     labels: Sequence[str] = (),
     batch_size: int | None = None,
+    at_most: int | None = None,
     optional: Collection[str] = (),
     others: bool = False,
 ) -> Dataset:
     """Open an .npz file, a folder of them in the order of their names, one dict, an iterable of dicts, or a callable
-    that returns an iterable. `batch_size` splits along the first axis; `optional` are inputs that may be absent.
-    `others`: arrays of other names may be there, and are left out.
+    that returns an iterable. `batch_size` splits along the first axis; `at_most` does so where arrays are of one
+    length, and leaves others whole. `optional` are inputs that may be absent. `others`: arrays of other names may be
+    there, and are left out.
 
     Raises:
         InputError: there is no such data, or a file's names are wrong.
@@ -149,20 +155,28 @@ def open_data(
     if batch_size is not None and batch_size < 1:
         raise InputError(f"{option('batch_size')} is {batch_size}; give 1 or more")
     wanted = _Wanted(tuple(inputs), frozenset(optional), tuple(labels), others)
+    cutting = _Cutting(at_most if batch_size is None else batch_size, is_asked=batch_size is not None)
     if isinstance(data, str | os.PathLike):
-        return _open_path(Path(data), wanted, batch_size)
+        return _open_path(Path(data), wanted, cutting)
     if isinstance(data, Mapping):
-        return Dataset("one batch", lambda: _from_dicts([data], wanted, batch_size))
+        return Dataset("one batch", lambda: _from_dicts([data], wanted, cutting))
     if callable(data):
-        return Dataset("batches", lambda: _from_dicts(data(), wanted, batch_size))
+        return Dataset("batches", lambda: _from_dicts(data(), wanted, cutting))
     if not isinstance(data, Iterable):
         raise InputError(f"data is a {type(data).__name__}; give an .npz file, a folder of them, or dicts of arrays")
     if isinstance(data, Iterator):
-        return Dataset("batches", _once(data, wanted, batch_size))
-    return Dataset("batches", lambda: _from_dicts(data, wanted, batch_size))
+        return Dataset("batches", _once(data, wanted, cutting))
+    return Dataset("batches", lambda: _from_dicts(data, wanted, cutting))
 
 
-def _open_path(path: Path, wanted: _Wanted, batch_size: int | None) -> Dataset:
+class _Cutting(NamedTuple):
+    """Into how many samples to cut arrays along their first axis. `is_asked`: what cannot be cut is at fault."""
+
+    size: int | None
+    is_asked: bool
+
+
+def _open_path(path: Path, wanted: _Wanted, cutting: _Cutting) -> Dataset:
     if path.is_dir():
         files = sorted(file for file in path.iterdir() if file.suffix == ".npz")
         if not files:
@@ -177,31 +191,29 @@ def _open_path(path: Path, wanted: _Wanted, batch_size: int | None) -> Dataset:
 
     def start() -> Iterator[Batch]:
         for file in files:
-            yield from _from_file(file, wanted, batch_size)
+            yield from _from_file(file, wanted, cutting)
 
     return Dataset(str(path), start, content=tuple(content))
 
 
-def _from_file(path: Path, wanted: _Wanted, batch_size: int | None) -> Iterator[Batch]:
+def _from_file(path: Path, wanted: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
     with NpzFile(path) as opened:
         wanted.check(str(path), opened.names)
-        if batch_size is None:
-            yield _make_batch({name: opened.read(name) for name in opened.names}, wanted, path.name)
-            return
-        shapes = {name: opened.header(name).shape for name in opened.names}
+        names = [name for name in opened.names if name in wanted.known]
+        shapes = {name: opened.header(name).shape for name in names}
         lengths = {name: shape[0] for name, shape in shapes.items() if shape}
-        runs = _runs(str(path), lengths, batch_size)
+        runs = _runs(str(path), lengths, cutting)
         if len(runs) == 1:
-            yield _make_batch({name: opened.read(name) for name in opened.names}, wanted, path.name)
+            yield _make_batch({name: opened.read(name) for name in names}, wanted, path.name)
             return
-        fixed = {name: opened.read(name) for name in opened.names if name not in lengths}
+        fixed = {name: opened.read(name) for name in names if name not in lengths}
         rows = {name: opened.read_rows(name, [end - start for start, end in runs]) for name in lengths}
         for start, end in runs:
-            part = {name: fixed[name] if name in fixed else next(rows[name]) for name in opened.names}
+            part = {name: fixed[name] if name in fixed else next(rows[name]) for name in names}
             yield _make_batch(part, wanted, f"{path.name}[{start}:{end}]")
 
 
-def _once(data: Iterator[Mapping[str, Any]], wanted: _Wanted, batch_size: int | None) -> Callable[[], Iterator[Batch]]:
+def _once(data: Iterator[Mapping[str, Any]], wanted: _Wanted, cutting: _Cutting) -> Callable[[], Iterator[Batch]]:
     is_spent = False
 
     def start() -> Iterator[Batch]:
@@ -209,12 +221,12 @@ def _once(data: Iterator[Mapping[str, Any]], wanted: _Wanted, batch_size: int | 
         if is_spent:
             raise InputError("data is a one-shot iterator and was read once; pass a list, or a callable that makes it")
         is_spent = True
-        yield from _from_dicts(data, wanted, batch_size)
+        yield from _from_dicts(data, wanted, cutting)
 
     return start
 
 
-def _from_dicts(data: Iterable[Any], wanted: _Wanted, batch_size: int | None) -> Iterator[Batch]:
+def _from_dicts(data: Iterable[Any], wanted: _Wanted, cutting: _Cutting) -> Iterator[Batch]:
     if not isinstance(data, Iterable):
         raise InputError(f"the data's callable gave a {type(data).__name__}; let it return an iterable of dicts")
     for position, arrays in enumerate(data):
@@ -224,7 +236,7 @@ def _from_dicts(data: Iterable[Any], wanted: _Wanted, batch_size: int | None) ->
         wanted.check(f"data, {origin}", arrays)
         values = {name: _as_array(value) for name, value in arrays.items()}
         lengths = {name: length for name, value in values.items() if (length := _leading(value)) is not None}
-        runs = [] if batch_size is None else _runs(f"data, {origin}", lengths, batch_size)
+        runs = _runs(f"data, {origin}", lengths, cutting)
         if len(runs) < 2:
             yield _make_batch(values, wanted, origin)
         for start, end in runs if len(runs) > 1 else ():
@@ -232,18 +244,20 @@ def _from_dicts(data: Iterable[Any], wanted: _Wanted, batch_size: int | None) ->
             yield _make_batch(part, wanted, f"{origin}[{start}:{end}]")
 
 
-def _runs(where: str, lengths: Mapping[str, int], batch_size: int) -> list[tuple[int, int]]:
+def _runs(where: str, lengths: Mapping[str, int], cutting: _Cutting) -> list[tuple[int, int]]:
     """Where to cut the first axis. Raises InputError: there is more than one batch, and the lengths differ."""
     longest = max(lengths.values(), default=0)
-    if longest <= batch_size:
+    size = longest if cutting.size is None else cutting.size
+    are_alike = len(set(lengths.values())) == 1
+    if longest <= size or not (are_alike or cutting.is_asked):
         return [(0, longest)]
-    if len(set(lengths.values())) > 1:
+    if not are_alike:
         found = ", ".join(f"{name!r} {length}" for name, length in lengths.items())
         raise InputError(
-            f"{where}: cannot be split into batches of {batch_size}, the first axes differ in length: {found}; "
+            f"{where}: cannot be split into batches of {size}, the first axes differ in length: {found}; "
             "give arrays of one length, or do not split"
         )
-    return [(start, min(start + batch_size, longest)) for start in range(0, longest, batch_size)]
+    return [(start, min(start + size, longest)) for start in range(0, longest, size)]
 
 
 def _make_batch(arrays: Mapping[str, Any], wanted: _Wanted, origin: str) -> Batch:
