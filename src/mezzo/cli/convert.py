@@ -99,7 +99,7 @@ def convert(
         teller = _find_teller(source, result, options, converted, plan_file, save_plan)
         again = Given(
             verb="convert", source=source, result=result, options=options, data=data, labels=labels or (),
-            batch=batch, saved=plan_file,
+            batch=batch, teller=teller, saved=plan_file,
         )  # fmt: skip
         _tell(again, converted, held, teller, report, as_json=as_json, verbose=verbose, quiet=quiet)
     end_with_worst([converted.measured])

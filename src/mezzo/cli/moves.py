@@ -19,7 +19,7 @@ _BUDGET = "1e-3"
 class Given:
     """What a command was given that the next one needs again. `held_out` is data that a search did not see; `saved` a
     plan that was saved or replayed; `verb` the command itself, for one that is given again with something changed;
-    `batch` how the data was split.
+    `batch` how the data was split; `teller` what tells of each node why it runs in what it runs in, where data decided.
     """
 
     verb: str
@@ -30,6 +30,7 @@ class Given:
     held_out: Path | None = None
     labels: Sequence[str] = ()
     batch: int | None = None
+    teller: Path | None = None
     saved: Path | None = None
     budget: str | None = None
 
@@ -79,11 +80,11 @@ def spell_step(aim: Aim, given: Given) -> Step:
         case Move.EXPLAIN if "node" not in aim.words:
             return Step(_command("show", source), "the model as text: no node of it has a precision to choose")
         case Move.EXPLAIN:
-            words = given.options.words("explain")
+            asked_of = given.teller or source
+            words = [] if asked_of.suffix.lower() == ".json" else given.options.words("explain")
             node = aim.words["node"]
-            last = ["--", node] if node.startswith("-") else []
-            asked = [*words, *last] if last else [quote(node), *words]
-            return Step(_command("explain", source, *asked), "why this node runs in what it runs in")
+            asked = [*words, "--", quote(node)] if node.startswith("-") else [quote(node), *words]
+            return Step(_command("explain", asked_of, *asked), "why this node runs in what it runs in")
         case _:
             assert_never(aim.move)
 

@@ -12,7 +12,7 @@ import typer
 from mezzo.cli import choices, completing, words
 from mezzo.cli.words import Written
 from mezzo.core.option import Form, Panel, about
-from mezzo.core.request import Request
+from mezzo.core.request import SEARCH_DEFAULTS, Request
 from mezzo.dtypes import LOW_DTYPES
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors."
 
 # Verbs that write a model, and so take the options about one.
 _WRITING = frozenset({"convert", "tune"})
+_SEARCHING = frozenset({"tune", "sensitivity"})
 # The parameter behind which a command that writes a model has them.
 _BEFORE_RESULTS = "overwrite"
 
@@ -86,13 +87,14 @@ class Options:
 
     def words(self, verb: str) -> list[str]:
         """The words that give a verb these options again, in one order; what has its default is left out, and what is
-        about a result where the verb writes none.
+        about a result where the verb writes none. A verb that searches may have another default.
         """
         known = _request()
         taken = [
             name
             for name, option in known.items()
-            if self.written.get(name) not in (None, option.default)
+            if self.written.get(name) is not None
+            and (self.written[name] != option.default or (verb in _SEARCHING and name in SEARCH_DEFAULTS))
             and (verb in _WRITING or not about(option).is_of_result)
         ]
         return list(words.spell({name: known[name] for name in taken}, self.written))
@@ -153,7 +155,7 @@ def describe(name: str) -> Any:
     )  # fmt: skip
 
 
-def _parameter(option: Field[Any]) -> inspect.Parameter:
+def _parameter(option: Field[Any], usual: Mapping[str, str]) -> inspect.Parameter:
     """An option of a request as a command's parameter."""
     kind: Any = list[str] | None
     default: object = None
@@ -161,7 +163,8 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
         case Form.FLAG:
             kind, default = bool, False
         case Form.FORMATS | Form.CHOICE | Form.WORDS | Form.NAME:
-            kind, default = (str | None if option.default is None else str), option.default
+            default = usual.get(option.name, option.default)
+            kind = str | None if default is None else str
         case Form.PATTERNS | Form.PATHS | Form.PATH_DTYPES | Form.PORT_DTYPES | Form.PORT_ENDS:
             pass
         case form:
@@ -170,16 +173,16 @@ def _parameter(option: Field[Any]) -> inspect.Parameter:
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _place(own: Mapping[str, inspect.Parameter]) -> Iterator[inspect.Parameter]:
+def _place(own: Mapping[str, inspect.Parameter], usual: Mapping[str, str]) -> Iterator[inspect.Parameter]:
     """The parameters of a command with the options of a request: those that decide in the place of `options`, those
-    about a result where it writes one.
+    about a result where it writes one. `usual`: defaults that are the command's own.
     """
     for name, existing in own.items():
         if name != "options":
             yield existing.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         is_of_result = name == _BEFORE_RESULTS
         if name == "options" or is_of_result:
-            yield from (_parameter(each) for each in fields(Request) if about(each).is_of_result is is_of_result)
+            yield from (_parameter(each, usual) for each in fields(Request) if about(each).is_of_result is is_of_result)
 
 
 def _read(option: Field[Any], value: Any) -> Written:
@@ -195,9 +198,16 @@ def _is_named(context: typer.Context, name: str) -> bool:
     return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a request, and hand them on as its parameter `options`."""
-    placed = list(_place(inspect.signature(command).parameters))
+def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
+    """As `with_options`, of a command that measures what running low costs."""
+    return with_options(command, SEARCH_DEFAULTS)
+
+
+def with_options(command: Callable[..., None], usual: Mapping[str, str] | None = None) -> Callable[..., None]:
+    """Give a command the options of a request, and hand them on as its parameter `options`. `usual`: defaults that are
+    the command's own.
+    """
+    placed = list(_place(inspect.signature(command).parameters, usual or {}))
     shared = {each.name for each in placed} & _request().keys()
 
     @functools.wraps(command)

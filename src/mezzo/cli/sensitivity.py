@@ -10,9 +10,10 @@ from mezzo.cli import bounding, measuring, resuming, spreading, working
 from mezzo.cli import options as given
 from mezzo.cli.console import output_layout, print_document, print_report
 from mezzo.cli.verdicts import end_unless_told
+from mezzo.core.request import SEARCH_DEFAULTS
 
 
-@given.with_options
+@given.with_search_options
 def sensitivity(
     *,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The FP32 ONNX model.", show_default=False)],
@@ -42,7 +43,7 @@ def sensitivity(
     chosen = options.to_library()
     measuring.check_top(top)
     spreading.check_spread(cluster, workers, data)
-    chosen.setdefault("policy", "aggressive")
+    chosen.setdefault("policy", SEARCH_DEFAULTS["policy"])
 
     from mezzo.core.keywords import planning_request_of
     from mezzo.deciding.options import asked_formats

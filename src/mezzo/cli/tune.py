@@ -12,6 +12,7 @@ from mezzo.cli.console import MORE_OR_DRAWN, output_layout, print_document, prin
 from mezzo.cli.durations import read_duration
 from mezzo.cli.report_option import Report, check_report, draw_report, steps_after_tuning, tell_report
 from mezzo.cli.verdicts import NO, end_unless_told
+from mezzo.core.request import SEARCH_DEFAULTS
 from mezzo.places import check_destination
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _PANEL = "Budget and search"
 
 
-@given.with_options
+@given.with_search_options
 def tune(
     *,
     source: Annotated[Path, typer.Argument(metavar="IN", help="The FP32 ONNX model.", show_default=False)],
@@ -79,7 +80,7 @@ def tune(
     spreading.check_spread(cluster, workers, data)
     check_report(report, source, result, save_plan=save_plan, resume=resume)
     chosen = options.to_writing()
-    chosen.setdefault("policy", "aggressive")
+    chosen.setdefault("policy", SEARCH_DEFAULTS["policy"])
     limit_s = None if time_limit is None else read_duration(time_limit)
 
     from mezzo.cli.moves import Given, with_step
@@ -111,7 +112,8 @@ def tune(
     described = (*names, found.plan, found.summary, measured)
     again = Given(
         verb="tune", source=source, result=result, options=options, data=data, held_out=held_out,
-        labels=labels or (), batch=batch, budget=None if max_error is None else f"{max_error:g}",
+        labels=labels or (), batch=batch, teller=result if options.is_recorded else save_plan,
+        budget=None if max_error is None else f"{max_error:g}",
     )  # fmt: skip
     headline = with_step(summarise_result(*names, found), again)
     if as_json or report is not None:

@@ -236,7 +236,11 @@ def _make_plan(
         settings=options.settings,
         edits=tuple(edits),
         limits=_stored_within(reading.graph, edits),
-        notes=(*(() if options.choice is None else (options.choice,)), *_notes(judged, wishes, levels), *options.notes),
+        notes=(
+            *(() if options.choice is None else (options.choice,)),
+            *_notes(judged, options, levels),
+            *options.notes,
+        ),
         make_nodes=lambda: _tell_nodes(options, _planned_nodes(judged, levels, wishes, banned)),
         make_fingerprint=lambda: problem.graph.fingerprint,
         origin=options.notes,
@@ -318,8 +322,8 @@ def _stored_within(graph: Graph, edits: Sequence[Edit]) -> tuple[tuple[str, floa
     )
 
 
-def _notes(judged: Judged, wishes: Wishes, levels: Sequence[int]) -> tuple[str, ...]:
-    graph, line = judged.problem.graph, judged.problem.line
+def _notes(judged: Judged, options: Options, levels: Sequence[int]) -> tuple[str, ...]:
+    graph, line, wishes = judged.problem.graph, judged.problem.line, options.wishes
     notes = [*graph.notes, *judged.notes]
     if any(levels[n.id] != line.base for n in graph.nodes if n.kind is Kind.OP):
         notes += dict.fromkeys(note for low in line.beside for note in wishes.target.notes_for(low))

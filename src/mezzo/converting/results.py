@@ -18,6 +18,7 @@ from mezzo.core.reading import Artifact
 from mezzo.core.request import Request
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
+from mezzo.report.groups import count_precisions
 from mezzo.spelling import join_with_or
 from mezzo.voices import option
 
@@ -191,6 +192,10 @@ def lab_of(model: Model) -> Lab:
 
 def _summary(model: Model, decided: "Decided", size_after_bytes: int) -> Summary:
     low, high = decided.count_nodes()
+    if decided.plan.origin:  # what runs low in a model that was converted before is told by its record alone
+        counts = count_precisions(decided.plan)
+        low = sum(counts[dtype] for dtype in decided.plan.lows)
+        high = sum(counts.values()) - low
     before = model.version or 0
     notes = list(decided.plan.notes)
     if decided.plan.version is not None and decided.plan.version != before:

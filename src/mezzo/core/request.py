@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any
 
 from mezzo.core.corrections import AUTO, NONE, STEPS, settle_words
@@ -23,6 +24,9 @@ IO = str | Mapping[str, str]
 PolicyLike = str | os.PathLike[str] | Policy | NodeFunction
 # A target's name, the path of a target file, a target, or the usual one of the low format.
 TargetLike = str | os.PathLike[str] | Target | None
+
+# Defaults of verbs that measure what running low costs, tune and sensitivity: the policy says what may run low at all.
+SEARCH_DEFAULTS: Mapping[str, str] = MappingProxyType({"policy": "aggressive"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

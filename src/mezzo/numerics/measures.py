@@ -128,6 +128,7 @@ class Deviation:
     ruling: Ruling | None = None
     budget: float | None = None
     budget_source: str | None = None
+    budget_asked: float | None = None
     noise: float | None = None
     unknown: str | None = None
     worry: str | None = None
@@ -155,7 +156,8 @@ class Verdict:
     """Whether two models give the same answers, each output within its own budget.
 
     `error`, `budget` and `noise` are those of the output that decides, the error NaN where none could be judged.
-    `noise` is what FP32 itself differs by when it sums in another order; `budget_source` says who set the budget.
+    `noise` is what FP32 itself differs by when it sums in another order; `budget_source` says who set the budget, and
+    `budget_asked` what was asked for where noise took its place.
     `because` tells why, and not the ruling again. `unknown`: what the data cannot tell, and why, each in words.
     """
 
@@ -166,6 +168,7 @@ class Verdict:
     noise: float
     because: str
     unknown: tuple[str, ...] = ()
+    budget_asked: float | None = None
 
     @property
     def is_same(self) -> bool:

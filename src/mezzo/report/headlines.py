@@ -10,12 +10,12 @@ from mezzo.core.format_words import words_of
 from mezzo.core.plans import Plan
 from mezzo.dtypes import LOW_DTYPES
 from mezzo.report.comparison import bounds_errors
-from mezzo.report.figures import spell_count, spell_error
+from mezzo.report.figures import spell_count
 from mezzo.report.float_products import tell_float_products
 from mezzo.report.groups import choose_example, count_casts, count_precisions, group_high_nodes, spell_apart
 from mezzo.report.headline import Aim, Headline, Move, Speed, Standing, expect_speed, tell_sizes
 from mezzo.report.names import clean
-from mezzo.report.trust import error_of, judge, risk_of, risk_on_data, spell_samples
+from mezzo.report.trust import error_of, judge, risk_of, risk_on_data, spell_bound, spell_samples
 
 if TYPE_CHECKING:
     from mezzo.machine import Machine
@@ -105,7 +105,7 @@ def head_tuning(
     standing, verdict = judge(comparison)
     if standing is Standing.OPEN and search.is_within_budget:  # by the estimate, which is what a search is held to
         standing = Standing.RIGHT if comparison.data.seed is None else Standing.UNREFUTED
-        error, bound = error_of(comparison), spell_error(search.budget)
+        error, bound = error_of(comparison), spell_bound(comparison.verdict)
         verdict = f"{standing.value}: {error} within bound {bound}{spell_samples(comparison)}"
     unseen = "" if search.held_out_error is None else ", which tuning never saw"
     risk = risk_on_data(comparison, plan, measured)

@@ -12,7 +12,7 @@ from mezzo.report.headline import Standing
 from mezzo.report.names import clean
 
 if TYPE_CHECKING:
-    from mezzo.numerics.measures import Comparison, Measured
+    from mezzo.numerics.measures import Comparison, Measured, Verdict
 
 # Values that come within this factor of a format's limit on the data: other data may pass it.
 _CLOSE = 8.0
@@ -25,7 +25,7 @@ _RANDOM = "random inputs prove little: real ones are correlated and have outlier
 def judge(comparison: "Comparison") -> tuple[Standing, str]:
     """Whether answers are right, in a sentence with the numbers that say so."""
     verdict, is_random = comparison.verdict, comparison.data.seed is not None
-    error, bound, on = error_of(comparison), spell_error(verdict.budget), spell_samples(comparison)
+    error, bound, on = error_of(comparison), spell_bound(verdict), spell_samples(comparison)
     match verdict.ruling.value:
         case "same" if is_random:
             return Standing.UNREFUTED, f"not refuted: {error} within bound {bound}{on}"
@@ -117,6 +117,14 @@ def _close_to_overflow(plan: Plan, measured: "Measured") -> str | None:
     worst = max(close, key=lambda value: value.largest / most[value.node])
     come = "value comes" if len(close) == 1 else "values come"
     return f"{len(close)} {come} close to overflow: {spell_number(worst.largest)} at {clean(worst.node)}"
+
+
+def spell_bound(verdict: "Verdict") -> str:
+    """The budget; where FP32's own noise took its place, what was asked for too."""
+    bound = spell_error(verdict.budget)
+    if verdict.budget_asked is None:
+        return bound
+    return f"{bound}, FP32's own noise, which is above the {spell_error(verdict.budget_asked)} asked for,"
 
 
 def error_of(comparison: "Comparison") -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 from mezzo.converting.fusing import fuse
 from mezzo.converting.results import Progress, open_source, read_plan_options
 from mezzo.core.keyword_types import PlanOptions
+from mezzo.core.request import SEARCH_DEFAULTS
 from mezzo.errors import InputError
 from mezzo.judging.answers import read_accumulation
 from mezzo.judging.calibrating import with_parameters
@@ -57,7 +58,7 @@ def sensitivity(
         ModelError: the model is not valid ONNX.
     """
     if options.get("policy") is None:
-        options["policy"] = "aggressive"
+        options["policy"] = SEARCH_DEFAULTS["policy"]
     calibration = kept_beside(resume, "calibration")
     check_destinations({"resume": resume, "calibration": calibration})
     chosen, trust = read_plan_options(src, options)

@@ -16,6 +16,7 @@ from mezzo.core.corrections import LEAVE
 from mezzo.core.keyword_types import ConvertOptions
 from mezzo.core.keywords import request_of
 from mezzo.core.problem import MeasuredCosts, Problem
+from mezzo.core.request import SEARCH_DEFAULTS
 from mezzo.deciding.options import Options, read_options
 from mezzo.errors import InputError
 from mezzo.judging.answers import read_accumulation
@@ -125,7 +126,7 @@ def tune(
     deadline = math.inf if time_limit_s is None else begin + time_limit_s
     plain = aimed(src, request_of(options))
     if options.get("policy") is None:
-        options["policy"] = "aggressive"
+        options["policy"] = SEARCH_DEFAULTS["policy"]
     request = aimed(src, request_of(options))
     chosen = read_options(request)
     goal = replace(

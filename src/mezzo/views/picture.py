@@ -81,12 +81,12 @@ def draw(problem: Problem, levels: Sequence[int], plan: Plan) -> Picture:
     moved = _activations(problem, levels)
     products, uncounted = _products(problem)
     runs_in = {
-        node.id: node.signature.dtype if levels[node.id] == line.base else line.dtypes[levels[node.id]]
+        node.id: plan.by_name[node.name].precision.compute
         for node in graph.nodes
         if node.kind is Kind.OP and not is_absent[node.id]
     }
     weights = _weights(graph, plan)
-    nodes = Counter(dtype for dtype in runs_in.values() if dtype is not None)
+    nodes = Counter(runs_in.values())
     planned = (*line.beside, line.base_dtype)
     others = sorted({*nodes, *weights} - {*planned}, key=str)
     shares = tuple(
