@@ -99,4 +99,4 @@ def test_every_printed_command_runs(run: Run, here: Path, case: str) -> None:
         again = shlex.split(command)
         answer = run(*again[1:])
         assert answer.code in _ANSWERS, f"{command}\n{answer.err}"
-        assert again[1] != "compare" or again[2] != again[3] or words[1] == words[2], command
+        assert again[1] != "compare" or again[2] != again[3] or words[0] == "compare", command
