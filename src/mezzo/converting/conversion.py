@@ -263,7 +263,7 @@ def _apart(graph: Graph, line: Line) -> tuple[tuple[DType, int], ...]:
                 {graph.values[v].dtype for v in ports if v is not None} for ports in (node.inputs, node.outputs)
             )
             counts.update(dtype for dtype in read & made if dtype in FLOATING and dtype not in line.dtypes)
-    return tuple(sorted(counts.items()))
+    return tuple(sorted(counts.items(), key=lambda held: str(held[0])))
 
 
 def _gain_of(wishes: Wishes) -> Gain | None:
