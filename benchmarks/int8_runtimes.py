@@ -36,6 +36,7 @@ class Kernels:
 
     products: int
     integer_products: int
+    low_products: int  # in integers or floats of 16 bits
     integer_kernels: int
     kernels: int
     operators: tuple[tuple[str, int], ...]
@@ -98,6 +99,7 @@ class OpenVinoModel:
         integers = Counter(kind for kind, precision, _ in layers if precision in _INTEGERS)
         return Kernels(
             products=sum(kind in _OPENVINO_PRODUCTS for kind, _, _ in layers),
+            low_products=sum(kind in _OPENVINO_PRODUCTS and precision != "f32" for kind, precision, _ in layers),
             integer_products=sum(integers[kind] for kind in _OPENVINO_PRODUCTS),
             integer_kernels=sum(integers.values()),
             kernels=len(layers),
@@ -147,6 +149,7 @@ class OnnxRuntimeModel:
         return Kernels(
             products=products + sum(operators[op] for op in _ORT_FLOAT_PRODUCTS),
             integer_products=products,
+            low_products=products,
             integer_kernels=sum(integers.values()),
             kernels=sum(operators.values()),
             operators=tuple(integers.most_common()),

