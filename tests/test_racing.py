@@ -94,7 +94,8 @@ def test_what_is_no_faster_than_convert_alone_is_told(race: Callable[..., Any], 
     assert any(f"the result is {words} convert alone gives" in note for note in account["notes"])
 
 
-def test_result_that_is_no_faster_than_fp32_is_fp32(race: Callable[..., Any]) -> None:
+def test_result_that_is_no_faster_than_fp32_is_fp32(race: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mezzo.deciding.gaining.find_version", lambda name: None)  # no other runtime is suggested
     found = race(FP32, (9.0, 9.0), (4.0, 4.0))
     assert found.summary.low_nodes == 0
     assert found.measured.search.stopped_by == "nothing that holds the budget is faster than FP32 here"

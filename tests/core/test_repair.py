@@ -160,18 +160,18 @@ def test_model_that_may_not_be_changed_at_all_comes_out_as_it_was(monkeypatch: p
 
 def test_model_that_is_not_valid_is_told_so_and_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(OnnxModel, "find_fault", lambda self, model: "the result's")
-    monkeypatch.setattr(OnnxModel, "standing", Standing(None, "y" * 400))
+    monkeypatch.setattr(OnnxModel, "standing", Standing(None, "why " * 100))
     with pytest.raises(mezzo.ModelError) as caught:
         convert()
-    assert str(caught.value) == f"the model is not valid ONNX: {'y' * 300}; mend the model first"
+    assert str(caught.value) == f"the model is not valid ONNX: {'why ' * 75}; mend the model first"
 
 
 def test_plan_whose_result_is_refused_is_an_error_and_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = convert().plan
-    refuse(monkeypatch, lambda low: "z" * 400 if low else None)
+    refuse(monkeypatch, lambda low: "ill " * 100 if low else None)
     with pytest.raises(mezzo.ContractError) as caught:
         convert(plan=plan)
-    assert str(caught.value) == f"the plan's result would not be valid ONNX: {'z' * 300}; change the plan"
+    assert str(caught.value) == f"the plan's result would not be valid ONNX: {'ill ' * 75}; change the plan"
 
 
 @pytest.mark.parametrize(
