@@ -1,8 +1,8 @@
 """Operators that ONNX does not define: ONNX Runtime's, in whichever of its domains they are written, and anybody's."""
 
-import numpy as np
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.defs
 import onnx.parser

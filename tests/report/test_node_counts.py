@@ -3,6 +3,7 @@
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnx.parser
@@ -40,7 +41,7 @@ g (float[N,4] x, bool which) => (float[N,4] y, double[N,4] z, int64[2] s)
 
 def _counts(made: mezzo.Converted, path: Path | None) -> dict[str, dict[str, int]]:
     """How many operators run in each format, by who tells it; formats that nothing runs in are left out."""
-    account = describe_conversion("in", "out", made.plan, made.summary, made.measured, machine=find_machine())
+    account: Any = describe_conversion("in", "out", made.plan, made.summary, made.measured, machine=find_machine())
     drawn = with_graph(dict(account), made.outline(), ())
     operators = {number for number, node in enumerate(drawn["graph"]["nodes"]) if node["kind"] == "op"}
     record = () if path is None else tell_origin(path)  # of the first conversion, whatever the second one did
