@@ -349,7 +349,7 @@ class RuntimeCheck:
     why_not: str | None = None
     fault: str | None = None
     comparison: Comparison | None = None
-    planned: int = 0
+    planned: int | None = None  # not counted
     in_floats: tuple[str, ...] = ()
     returned: tuple[str, ...] = ()
 

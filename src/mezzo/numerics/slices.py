@@ -194,6 +194,8 @@ class Axis:
         whole, variation = self._views()
         zero, *others = whole.find_lost(scale, is_read)
         constant, *changes = variation.find_lost(scale, is_read)
+        # How a slice varies is told only of one that is not lost as it is.
+        changes = [change & ~np.logical_or.reduce((zero, *others)) for change in changes]
         for view, words, several in (
             (whole, _AS_THEY_ARE, (zero, *others)),
             (variation, _AS_THEY_VARY, (constant & ~zero, *changes)),
@@ -202,7 +204,7 @@ class Axis:
                 count, most = int(np.count_nonzero(is_lost)), view.signal[is_lost].max(initial=0.0)
                 are_most = 2 * count >= self.length
                 is_systematic = way < 2  # rounding makes small slices noise, but does not turn most of them round
-                is_fault = most >= scale.allowed or (is_systematic and are_most and most >= scale.step)
+                is_fault = most >= max(scale.allowed, scale.step) or (is_systematic and are_most and most >= scale.step)
                 is_fault |= is_lost is zero and are_most and self._are_apart(zero, is_read)
                 if count and (is_fault or is_lost is zero or (is_systematic and are_most)):
                     said = f"{_spell_share(count, self.length, number)} {words[way]}"

@@ -124,7 +124,7 @@ def spell_bound(verdict: "Verdict") -> str:
     bound = spell_error(verdict.budget)
     if verdict.budget_asked is None:
         return bound
-    return f"{bound}, FP32's own noise, which is above the {spell_error(verdict.budget_asked)} asked for,"
+    return f"{bound} (FP32's noise; {spell_error(verdict.budget_asked)} was asked)"
 
 
 def error_of(comparison: "Comparison") -> str:

@@ -119,7 +119,7 @@ class _Check:
             runtime=self.runtime,
             fault=seen.fault,
             comparison=seen.comparison,
-            planned=0 if seen.products is None else len(seen.products.planned),
+            planned=None if seen.products is None else len(seen.products.planned),
             in_floats=() if seen.products is None else seen.products.in_floats,
             returned=tuple(self.returned),
         )
