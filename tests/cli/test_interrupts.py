@@ -83,7 +83,8 @@ def test_interrupted_process_says_one_line_and_leaves_nothing(filled: Path, tria
     assert child.returncode in ((130,) if delay_s < 0.1 else (0, 1, 3, 130)), err
     left = {path.name for path in filled.iterdir()} - before
     kept = _KEPT if left & _STATES else ""
-    assert err == (kept + _TOLD if child.returncode == 130 else "")
+    told = {kept + _TOLD, _TOLD} if "out.onnx" in left else {kept + _TOLD}  # a result that is written is all there is
+    assert err in (told if child.returncode == 130 else {""})
     assert left <= _WHOLE and (not left or delay_s), left
     for name in left & {"out.onnx"}:
         onnx.checker.check_model(onnx.load(name), full_check=True)
