@@ -13,6 +13,7 @@ from mezzo.dtypes import HIGH, QUANTIZED, DType
 from mezzo.errors import InputError
 from mezzo.frontends.onnx.attributes import constant_tensor, find, set_int
 from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.domains import canonical
 from mezzo.frontends.onnx.dynamic import Dynamic
 from mezzo.frontends.onnx.forms import Form, Forms
 from mezzo.frontends.onnx.functions import replace_functions
@@ -103,7 +104,7 @@ class _Applier:
         return made
 
     def _set_dtype_attribute(self, node: Node, proto: onnx.NodeProto, dtype: DType, limit: float | None) -> None:
-        row = SPECIAL.get((proto.domain if proto.domain != "ai.onnx" else "", proto.op_type))
+        row = SPECIAL.get((canonical(proto.domain), proto.op_type))
         if row is None or row.dtype_attribute is None or row.fixed_outputs:
             return
         attribute = find(proto, row.dtype_attribute)

@@ -8,6 +8,7 @@ import onnx
 
 from mezzo.core.nodes import Kind
 from mezzo.dtypes import HIGH
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.reading import Reading
 
 _KEY = "mezzo.border"
@@ -64,7 +65,7 @@ def border_of(proto: onnx.NodeProto) -> int | None:
 
 
 def _knows_identity(function: onnx.FunctionProto) -> bool:
-    return any(entry.domain in ("", "ai.onnx") for entry in function.opset_import)
+    return any(entry.domain in DEFAULT for entry in function.opset_import)
 
 
 def _rename_formal(owner: _Owner, name: str, fresh: str) -> None:

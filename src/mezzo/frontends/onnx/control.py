@@ -7,6 +7,7 @@ from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import resolve
 from mezzo.frontends.onnx.bodies import Ties, add_control_node, body_of, enter, finish, read_body, read_result, title_of
 from mezzo.frontends.onnx.builder import Builder
+from mezzo.frontends.onnx.domains import imported_opsets
 from mezzo.frontends.onnx.frames import Env, Frame
 from mezzo.frontends.onnx.handles import Container, OperandPlace, ResultPlace
 from mezzo.frontends.onnx.types import ValueType
@@ -59,7 +60,7 @@ def read_call(reader: Builder, frame: Frame, proto: onnx.NodeProto, function: on
     own = onnx.FunctionProto()  # a copy for this call, so that two calls can be typed differently
     own.CopyFrom(function)
     function = own
-    opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in function.opset_import}
+    opsets = imported_opsets(function)
     container = Container(function, call=proto, key=(function.domain, function.name, function.overload))
     path = f"{frame.path}/{title}" if frame.path else title
     inner = Frame(Env(), 0, path, opsets, container)

@@ -10,6 +10,7 @@ from functools import cache
 import onnx
 import onnx.defs
 
+from mezzo.frontends.onnx.domains import canonical, imported_opsets
 from mezzo.frontends.onnx.schema import find_schema, home_of_operator
 from mezzo.frontends.onnx.shapes import all_nodes
 
@@ -42,7 +43,7 @@ def with_private_domain(model: onnx.ModelProto) -> onnx.ModelProto | None:
     functions = {(function.domain, function.name) for function in copy.functions}
     moved = False
     for holder, owner in ((copy, copy.graph), *((function, function) for function in copy.functions)):
-        if _move(owner, _versions(holder), functions):
+        if _move(owner, imported_opsets(holder), functions):
             holder.opset_import.append(onnx.helper.make_opsetid(_PRIVATE, 1))
             moved = True
     return copy if moved else None
@@ -52,9 +53,9 @@ def has_custom_operators(model: onnx.ModelProto) -> bool:
     """Whether some operator has no schema that is known here, ONNX's or ONNX Runtime's."""
     functions = {(function.domain, function.name) for function in model.functions}
     for holder, owner in ((model, model.graph), *((function, function) for function in model.functions)):
-        versions = _versions(holder)
+        versions = imported_opsets(holder)
         for node in all_nodes(owner):
-            domain = "" if node.domain == "ai.onnx" else node.domain
+            domain = canonical(node.domain)
             opset = versions.get(domain, 1)
             home = home_of_operator(domain, node.op_type, opset)
             if find_schema(home, node.op_type, opset) is None and (node.domain, node.op_type) not in functions:
@@ -62,15 +63,11 @@ def has_custom_operators(model: onnx.ModelProto) -> bool:
     return False
 
 
-def _versions(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
-    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in holder.opset_import}
-
-
 def _move(owner: _Owner, versions: Mapping[str, int], functions: set[tuple[str, str]]) -> bool:
     """Move what is undefined, in bodies too. Returns whether anything was."""
     is_any = False
     for node in owner.node:
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = canonical(node.domain)
         version = versions.get(domain, 1)
         if (node.domain, node.op_type) not in functions and is_undefined(domain, node.op_type, version):
             node.domain = _PRIVATE

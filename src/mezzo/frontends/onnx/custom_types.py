@@ -11,6 +11,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.nodes import Kind
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.blobs import EXTERNAL
+from mezzo.frontends.onnx.domains import canonical, imported_opsets
 from mezzo.frontends.onnx.schema import find_schema, home_of_operator
 from mezzo.frontends.onnx.shapes import BODIES
 from mezzo.frontends.onnx.types import TO_ONNX, ValueType, from_type_proto, parse_type_string
@@ -79,9 +80,9 @@ def _types_by_readers(model: onnx.ModelProto, graph: Graph) -> dict[str, ValueTy
     known: dict[str, ValueType] = {v.name: v.dtype for v in graph.values if v.scope == 0 and v.is_castable}
     known |= {port.name: held for port in model.graph.output if (held := from_type_proto(port.type)) is not None}
     inferred: dict[str, ValueType] = {}
-    opsets = {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
+    opsets = imported_opsets(model)
     for node in reversed(model.graph.node):
-        domain = "" if node.domain == "ai.onnx" else node.domain
+        domain = canonical(node.domain)
         opset = opsets.get(domain, 1)
         schema = find_schema(home_of_operator(domain, node.op_type, opset), node.op_type, opset)
         if schema is None or node.op_type in BODIES:

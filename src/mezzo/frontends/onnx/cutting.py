@@ -11,7 +11,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from mezzo.frontends.onnx.ledger import DOMAINS, Constants, Ledger
+from mezzo.frontends.onnx.domains import DEFAULT
+from mezzo.frontends.onnx.ledger import Constants, Ledger
 from mezzo.frontends.onnx.opset import default_opset
 from mezzo.frontends.onnx.origins import name_node, title_of
 from mezzo.frontends.onnx.shapes import Shape
@@ -76,7 +77,7 @@ class Cutter:
 
     def _cut_of(self, node: onnx.NodeProto, constants: Constants) -> _Cut | None:
         """What a node cuts, and where; None where that is not one pair of numbers."""
-        if node.domain not in DOMAINS:
+        if node.domain not in DEFAULT:
             return None
         match node.op_type:
             case "Relu":

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import onnx
 
 from mezzo.errors import ModelError
+from mezzo.frontends.onnx.domains import canonical
 
 # A call is planned on its own, so a function's nodes count once per call, and so do what crosses a call's border.
 MOST_NODES = 400_000
@@ -21,7 +22,7 @@ def check_expansion(model: onnx.ModelProto) -> None:
     """
     if not model.functions:
         return
-    functions = {(_domain(f.domain), f.name, f.overload): f for f in model.functions}
+    functions = {(canonical(f.domain), f.name, f.overload): f for f in model.functions}
     calls = {key: _calls(function, functions) for key, function in functions.items()}
     sizes: dict[_Key, int] = {}
     depths: dict[_Key, int] = {}
@@ -66,7 +67,7 @@ def _callees_first(
 
 def _calls(owner: onnx.GraphProto | onnx.FunctionProto, functions: dict[_Key, onnx.FunctionProto]) -> list[_Key]:
     """The functions called in a graph or function, once per call, in the bodies in it too."""
-    keys = [(_domain(node.domain), node.op_type, node.overload) for node in _nodes(owner)]
+    keys = [(canonical(node.domain), node.op_type, node.overload) for node in _nodes(owner)]
     return [key for key in keys if key in functions]
 
 
@@ -84,10 +85,6 @@ def _nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodePro
                     waiting.append(attribute.g)
                 elif attribute.type == onnx.AttributeProto.GRAPHS:
                     waiting += attribute.graphs
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
 
 
 def _spell(count: int) -> str:

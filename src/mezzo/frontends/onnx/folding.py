@@ -16,9 +16,10 @@ from mezzo.frontends.onnx.affine import STEPS, Affine, Channels, affine_of, affi
 from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.blobs import Blobs, clear_payload
 from mezzo.frontends.onnx.cutting import Cutter
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.factors import Factors
 from mezzo.frontends.onnx.files import Source
-from mezzo.frontends.onnx.ledger import DOMAINS, Constants, Held, Ledger, bodies_of
+from mezzo.frontends.onnx.ledger import Constants, Held, Ledger, bodies_of
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.normal_form.normalize import normalize
 from mezzo.frontends.onnx.opset import default_opset
@@ -104,7 +105,7 @@ class _Folder:
         users = {name: node for node in graph.node for name in node.input}
         gone: set[str] = set()
         for node in graph.node:
-            if node.op_type in _LINEAR and node.domain in DOMAINS:
+            if node.op_type in _LINEAR and node.domain in DEFAULT:
                 gone.update(step.output[0] for step in self._fold(node, users, constants))
                 if node.op_type in _CONVOLUTIONS:
                     self._complete(node, constants)

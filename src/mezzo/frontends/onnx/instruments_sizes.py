@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx
 
+from mezzo.frontends.onnx.domains import DEFAULT
+
 # A product of lengths and symbols, or the name of the value whose size nothing is known of.
 Size = int | str | tuple[int | str, ...]
 
@@ -61,7 +63,7 @@ def spread_sizes(
         for name in node.output:
             if name and name not in spread:
                 spread[name] = name
-        if node.domain not in ("", "ai.onnx") or not node.input or not node.output:
+        if node.domain not in DEFAULT or not node.input or not node.output:
             continue
         result = node.output[0]
         if spread.get(result) != result:

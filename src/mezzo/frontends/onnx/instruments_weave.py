@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 
 from mezzo.core.graph import Graph
 from mezzo.frontends.onnx import instruments_nodes as made
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.instruments_nodes import Nodes, Part, Places, Record
 from mezzo.frontends.onnx.instruments_sizes import Size, spread_sizes
 from mezzo.frontends.onnx.instruments_values import BODIES, PlannedValues, free_prefix
@@ -213,7 +214,7 @@ class _Weaving:
         if not attributes:
             return None
         title = node.name or (node.output[0] if node.output else "")
-        names = BODIES.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        names = BODIES.get(node.op_type) if node.domain in DEFAULT else None
         if names is None:
             self._skip(f"bodies of node {title!r} ({node.op_type}): mezzo knows no such control operator")
             return None
@@ -297,7 +298,7 @@ class _Weaving:
 
     def _is_moved(self, value: int, name: str, maker: onnx.NodeProto | None, measured: dict[str, int]) -> bool:
         """Note a value that only moves the numbers of another."""
-        if maker is None or maker.op_type not in _MOVES or maker.domain not in ("", "ai.onnx"):
+        if maker is None or maker.op_type not in _MOVES or maker.domain not in DEFAULT:
             return False
         if maker.input[0] not in measured:
             return False
@@ -306,7 +307,7 @@ class _Weaving:
 
     def _is_rectified(self, value: int, maker: onnx.NodeProto | None, measured: Mapping[str, int]) -> bool:
         """Note a value that Relu makes of one that is measured and was never seen to be odd."""
-        if maker is None or maker.op_type != "Relu" or maker.domain not in ("", "ai.onnx") or self._careful is None:
+        if maker is None or maker.op_type != "Relu" or maker.domain not in DEFAULT or self._careful is None:
             return False
         source = measured.get(maker.input[0])
         if source is None or source in self._careful or source in self._woven.rectified:
@@ -344,7 +345,7 @@ class _Weaving:
 
     def _values_of(self, node: onnx.NodeProto, scope: TypedScope, planned: int | None) -> list[tuple[int, str]]:
         """Float values that a node makes: the planner's ids and the names they have here."""
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+        if node.op_type == "Constant" and node.domain in DEFAULT:
             return []
         values = []
         for position, name in enumerate(node.output):

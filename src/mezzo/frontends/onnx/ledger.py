@@ -9,10 +9,10 @@ from onnx import TensorProto, helper
 
 from mezzo.frontends.onnx.attributes import constant_tensor
 from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.rounding import Array
 
-DOMAINS = frozenset({"", "ai.onnx"})
 # Before it every initializer is an input too; from it on one that is may be fed.
 _DEFAULTS_SINCE = 4
 
@@ -66,7 +66,7 @@ class Ledger:
     def sole_user(self, made: str, users: Mapping[str, onnx.NodeProto]) -> onnx.NodeProto | None:
         """The one node that reads a value, once; None where anything else does too, an output or a body."""
         user = users.get(made)
-        return user if user is not None and self.reads[made] == 1 and user.domain in DOMAINS else None
+        return user if user is not None and self.reads[made] == 1 and user.domain in DEFAULT else None
 
     def new_initializer(self, wish: str, like: TensorProto) -> TensorProto:
         """A copy of a tensor in the main graph, which every body sees, under a name of its own; it is read once."""

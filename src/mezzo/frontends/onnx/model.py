@@ -25,6 +25,7 @@ from mezzo.frontends.onnx.blobs import EXTERNAL
 from mezzo.frontends.onnx.checking import Standing, Strictness, find_fault, stand
 from mezzo.frontends.onnx.constants import read_constants
 from mezzo.frontends.onnx.custom_types import infer_types, lacks_types, state_types
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.files import Source
 from mezzo.frontends.onnx.folder import low_weights, ports_of
 from mezzo.frontends.onnx.magnitudes import facts
@@ -132,7 +133,7 @@ class OnnxModel:
         """Dialect and name of every operator in the model, bodies and functions included."""
         owners = (self.source.model.graph, *self.source.model.functions)
         nodes = (node for owner in owners for node in all_nodes(owner))
-        return {("onnx" if node.domain in ("", "ai.onnx") else node.domain, node.op_type) for node in nodes}
+        return {("onnx" if node.domain in DEFAULT else node.domain, node.op_type) for node in nodes}
 
     def attributes_of(self, op: str) -> Set[str] | None:
         """Names of the attributes that an operator of the default domain has; None for other operators."""

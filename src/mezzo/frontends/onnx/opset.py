@@ -8,6 +8,7 @@ import onnx.defs
 
 from mezzo.core.graph import Graph
 from mezzo.dtypes import HIGH, DType
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.opset_steps.stated import mend_stated_shapes
 from mezzo.frontends.onnx.opset_steps.upgrade import Upgraded, upgrade
 from mezzo.frontends.onnx.schema import can_convert, first_legal_opset
@@ -25,7 +26,7 @@ def newest_within(limit: int | None) -> int:
 
 def default_opset(model: onnx.ModelProto) -> int | None:
     """Opset of the default domain; None for a model that does not import it."""
-    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
+    return next((o.version for o in model.opset_import if o.domain in DEFAULT), None)
 
 
 def reach(model: onnx.ModelProto, until: int) -> tuple[int, Upgraded]:

@@ -12,6 +12,7 @@ from mezzo.errors import ModelError
 from mezzo.frontends.onnx import control, interface, loops, sources
 from mezzo.frontends.onnx.attributes import dtype_of
 from mezzo.frontends.onnx.builder import Builder
+from mezzo.frontends.onnx.domains import imported_opsets
 from mezzo.frontends.onnx.expansion import MOST_DEPTH
 from mezzo.frontends.onnx.frames import Env, FactsOf, Frame
 from mezzo.frontends.onnx.handles import Container, Handles
@@ -32,7 +33,7 @@ class Reader(Builder):
 
     def read(self) -> tuple[Graph, Handles]:
         graph = self.model.graph
-        opsets = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in self.model.opset_import}
+        opsets = imported_opsets(self.model)
         container = Container(graph)
         scope = self.add_scope(None, "", graph, container, None)
         frame = Frame(Env(), scope, "", opsets, container)

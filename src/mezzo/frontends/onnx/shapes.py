@@ -9,6 +9,8 @@ import onnx.checker
 import onnx.defs
 import onnx.shape_inference
 
+from mezzo.frontends.onnx.domains import canonical
+
 _log = logging.getLogger(__name__)
 
 # A symbolic dimension counts as this many: sizes only weigh casts against each other, and equal symbols stay equal.
@@ -47,7 +49,7 @@ def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
     except (onnx.checker.ValidationError, ValueError, RuntimeError):
         return False  # a name that nothing makes has no type either
     known = {(function.domain, function.name) for function in model.functions}
-    return all((d, op) in known or onnx.defs.has(op, "" if d == "ai.onnx" else d) for d, op in ops)
+    return all((d, op) in known or onnx.defs.has(op, canonical(d)) for d, op in ops)
 
 
 def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:

@@ -8,6 +8,7 @@ import onnx
 
 from mezzo.errors import ModelError
 from mezzo.frontends.onnx.attributes import decode
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.read import Reader, no_facts
 from mezzo.frontends.onnx.shapes import Sizes
 from mezzo.frontends.onnx.types import FROM_ONNX, Aggregate, ValueType
@@ -129,7 +130,7 @@ def _node_lines(
     node: onnx.NodeProto, typed: _Types, owner: onnx.GraphProto | onnx.FunctionProto, indent: str
 ) -> Iterator[str]:
     results = ", ".join(f"{name}: {typed.text(owner, name)}" if name else "_" for name in node.output)
-    domain = "" if node.domain in ("", "ai.onnx") else f"{node.domain}."
+    domain = "" if node.domain in DEFAULT else f"{node.domain}."
     plain = [a for a in node.attribute if a.type not in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)]
     bodies = [a for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
     attributes = ", ".join(f"{a.name}={_attribute_text(a)}" for a in sorted(plain, key=lambda a: a.name))

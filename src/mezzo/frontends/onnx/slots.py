@@ -13,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 from mezzo.core.slots import Length, Part, Slot
 from mezzo.frontends.onnx.compared import flatten
+from mezzo.frontends.onnx.domains import DEFAULT, canonical
 from mezzo.frontends.onnx.shapes import can_infer
 from mezzo.frontends.onnx.types import FROM_ONNX
 
@@ -214,7 +215,7 @@ class _Walk:
 
     def _read(self, found: _Found, at: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
         """Note how a node reads a value, and give the values that it hands it on in."""
-        key = ("" if node.domain == "ai.onnx" else node.domain), node.op_type
+        key = canonical(node.domain), node.op_type
         for picks in _PICKS.get(key, ()):
             if operand == picks.indices and not at.is_truth:
                 self._note_rows(found, at, node, picks)
@@ -317,7 +318,7 @@ def _casts_to(node: onnx.NodeProto) -> int | None:
 
 def _into_bodies(at: _At, node: onnx.NodeProto, operand: int) -> Iterator[_At]:
     """What a loop's body calls a value that the loop reads."""
-    if node.domain in ("", "ai.onnx") and node.op_type in ("Loop", "Scan", "SequenceMap"):
+    if node.domain in DEFAULT and node.op_type in ("Loop", "Scan", "SequenceMap"):
         for body in _bodies(node):
             if operand < len(body.input):
                 yield at._replace(name=body.input[operand].name)

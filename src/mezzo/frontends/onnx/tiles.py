@@ -19,6 +19,7 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.core.plans import Accumulation
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.lowcast import round_nodes
 from mezzo.frontends.onnx.types import TO_ONNX
 
@@ -30,7 +31,7 @@ _MOST_UNROLLED = 32
 
 def is_tiled(node: onnx.NodeProto) -> bool:
     """Whether the operator is one whose sums can be tiled."""
-    return node.domain in ("", "ai.onnx") and node.op_type in ("MatMul", "Gemm", "Conv")
+    return node.domain in DEFAULT and node.op_type in ("MatMul", "Gemm", "Conv")
 
 
 def tile(

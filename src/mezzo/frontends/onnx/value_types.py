@@ -12,6 +12,8 @@ from functools import cache
 import onnx
 from onnx import TensorProto
 
+from mezzo.frontends.onnx.domains import canonical
+
 # Operators whose output type is an attribute; where it is absent and has no default, the type of the given input.
 _TYPED_BY_ATTRIBUTE = {
     "Bernoulli": ("dtype", 0), "BitCast": ("to", 0), "BlackmanWindow": ("output_datatype", 0), "Cast": ("to", 0),
@@ -76,7 +78,7 @@ def _strip(text: str, *wrappers: str) -> str:
 
 @cache
 def _schema(domain: str, op: str, version: int) -> onnx.defs.OpSchema | None:
-    domain = "" if domain == "ai.onnx" else domain
+    domain = canonical(domain)
     try:
         return onnx.defs.get_schema(op, version, domain)
     except onnx.defs.SchemaError:

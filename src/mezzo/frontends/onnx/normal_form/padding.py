@@ -3,7 +3,7 @@
 import onnx
 
 from mezzo.frontends.onnx.attributes import find
-from mezzo.frontends.onnx.ledger import DOMAINS
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.normal_form.scope import Scope
 from mezzo.frontends.onnx.origins import name_node, title_of
 
@@ -22,7 +22,7 @@ def merge_pads(scope: Scope) -> bool:
         if number is None:
             continue
         for node in scope.readers.get(pad.output[0], ()):
-            is_fit = node.op_type in _PADDED and node.domain in DOMAINS and [*node.input].count(pad.output[0]) == 1
+            is_fit = node.op_type in _PADDED and node.domain in DEFAULT and [*node.input].count(pad.output[0]) == 1
             if is_fit and node.input[0] == pad.output[0] and _merge(scope, pad, number, node):
                 is_changed = True
     return is_changed
@@ -117,4 +117,4 @@ def _is_below(scope: Scope, pad: onnx.NodeProto, number: float, node: onnx.NodeP
     if number == float("-inf"):
         return True
     maker = scope.makers.get(pad.input[0])
-    return number == 0.0 and maker is not None and maker.op_type in _NOT_NEGATIVE and maker.domain in DOMAINS
+    return number == 0.0 and maker is not None and maker.op_type in _NOT_NEGATIVE and maker.domain in DEFAULT

@@ -11,8 +11,9 @@ from onnx import TensorProto, numpy_helper
 
 from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.blobs import EXTERNAL, INLINE_BYTES
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.files import Source
-from mezzo.frontends.onnx.ledger import DOMAINS, bodies_of, graphs_of
+from mezzo.frontends.onnx.ledger import bodies_of, graphs_of
 from mezzo.frontends.onnx.shapes import Shape
 
 # Before it every initializer is an input too; from it on one that is may be fed.
@@ -104,7 +105,7 @@ class Scope:
 
     def stays(self, node: onnx.NodeProto) -> bool:
         """Whether an operator is not to go, or is none of ONNX's own. What it reads, and how it pads, may change."""
-        return node.domain not in DOMAINS or not self.kept.isdisjoint(node.output)
+        return node.domain not in DEFAULT or not self.kept.isdisjoint(node.output)
 
     def shape(self, name: str) -> Shape | None:
         """The dimensions of a value, None for each that is open; None where the rank is not known."""
@@ -154,7 +155,7 @@ class Scope:
 
 def _tensor_of(node: onnx.NodeProto) -> TensorProto | None:
     """The tensor of a Constant; None of other operators, and of strings and sparse tensors."""
-    if node.op_type != "Constant" or node.domain not in DOMAINS or len(node.attribute) != 1:
+    if node.op_type != "Constant" or node.domain not in DEFAULT or len(node.attribute) != 1:
         return None
     attribute = node.attribute[0]
     if attribute.ref_attr_name or attribute.name not in _ATTRIBUTE_FORMS:

@@ -5,7 +5,7 @@ import onnx
 from onnx import numpy_helper
 
 from mezzo.frontends.onnx.attributes import find
-from mezzo.frontends.onnx.ledger import DOMAINS
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.normal_form.scope import Scope
 from mezzo.frontends.onnx.shapes import Shape
@@ -18,7 +18,7 @@ def fold_shapes(scope: Scope) -> bool:
     """Put constants in place of dimensions that inference knows; True where there were any."""
     is_changed, gone = False, []
     for position, node in enumerate(scope.graph.node):
-        if node.domain not in DOMAINS:
+        if node.domain not in DEFAULT:
             continue
         numbers = None if scope.stays(node) else _dims_asked(scope, node)
         if numbers is not None and node.output[0] not in scope.outputs and node.output[0] not in scope.inner:

@@ -9,13 +9,12 @@ import onnx.defs
 import onnx.helper
 
 from mezzo.frontends.onnx.contrib import ENDED_AT_10
+from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.opset_steps.site import BlockedError, Fresh, Site
 from mezzo.frontends.onnx.opset_steps.table import STEPS
 from mezzo.frontends.onnx.opset_steps.values import Knowledge, Owner, Path, Snapshot, owners, reads_in
 from mezzo.frontends.onnx.order import sort_nodes
-
-_DEFAULT_DOMAIN = ("", "ai.onnx")
 
 
 class Obstacle(NamedTuple):
@@ -69,21 +68,21 @@ def _copy(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _imports(model: onnx.ModelProto) -> Iterator[onnx.OperatorSetIdProto]:
     for holder in (model, *model.functions):
-        yield from (entry for entry in holder.opset_import if entry.domain in _DEFAULT_DOMAIN)
+        yield from (entry for entry in holder.opset_import if entry.domain in DEFAULT)
 
 
 def _steppers(model: onnx.ModelProto, version: int) -> Iterator[tuple[Path, Owner]]:
     """Graphs and functions that stand before a step."""
-    at = {"": {entry.version for entry in model.opset_import if entry.domain in _DEFAULT_DOMAIN}}
+    at = {"": {entry.version for entry in model.opset_import if entry.domain in DEFAULT}}
     for function in model.functions:
-        versions = {entry.version for entry in function.opset_import if entry.domain in _DEFAULT_DOMAIN}
+        versions = {entry.version for entry in function.opset_import if entry.domain in DEFAULT}
         at[f"{function.domain}::{function.name}"] = versions
     yield from ((path, owner) for path, owner in owners(model) if version - 1 in at[path[0]])
 
 
 def _operators(model: onnx.ModelProto) -> set[str]:
     """Operators of the default domain, bodies and functions included."""
-    return {node.op_type for _, owner in owners(model) for node in owner.node if node.domain in _DEFAULT_DOMAIN}
+    return {node.op_type for _, owner in owners(model) for node in owner.node if node.domain in DEFAULT}
 
 
 def _affected(operators: set[str], version: int) -> frozenset[str]:
@@ -100,7 +99,7 @@ def _step(
     for path, owner in _steppers(model, version):
         added: list[onnx.NodeProto] = []
         for node in owner.node:
-            if node.op_type not in affected or node.domain not in _DEFAULT_DOMAIN:
+            if node.op_type not in affected or node.domain not in DEFAULT:
                 continue
             name = node.name or next(iter(node.output), "")
             convert = STEPS.get(node.op_type, {}).get(version)
