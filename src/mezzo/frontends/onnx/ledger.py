@@ -1,7 +1,7 @@
 """What a model that is being changed reads, and how often: which constants are one node's own, and what has to go."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, MutableSequence
+from collections.abc import Collection, Iterator, Mapping, MutableSequence, Set
 from typing import NamedTuple
 
 import onnx
@@ -33,17 +33,15 @@ class Ledger:
     def __init__(self, model: onnx.ModelProto, blobs: Blobs) -> None:
         self.model, self.blobs = model, blobs
         self.reads: Counter[str] = Counter()  # over all scopes: what two of them call alike is read too often
-        self.taken: set[str] = set()
+        self.taken = names_of(model)
         self._left: set[str] = set()  # names that are read less often than they were
         for graph in graphs_of(model.graph):
             self.reads.update(name for node in graph.node for name in node.input)
             self.reads.update(port.name for port in graph.output)
-            self.taken.update(name for node in graph.node for name in (node.name, *node.input, *node.output))
-            self.taken.update(held.name for held in (*graph.input, *graph.output, *graph.initializer))
 
     def constants(self, graph: onnx.GraphProto, outer: Constants) -> dict[str, Held]:
         """The constants that a graph sees; `outer` are those of graphs around it."""
-        may_be_fed = {port.name for port in graph.input} if self.model.ir_version >= _DEFAULTS_SINCE else frozenset()
+        may_be_fed = fed_names(self.model, graph)
         held = {name: constant for name, constant in outer.items() if name not in may_be_fed}
         held |= {tensor.name: Held(tensor, True) for tensor in graph.initializer if tensor.name not in may_be_fed}
         for node in graph.node:
@@ -70,13 +68,11 @@ class Ledger:
 
     def new_initializer(self, wish: str, like: TensorProto) -> TensorProto:
         """A copy of a tensor in the main graph, which every body sees, under a name of its own; it is read once."""
-        tensor: TensorProto = self.model.graph.initializer.add()
+        tensor = TensorProto()
         tensor.CopyFrom(like)
         tensor.name = fresh_name(self.taken, wish)
         self.reads[tensor.name] = 1
-        if self.model.ir_version < _DEFAULTS_SINCE:
-            self.model.graph.input.append(helper.make_tensor_value_info(tensor.name, like.data_type, [*like.dims]))
-        return tensor
+        return add_initializer(self.model, self.model.graph, tensor)
 
     def leave(self, *names: str) -> None:
         """Note that each of these is read once less."""
@@ -89,9 +85,9 @@ class Ledger:
             self._left.clear()
             for graph in graphs_of(self.model.graph):
                 held = {tensor.name for tensor in graph.initializer}
-                _drop(graph.initializer, unread)
-                _drop(graph.input, unread & held)
-                _drop(graph.value_info, unread)
+                drop_named(graph.initializer, unread)
+                drop_named(graph.input, unread & held)
+                drop_named(graph.value_info, unread)
                 for position in reversed(range(len(graph.node))):
                     node = graph.node[position]
                     if node.op_type in ("Constant", "Identity") and node.output[0] in unread:
@@ -99,10 +95,36 @@ class Ledger:
                         del graph.node[position]
 
 
-def _drop(held: "MutableSequence[TensorProto] | MutableSequence[onnx.ValueInfoProto]", names: Collection[str]) -> None:
+def drop_named(
+    held: "MutableSequence[TensorProto] | MutableSequence[onnx.ValueInfoProto]", names: Collection[str]
+) -> None:
+    """Take out the entries of these names."""
     for position in reversed(range(len(held))):
         if held[position].name in names:
             del held[position]
+
+
+def fed_names(model: onnx.ModelProto, graph: onnx.GraphProto) -> Set[str]:
+    """Inputs of a graph that a caller may feed; an initializer of such a name is a default."""
+    return {port.name for port in graph.input} if model.ir_version >= _DEFAULTS_SINCE else frozenset()
+
+
+def add_initializer(model: onnx.ModelProto, graph: onnx.GraphProto, tensor: TensorProto) -> TensorProto:
+    """Put a copy of a tensor into a graph of a model as an initializer, and return it."""
+    added: TensorProto = graph.initializer.add()
+    added.CopyFrom(tensor)
+    if model.ir_version < _DEFAULTS_SINCE and graph is model.graph:
+        graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, [*tensor.dims]))
+    return added
+
+
+def names_of(model: onnx.ModelProto) -> set[str]:
+    """All names of values and nodes in a model, bodies included."""
+    names: set[str] = set()
+    for graph in graphs_of(model.graph):
+        names.update(name for node in graph.node for name in (node.name, *node.input, *node.output))
+        names.update(held.name for held in (*graph.input, *graph.output, *graph.initializer))
+    return names
 
 
 def bodies_of(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

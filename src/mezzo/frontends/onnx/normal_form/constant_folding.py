@@ -9,10 +9,11 @@ import onnx
 from onnx import TensorProto
 
 from mezzo.dtypes import size_bits
-from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.blobs import EXTERNAL, INLINE_BYTES
+from mezzo.frontends.onnx.ledger import add_initializer
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.normal_form.evaluation import EVALUATED, evaluate
+from mezzo.frontends.onnx.normal_form.no_ops import keeps_type
 from mezzo.frontends.onnx.normal_form.scope import Scope
 from mezzo.frontends.onnx.types import FROM_ONNX
 
@@ -31,7 +32,7 @@ _KEPT = frozenset(
     }
 )  # fmt: skip
 # Operators whose result has the elements of their first operand in their order.
-_RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+_RESHAPING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 
 
 def fold_constants(scope: Scope) -> bool:
@@ -48,13 +49,13 @@ def fold_constants(scope: Scope) -> bool:
         same = _reshaped(scope, name)
         if same is not None:
             tensors[name] = same
-    tensors |= evaluate(scope, [name for name in wanted if name not in tensors])
+    tensors |= evaluate(scope, {name: sizes[name] for name in wanted if name not in tensors})
     for node in scope.graph.node:
         for position, name in enumerate(node.output):
             if name in tensors:
                 node.output[position] = fresh_name(scope.taken, f"{name}_unfolded")  # read by nobody
     for tensor in tensors.values():
-        scope.add_constant(tensor)
+        add_initializer(scope.model, scope.graph, tensor)
     return bool(tensors)
 
 
@@ -136,7 +137,9 @@ def _is_read_elsewhere(scope: Scope, name: str, sizes: Mapping[str, int]) -> boo
 def _reshaped(scope: Scope, name: str) -> TensorProto | None:
     """A large constant under another name and with other dimensions, where a value is no more than that."""
     dims, node = scope.shape(name), scope.makers[name]
-    while node.op_type in _RESHAPING or node.op_type == "Identity" or _keeps_type(scope, node):
+    while (
+        node.op_type in _RESHAPING or node.op_type == "Identity" or (node.op_type == "Cast" and keeps_type(scope, node))
+    ):
         tensor = scope.constants.get(node.input[0])
         if tensor is not None:
             if tensor.data_location != EXTERNAL and tensor.ByteSize() <= INLINE_BYTES:
@@ -149,8 +152,3 @@ def _reshaped(scope: Scope, name: str) -> TensorProto | None:
             return result
         node = scope.makers[node.input[0]]
     return None
-
-
-def _keeps_type(scope: Scope, node: onnx.NodeProto) -> bool:
-    to = find(node, "to")
-    return node.op_type == "Cast" and to is not None and to.i == scope.element(node.input[0])

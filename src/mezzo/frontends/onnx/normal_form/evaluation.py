@@ -25,26 +25,20 @@ EVALUATED = frozenset(
 )  # fmt: skip
 
 
-def evaluate(scope: Scope, wanted: Sequence[str]) -> Mapping[str, TensorProto]:
-    """Compute values that hang on constants alone, as tensors of their names; some are left out where that fails.
+def evaluate(scope: Scope, sizes: Mapping[str, int]) -> Mapping[str, TensorProto]:
+    """Compute values that depend on constants alone, as tensors of their names; some are left out where that fails.
+    `sizes` has the bytes of each.
 
     Small ones are computed together, each large one by itself, so that one is in memory at a time.
     """
-    large = [name for name in wanted if _size_of(scope, name) > INLINE_BYTES]
-    small = [name for name in wanted if name not in {*large}]
+    large = [name for name, size in sizes.items() if size > INLINE_BYTES]
+    small = [name for name, size in sizes.items() if size <= INLINE_BYTES]
     tensors = _run(scope, small) if small else {}
     if tensors is None:  # one that cannot be computed keeps none of the others back
         tensors = {name: tensor for one in small for name, tensor in (_run(scope, [one]) or {}).items()}
     for name in large:
         tensors |= _run(scope, [name]) or {}
     return tensors
-
-
-def _size_of(scope: Scope, name: str) -> int:
-    count = 1
-    for dim in scope.shape(name) or ():
-        count *= dim or 0
-    return count * 8
 
 
 def _run(scope: Scope, wanted: Sequence[str]) -> dict[str, TensorProto] | None:

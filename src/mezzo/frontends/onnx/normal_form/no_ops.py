@@ -65,7 +65,8 @@ def _is_inference(scope: Scope, node: onnx.NodeProto) -> bool:
     return training is not None and not training.any()
 
 
-def _keeps_type(scope: Scope, node: onnx.NodeProto) -> bool:
+def keeps_type(scope: Scope, node: onnx.NodeProto) -> bool:
+    """Whether a Cast is to the type that it reads."""
     to = find(node, "to")
     return to is not None and to.i != 0 and to.i == scope.element(node.input[0])
 
@@ -96,7 +97,7 @@ def _has_one_operand(_: Scope, node: onnx.NodeProto) -> bool:
 
 
 _NO_OPS: Mapping[str, Callable[[Scope, onnx.NodeProto], bool]] = {
-    "Cast": _keeps_type,
+    "Cast": keeps_type,
     "Concat": _has_one_operand,
     "Dropout": _is_inference,
     "Expand": _keeps_shape,

@@ -1,16 +1,16 @@
 """Brings a model to normal form, pass after pass until none changes it."""
 
-from collections.abc import Callable, MutableSequence, Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 import onnx
 
 from mezzo.frontends.onnx.files import Source
-from mezzo.frontends.onnx.ledger import bodies_of, graphs_of
+from mezzo.frontends.onnx.ledger import bodies_of, drop_named, graphs_of, names_of
 from mezzo.frontends.onnx.normal_form.constant_folding import fold_constants
 from mezzo.frontends.onnx.normal_form.no_ops import remove_no_ops
 from mezzo.frontends.onnx.normal_form.padding import merge_pads
-from mezzo.frontends.onnx.normal_form.scope import Scope, names_of
+from mezzo.frontends.onnx.normal_form.scope import Scope
 from mezzo.frontends.onnx.normal_form.shape_folding import fold_shapes
 from mezzo.frontends.onnx.opset import default_opset
 from mezzo.frontends.onnx.shapes import infer_types
@@ -73,7 +73,7 @@ def remove_dead(model: onnx.ModelProto, kept: Set[str]) -> bool:
         is_changed = True
     defined = {name for graph in graphs_of(model.graph) for node in graph.node for name in node.output}
     for graph in graphs_of(model.graph):
-        _drop_named(graph.value_info, {info.name for info in graph.value_info} - defined)
+        drop_named(graph.value_info, {info.name for info in graph.value_info} - defined)
     return is_changed
 
 
@@ -89,14 +89,6 @@ def _remove_unread(model: onnx.ModelProto, kept: Set[str]) -> bool:
                 is_changed = True
         fed = {port.name for port in graph.input} if model.ir_version >= 4 or graph is not model.graph else frozenset()
         unread = {tensor.name for tensor in graph.initializer} - read - fed
-        _drop_named(graph.initializer, unread)
-        _drop_named(graph.input, unread)
+        drop_named(graph.initializer, unread)
+        drop_named(graph.input, unread)
     return is_changed
-
-
-def _drop_named(
-    held: MutableSequence[onnx.TensorProto] | MutableSequence[onnx.ValueInfoProto], names: Set[str]
-) -> None:
-    for position in reversed(range(len(held))):
-        if held[position].name in names:
-            del held[position]

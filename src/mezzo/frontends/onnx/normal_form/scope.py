@@ -13,11 +13,9 @@ from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.blobs import EXTERNAL, INLINE_BYTES
 from mezzo.frontends.onnx.domains import DEFAULT
 from mezzo.frontends.onnx.files import Source
-from mezzo.frontends.onnx.ledger import bodies_of, graphs_of
+from mezzo.frontends.onnx.ledger import bodies_of, fed_names, graphs_of
 from mezzo.frontends.onnx.shapes import Shape
 
-# Before it every initializer is an input too; from it on one that is may be fed.
-_DEFAULTS_SINCE = 4
 _ATTRIBUTE_FORMS = {
     "value": None,
     "value_float": np.float32,
@@ -49,7 +47,7 @@ class Scope:
     @cached_property
     def constants(self) -> dict[str, TensorProto]:
         """Tensors of initializers that cannot be fed and of Constants, by name, those of graphs around it too."""
-        fed = {port.name for port in self.graph.input} if self.model.ir_version >= _DEFAULTS_SINCE else frozenset()
+        fed = fed_names(self.model, self.graph)
         constants = {name: tensor for name, tensor in self.outer.items() if name not in fed}
         constants |= {tensor.name: tensor for tensor in self.graph.initializer if tensor.name not in fed}
         for node in self.graph.node:
@@ -145,13 +143,6 @@ class Scope:
         numbers = self.numbers(node.input[position])
         return None if numbers is None else [int(number) for number in numbers.reshape(-1)]
 
-    def add_constant(self, tensor: TensorProto) -> None:
-        """Put an initializer into the graph."""
-        self.graph.initializer.append(tensor)
-        if self.model.ir_version < _DEFAULTS_SINCE and self.graph is self.model.graph:
-            info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, [*tensor.dims])
-            self.graph.input.append(info)
-
 
 def _tensor_of(node: onnx.NodeProto) -> TensorProto | None:
     """The tensor of a Constant; None of other operators, and of strings and sparse tensors."""
@@ -178,12 +169,3 @@ def rename_reads(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
             for port in owner.output:
                 if port.name in names:
                     port.name = names[port.name]
-
-
-def names_of(model: onnx.ModelProto) -> set[str]:
-    """All names of values in a model, bodies included."""
-    names: set[str] = set()
-    for graph in graphs_of(model.graph):
-        names.update(held.name for held in (*graph.input, *graph.output, *graph.initializer))
-        names.update(name for node in graph.node for name in (*node.input, *node.output))
-    return names

@@ -6,6 +6,7 @@ from onnx import numpy_helper
 
 from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.domains import DEFAULT
+from mezzo.frontends.onnx.ledger import add_initializer
 from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.normal_form.scope import Scope
 from mezzo.frontends.onnx.shapes import Shape
@@ -22,7 +23,7 @@ def fold_shapes(scope: Scope) -> bool:
             continue
         numbers = None if scope.stays(node) else _dims_asked(scope, node)
         if numbers is not None and node.output[0] not in scope.outputs and node.output[0] not in scope.inner:
-            scope.add_constant(numpy_helper.from_array(numbers, node.output[0]))
+            add_initializer(scope.model, scope.graph, numpy_helper.from_array(numbers, node.output[0]))
             gone.append(position)
         elif node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] not in scope.constants:
             is_changed |= _fix_target(scope, node)
@@ -90,6 +91,6 @@ def _fix_target(scope: Scope, node: onnx.NodeProto) -> bool:
         return False
     target = np.array([-1 if dim is None else dim for dim in dims], np.int64)
     name = fresh_name(scope.taken, f"{node.output[0]}_shape")
-    scope.add_constant(numpy_helper.from_array(target, name))
+    add_initializer(scope.model, scope.graph, numpy_helper.from_array(target, name))
     node.input[1] = name
     return True
