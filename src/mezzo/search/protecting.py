@@ -189,13 +189,7 @@ def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset,
     if better.is_kept:
         comparison = check(model, better.result, unseen, None, options.wishes.low)
     measured = replace(held.measured, comparison=comparison)
-    return Attempt(
-        decided=better.decided,
-        result=better.result,
-        measured=measured,
-        options=held.options,
-        has_biases=better.is_kept,
-    )
+    return replace(held, decided=better.decided, result=better.result, measured=measured, has_biases=better.is_kept)
 
 
 def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, *notes: str) -> Attempt:
@@ -217,13 +211,7 @@ def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset") -> Attempt
         comparison = check(model, last.result, dataset, None, attempt.options.wishes.low)
         measured = replace(measured, comparison=comparison)
     measured = replace(measured, runtime=checked.check, timing=checked.timing, notes=(*measured.notes, *checked.notes))
-    return Attempt(
-        decided=last.decided,
-        result=last.result,
-        measured=measured,
-        options=last.options,
-        has_biases=attempt.has_biases,
-    )
+    return replace(attempt, decided=last.decided, result=last.result, measured=measured, options=last.options)
 
 
 def _protect(model: "Model", options: Options, dataset: "Dataset", ranges: Ranges, memory: Memory) -> Attempt:
