@@ -11,6 +11,8 @@ from torch._functorch._aot_autograd.descriptors import BufferAOTInput, ParamAOTI
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from mezzo.torch.weights import fills_memory
+
 _CONVOLUTIONS = frozenset({torch.conv2d, torch.conv_transpose2d})
 # What Dynamo writes around the parts of a module path.
 _PART = re.compile(r"\['([^']*)'\]|\.([A-Za-z_]\w*)")
@@ -138,8 +140,7 @@ def is_plain_weight(held: object) -> bool:
         and type(held) is torch.nn.Parameter
         and held.dtype is torch.float32
         and held.layout is torch.strided
-        and held.numel() > 0
-        and torch.empty_like(held, device="meta").stride() == held.stride()
+        and fills_memory(held)
     )
 
 

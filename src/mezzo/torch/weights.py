@@ -196,8 +196,7 @@ class Feed:
 
 def _sample_of(weight: torch.Tensor) -> _Sample | None:
     """A sample of a weight that is on the CPU and fills its memory."""
-    is_dense = torch.empty_like(weight, device="meta").stride() == weight.stride()
-    if weight.device.type != "cpu" or not is_dense or not weight.numel():
+    if weight.device.type != "cpu" or not fills_memory(weight):
         return None
     with torch.no_grad():
         flat = torch.as_strided(weight, (weight.numel(),), (1,))
@@ -208,6 +207,11 @@ def _sample_of(weight: torch.Tensor) -> _Sample | None:
         size = 1 + (flat.numel() - 1 - largest % step) // step
         sample = _Sample((size,), (step,), weight.storage_offset() + largest % step, torch.empty(0))
         return sample._replace(values=sample.now(weight).clone())
+
+
+def fills_memory(weight: torch.Tensor) -> bool:
+    """Whether a tensor has numbers, and its memory no gaps between them."""
+    return weight.numel() > 0 and torch.empty_like(weight, device="meta").stride() == weight.stride()
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
