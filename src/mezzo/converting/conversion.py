@@ -144,9 +144,10 @@ def _leave_alone(model: Model, options: Options, fault: str) -> tuple[Decided, A
     judged = _ban(judged, banned)
     made = _make_plan(judged, levels, (), reading, None, options, banned)
     record = _recorder(model, reading, judged, levels, options, banned, made)
-    return Decided(
-        reading=reading, plan=made, problem=judged.problem, levels=levels, spell_record=record
-    ), model.unchanged(reading)
+    decided = Decided(
+        reading=reading, plan=made, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
+    )
+    return decided, model.unchanged(reading)
 
 
 def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, Artifact]:
@@ -165,7 +166,10 @@ def _keep(model: Model, options: Options, recalled: Recalled) -> tuple[Decided, 
     if fault is not None:
         raise _not_valid(model, fault.text)
     record = (lambda: recalled.text) if options.is_recorded else None
-    return Decided(reading=reading, plan=made, problem=judged.problem, levels=levels, spell_record=record), result
+    decided = Decided(
+        reading=reading, plan=made, problem=judged.problem, levels=levels, units=judged.units, spell_record=record
+    )
+    return decided, result
 
 
 def _recorder(
@@ -215,6 +219,7 @@ def _decide(model: Model, options: Options, banned: Mapping[str, str]) -> Decide
         plan=made,
         problem=judged.problem,
         levels=levels,
+        units=judged.units,
         spell_record=_recorder(model, reading, judged, levels, options, banned, made),
     )
 

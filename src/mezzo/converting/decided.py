@@ -17,17 +17,19 @@ from mezzo.errors import ContractError
 from mezzo.machine import find_machine
 from mezzo.structure import View
 from mezzo.structure.constants import out_of_range as find_out_of_range
+from mezzo.units.quantized import QuantizedUnit
 from mezzo.voices import setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decided:
-    """A reading with its plan, ready to apply."""
+    """A reading with its plan, ready to apply. `units` may run quantized; none where a plan was replayed."""
 
     reading: Reading
     plan: Plan
     problem: Problem
     levels: Sequence[int]
+    units: Sequence[QuantizedUnit] = ()
     spell_record: Callable[[], str] | None = None  # how the result was made, once its edits are applied
 
     @property

@@ -36,8 +36,7 @@ def fuse(model: Model, options: Options) -> tuple[Model, Options]:
     if widened is model:
         return _fuse(model, options)
     fused, options = _fuse(widened, replace(options, notes=(*options.notes, _WIDENED)))
-    quantizing = judge_model(fused, options)[1].quantizing
-    if quantizing is None or not quantizing.units:
+    if not judge_model(fused, options)[1].units:
         target, dtype = options.wishes.target.name, options.wishes.line.quantized_format
         raise InputError(
             f"{model.name}: is of lower floats than {HIGH}, and target {target!r} runs none of its operators in "

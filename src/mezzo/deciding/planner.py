@@ -33,6 +33,7 @@ from mezzo.voices import option
 
 if TYPE_CHECKING:
     from mezzo.deciding.quantizing import Quantizing
+    from mezzo.units.quantized import QuantizedUnit
     from mezzo.units.unit import Partition
 
 
@@ -49,6 +50,11 @@ class Judged:
     notes: tuple[str, ...] = ()
     split: "Partition | None" = None
     quantizing: "Quantizing | None" = None
+
+    @property
+    def units(self) -> "Sequence[QuantizedUnit]":
+        """The units that may run quantized."""
+        return () if self.quantizing is None else self.quantizing.units
 
     def verdicts(self, level: int | None = None) -> tuple[Verdict, ...]:
         """What was said of running at a level; of the only one beside the base where none is named."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mezzo.converting.conversion import convert_model
-from mezzo.converting.judged_model import judge_model
 from mezzo.core.policy import NamedFinding
 from mezzo.deciding.options import Options
 from mezzo.dtypes import DType
@@ -231,13 +230,10 @@ class _Check:
     def _units(self, candidate: PlannedResult) -> list[tuple[str, ...]]:
         """The names of the nodes of each unit that runs quantized, in the graph's order."""
         decided = candidate.decided
-        quantizing = judge_model(self.model, candidate.options)[1].quantizing
-        if quantizing is None:
-            return []
         nodes, levels = decided.reading.graph.nodes, decided.levels
         return [
             tuple(nodes[number].name for number in unit.nodes)
-            for unit in quantizing.units
+            for unit in decided.units
             if levels[unit.nodes[0]] == decided.problem.line.quantized
         ]
 

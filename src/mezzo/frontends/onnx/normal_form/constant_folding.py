@@ -137,9 +137,7 @@ def _is_read_elsewhere(scope: Scope, name: str, sizes: Mapping[str, int]) -> boo
 def _reshaped(scope: Scope, name: str) -> TensorProto | None:
     """A large constant under another name and with other dimensions, where a value is no more than that."""
     dims, node = scope.shape(name), scope.makers[name]
-    while (
-        node.op_type in _RESHAPING or node.op_type == "Identity" or (node.op_type == "Cast" and keeps_type(scope, node))
-    ):
+    while node.op_type in _RESHAPING or (node.op_type == "Cast" and keeps_type(scope, node)):
         tensor = scope.constants.get(node.input[0])
         if tensor is not None:
             if tensor.data_location != EXTERNAL and tensor.ByteSize() <= INLINE_BYTES:
