@@ -15,17 +15,18 @@ process of its own, as runtimes can end theirs. Exit code 1 where one is wrong, 
 
 import argparse
 import json
-import multiprocessing
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import int8_runtimes as runtimes
 import numpy as np
 import onnx
+from apart import run_apart
 from conformance import describe_environment
 from int8_networks import CHANNELS, KINDS, SIDE, Network
 from rich.console import Console
@@ -97,22 +98,8 @@ def _largest(answers: list[np.ndarray], exact: list[np.ndarray]) -> float:
 
 def _apart(seed: int, given: argparse.Namespace, folder: Path) -> Case:
     """Judge in a process of its own, which the runtime may end."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def run() -> None:
-        sender.send(judge(seed, given.kind, given.runtime, given.mode, folder, sender.send))
-
-    process = context.Process(target=run)
-    process.start()
-    sender.close()
-    case = Case(seed=seed, found="not judged")
-    try:
-        while True:
-            case = receiver.recv()
-    except EOFError:
-        process.join()
-    return case
+    work = partial(judge, seed, given.kind, given.runtime, given.mode, folder)
+    return run_apart(work, Case(seed=seed, found="not judged"))
 
 
 def _cases(given: argparse.Namespace) -> Iterator[Case]:

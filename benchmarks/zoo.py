@@ -9,14 +9,13 @@ A row is a network in a format, by one way of conversion. FP16 is judged in true
 CPU runs it; BF16 and INT8 by what OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are
 FP32's, "error" the largest relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement
 of at least .99 in FP16, .97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of
-the products in the runtime's own graph otherwise. "said": what mezzo's verdict was. Each runs in a process of its own.
+the products in the runtime's own graph otherwise. "note": mezzo's verdict, or the error. Each runs in a process of its own.
 Ends with 1 where mezzo calls a file right that is wrong here.
 """
 
 import argparse
 import json
 import logging
-import multiprocessing
 import subprocess
 import sys
 import time
@@ -35,6 +34,7 @@ import int8_peers as peers
 import int8_runtimes as runtimes
 import numpy as np
 import onnx
+from apart import run_apart
 from conformance import describe_environment
 from converters import CONVERTERS, Settings
 from float_nodes import count_nodes
@@ -75,7 +75,7 @@ class Outcome:
     error: float | None = None
     size: float | None = None  # of the FP32 file
     seconds: float | None = None
-    said: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,19 +160,18 @@ WAYS = (
 def judge(task: Task, way: Way, folder: Path, report: Callable[[Outcome], None]) -> Outcome:
     """Convert and judge. What is reported holds if the process ends here."""
     line = partial(Outcome, network=task.network.name, to=way.to, way=way.name)
-    report(line(state="crashed"))
     begin = time.perf_counter()
     try:
         with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
-            path, said = way.convert(task, folder)
+            path, note = way.convert(task, folder)
     except Exception as error:  # noqa: BLE001  any of the converter's own
-        return line(state="refused", said=_short(error), seconds=time.perf_counter() - begin)
-    line = partial(line, seconds=time.perf_counter() - begin, size=_size(path) / _size(task.path), said=said)
+        return line(state="refused", note=_short(error), seconds=time.perf_counter() - begin)
+    line = partial(line, seconds=time.perf_counter() - begin, size=_size(path) / _size(task.path), note=note)
     report(line(state="crashed as it is run"))
     try:
         answers, low = _answers(way, path, task)
     except Exception as error:  # noqa: BLE001  any of the runtime's own
-        return line(state="invalid", said=_short(error))
+        return line(state="invalid", note=_short(error))
     if not all(np.isfinite(output).all() for outputs in answers for output in outputs):
         return line(state="wrong", low=low, error=float("inf"), agreement=0.0)
     pairs = list(zip(answers, task.reference, strict=True))
@@ -210,8 +209,8 @@ def _relative(answers: Answers, reference: Answers) -> float:
 
 def _size(path: Path) -> int:
     """Bytes of a model with its weights' files."""
-    beside = [*path.parent.glob(f"{path.stem}.bin"), *path.parent.glob(f"{path.name}*data*")]
-    return path.stat().st_size + sum(each.stat().st_size for each in beside)
+    weights = [*path.parent.glob(f"{path.stem}.bin"), *path.parent.glob(f"{path.name}*data*")]
+    return path.stat().st_size + sum(file.stat().st_size for file in weights)
 
 
 def _short(error: BaseException) -> str:
@@ -219,27 +218,10 @@ def _short(error: BaseException) -> str:
 
 
 def _apart(task: Task, way: Way, folder: Path, limit_s: float) -> Outcome:
-    """Judge in a process of its own, which a runtime may end and the clock ends."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-
-    def run() -> None:
-        sender.send(judge(task, way, folder, sender.send))
-
-    process = context.Process(target=run)
-    process.start()
-    sender.close()
-    outcome = Outcome(network=task.network.name, to=way.to, way=way.name, state="crashed")
-    ends = time.monotonic() + limit_s
-    try:
-        while receiver.poll(max(0.0, ends - time.monotonic())):
-            outcome = receiver.recv()
-        process.kill()
-        outcome = Outcome(network=task.network.name, to=way.to, way=way.name, state="too long")
-    except EOFError:
-        pass
-    process.join()
-    return outcome
+    """Judge in a process of its own."""
+    line = partial(Outcome, network=task.network.name, to=way.to, way=way.name)
+    crashed, too_long = line(state="crashed"), line(state="too long")
+    return run_apart(partial(judge, task, way, folder), crashed, limit_s=limit_s, too_long=too_long)
 
 
 def open_task(network: Network, cache: Path) -> Task:
@@ -272,12 +254,12 @@ def download(folder: Path) -> None:
 
 
 def print_table(console: Console, outcomes: Sequence[Outcome]) -> None:
-    table = Table("network", "to", "way", "", "low", "agree", "error", "size", "seconds", "said", box=None)
+    table = Table("network", "to", "way", "", "low", "agree", "error", "size", "seconds", "note", box=None)
     for one in outcomes:
         values = (one.low, one.agreement, one.error, one.size, one.seconds)
         pairs = zip(values, (".2f", ".3f", ".2g", ".2f", ".1f"), strict=True)
         numbers = ["" if value is None else format(value, form) for value, form in pairs]
-        table.add_row(one.network, one.to, one.way, one.state, *numbers, one.said[:60])
+        table.add_row(one.network, one.to, one.way, one.state, *numbers, one.note[:60])
     console.print(table)
 
 
@@ -313,7 +295,7 @@ def main() -> int:
                 document = {"environment": environment, "outcomes": [asdict(one) for one in outcomes]}
                 asked.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
     print_table(console, outcomes)
-    return int(any(one.said == "same" and one.state == "wrong" for one in outcomes))
+    return int(any(one.note == "same" and one.state == "wrong" for one in outcomes))
 
 
 def _is_installed(name: str) -> bool:
