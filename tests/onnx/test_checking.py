@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnx.parser
-import onnxruntime
 import pytest
+from loading import loads
 
 import mezzo
 from mezzo.errors import ModelError
@@ -49,25 +49,17 @@ def _fails_full_check(model: onnx.ModelProto) -> bool:
     return False
 
 
-def _loads(model: onnx.ModelProto) -> bool:
-    try:
-        onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    except Exception:  # noqa: BLE001  it raises errors of its own
-        return False
-    return True
-
-
 @pytest.mark.parametrize("to", ["fp16", "bf16"])
 @pytest.mark.parametrize("case", RUNS)
 def test_model_that_runs_is_converted_with_a_note(case: str, to: str) -> None:
     model = _parse(RUNS[case])
-    assert _fails_full_check(model) and _loads(model)
+    assert _fails_full_check(model) and loads(model)
     made = mezzo.convert(model, to=to, policy="aggressive")
     notes = [note for note in made.summary.notes if note.startswith("ONNX's full check faults the model as it came")]
     assert len(notes) == 1 and "held to the full check without the shapes that the model declares" in notes[0]
     assert made.summary.low_nodes
     onnx.checker.check_model(made.model)
-    assert to == "bf16" or _loads(made.model)  # no CPU runs BF16 in ONNX Runtime
+    assert to == "bf16" or loads(made.model)  # no CPU runs BF16 in ONNX Runtime
     feeds = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
     feeds |= {"c": np.array(True)} if any(port.name == "c" for port in model.graph.input) else {}
     assert mezzo.compare(model, made.model, feeds, max_error=0.1).verdict.is_same
@@ -83,7 +75,7 @@ def test_model_without_what_no_runtime_wants_is_converted(what: str, to: str) ->
         model.graph.name = ""
     with pytest.raises(onnx.checker.ValidationError):
         onnx.checker.check_model(model)
-    assert _loads(model)
+    assert loads(model)
     made = mezzo.convert(model, to=to, policy="aggressive")
     assert made.summary.low_nodes and "ONNX's full check faults the model as it came" in made.summary.notes[-1]
     feeds = {"x": np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)}
@@ -93,7 +85,7 @@ def test_model_without_what_no_runtime_wants_is_converted(what: str, to: str) ->
 @pytest.mark.parametrize("case", INVALID)
 def test_invalid_model_is_refused(case: str) -> None:
     model = _parse(INVALID[case])
-    assert not _loads(model)
+    assert not loads(model)
     with pytest.raises(ModelError, match=r"the model is not valid ONNX: .*; mend the model first"):
         mezzo.convert(model)
 
@@ -134,7 +126,7 @@ def test_output_without_a_type_is_given_the_one_that_it_has(where: str) -> None:
     bodies = [attribute.g for attribute in model.graph.node[0].attribute]
     for graph in [model.graph] if where == "graph" else bodies:
         graph.output[0].ClearField("type")
-    assert _loads(model)
+    assert loads(model)
     made = mezzo.convert(model, to="fp16", policy="aggressive")
     onnx.checker.check_model(made.model, full_check=True)
     assert made.model.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
