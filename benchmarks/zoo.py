@@ -9,7 +9,7 @@ A row is a network in a format, by one way of conversion. FP16 is judged in true
 CPU runs it; BF16 and INT8 by what OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are
 FP32's, "error" the largest relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement
 of at least .99 in FP16, .97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of
-the products in the runtime's own graph otherwise. "note": mezzo's verdict, or the error. Each runs in a process of its own.
+the products in the runtime's own graph otherwise. "note": mezzo's verdict, or the error. Each has its own process.
 Ends with 1 where mezzo calls a file right that is wrong here.
 """
 
