@@ -51,7 +51,7 @@ class Options:
     """A request, validated. `settings` are the options as given, for the plan.
 
     `version` says whether that of the model's dialect may rise, "auto" or "keep": what ONNX's users call the opset.
-    `fuse` says what is fused: "none", "standard", or the runtime whose own operators the result is written in.
+    `fuse` says what is fused: "none", "standard", "simplify", or the runtime whose operators are written.
     `is_recorded` says whether the result tells how it was made, `is_checked` whether it is run on its target's runtime;
     `digests` name in it what files the options name. `recalled` is what the model itself tells, where that is kept, and
     `notes` what the user should hear of it. `choice` says why the format is taken, where nobody has asked for one.
@@ -71,6 +71,11 @@ class Options:
     choice: str | None = None
     steps: tuple[str, ...] = ()
     corrected: tuple[Correction, ...] = ()
+
+    @property
+    def prepares_model(self) -> bool:
+        """Whether another form of the model is planned: one to be quantized, or normal form on request."""
+        return self.wishes.line.quantized is not None or self.fuse == "simplify"
 
 
 def chosen_target(to: str, target: TargetLike) -> Target:

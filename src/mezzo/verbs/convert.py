@@ -120,7 +120,7 @@ def convert_opened(
 ) -> Converted:
     """Convert a model that is open. Options and errors are those of `convert`."""
     options = check_parameters(read_options(request))
-    if options.wishes.line.quantized is not None or options.fuse == "simplify":
+    if options.prepares_model:
         model, options = _with_weights(model, options)
     return _convert(model, dst, options, None, overwrite=overwrite)
 
@@ -164,7 +164,7 @@ def plan(
     model = open_source(src, trust, progress)
     heeding = recall(model, chosen)
     is_kept = heeding.recalled is not None and not asks_for_more(heeding)
-    if is_kept or (chosen.wishes.line.quantized is None and chosen.fuse != "simplify"):
+    if is_kept or not chosen.prepares_model:
         return convert_model(model, heeding, None)[0].plan
     planned = convert_model(*_with_weights(model, heeding), None)[0].plan
     # Scales that stand for none are none to be replayed.
