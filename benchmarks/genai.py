@@ -3,10 +3,12 @@
     python -m venv out/genai-builder
     out/genai-builder/bin/pip install onnxruntime-genai==0.18.0 onnxruntime onnx onnx_ir transformers torch
     python benchmarks/genai.py --builder out/genai-builder/bin/python [--models out/genai-models] [--out out/genai.json]
+    python benchmarks/genai.py --provider CUDA   # onnxruntime-gpu[cuda,cudnn]; once the models are there
 
 Tiny models with random weights, of six families and some of their kin, built in FP32 and INT4 for the CPU, then
-converted for onnxruntime-cuda and onnxruntime-web. ONNX Runtime's CPU runs each beside its source: a prompt of 24
-tokens in 4 sequences, then a step of one token on the caches that the prompt left. "error" is the relative L2 error
+converted for onnxruntime-cuda and onnxruntime-web. ONNX Runtime runs each beside its source, on the CPU or by
+`--provider CUDA` what was converted on the GPU and its source on the CPU: a prompt of 24 tokens in 4 sequences, then a
+step of one token on the caches that the prompt left. "error" is the relative L2 error
 of both steps' logits with `accuracy_level` left out of both files, since 4 lets the CPU round activations to INT8,
 which has nothing to do with FP16; it is right within 2**-7, eight units of FP16's last place, as `mezzo compare`
 takes it. "KL" is the mean divergence of next-token distributions in nats, of the files as they are. "kernels" counts
@@ -29,7 +31,7 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
-TARGETS = ("onnxruntime-cuda", "onnxruntime-web")
+TARGETS = {"CPU": ("onnxruntime-cuda", "onnxruntime-web"), "CUDA": ("onnxruntime-cuda",)}  # by what runs them
 PRECISIONS = ("fp32", "int4")
 FAMILIES = ("llama", "qwen", "qwen3", "gemma", "mistral", "olmo", "phi", "phi3")
 BOUND = 2.0**-7
@@ -97,8 +99,8 @@ def build(family: str, folder: Path) -> None:
         subprocess.run(builder, check=True, capture_output=True)
 
 
-def judge(source: Path, target: str, place: Path) -> Row:
-    """Convert a folder and compare what it holds before and after."""
+def judge(source: Path, target: str, place: Path, provider: str) -> Row:
+    """Convert a folder and compare what it holds before, on the CPU, and after, on a provider."""
     import mezzo
     from mezzo.frontends.onnx.opening import open_model
 
@@ -108,6 +110,7 @@ def judge(source: Path, target: str, place: Path) -> Row:
     low = [node for node in nodes if node.precision.compute is converted.plan.low]
     head_size = json.loads((source / "genai_config.json").read_text())["model"]["decoder"]["head_size"]
     models = {name: onnx.load(path / "model.onnx") for name, path in (("before", source), ("after", place))}
+    places = {"before": "CPU", "after": provider}
     is_valid = open_model(place / "model.onnx").standing.is_valid
     row = Row(
         model=source.name,
@@ -123,13 +126,13 @@ def judge(source: Path, target: str, place: Path) -> Row:
         divergence=None,
     )
     try:
-        as_they_are = [_logits(models[name], head_size) for name in ("before", "after")]
+        as_they_are = [_logits(models[name], head_size, where) for name, where in places.items()]
     except Exception as error:  # noqa: BLE001  ONNX Runtime's errors share no base of their own
         print(f"{source.name} for {target} fails in ONNX Runtime {onnxruntime.__version__}: {error}")
         return row
     for model in models.values():
         _forbid_quantizing(model)
-    before, after = (_logits(models[name], head_size) for name in ("before", "after"))
+    before, after = (_logits(models[name], head_size, where) for name, where in places.items())
     error = float(np.linalg.norm(after - before) / np.linalg.norm(before))
     return Row(**{**asdict(row), "loads": True, "error": error, "divergence": _divergence(*as_they_are)})
 
@@ -144,9 +147,12 @@ def _forbid_quantizing(model: onnx.ModelProto) -> None:
             node.attribute.remove(attribute)
 
 
-def _logits(model: onnx.ModelProto, head_size: int) -> Floats:
+def _logits(model: onnx.ModelProto, head_size: int, where: str) -> Floats:
     """Logits of a prompt's tokens and of one more, whose past is the caches of the prompt."""
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    provider = f"{where}ExecutionProvider"
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=[provider])
+    if session.get_providers()[0] != provider:
+        raise RuntimeError(f"ONNX Runtime takes {session.get_providers()[0]} for {provider}")
     tokens = np.random.default_rng(_SEED).integers(3, _VOCABULARY, (_SEQUENCES, _PROMPT + 1), dtype=np.int64)
     outputs = [port.name for port in session.get_outputs()]
     caches = {
@@ -201,13 +207,14 @@ def report(rows: Sequence[Row]) -> None:
     Console(width=120).print(table)
 
 
-def versions(builder: str) -> dict[str, str]:
-    from importlib.metadata import version
-
+def versions(builder: str | None) -> dict[str, str]:
+    runtime = {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__, "numpy": np.__version__}
+    if builder is None:
+        return runtime
     ask = "from importlib.metadata import version as v; print(v('onnxruntime-genai'), v('transformers'), v('torch'))"
     said = subprocess.run([builder, "-c", ask], check=True, capture_output=True, text=True).stdout.split()
     built = dict(zip(("onnxruntime-genai", "transformers", "torch"), said, strict=True))
-    return {name: version(name) for name in ("onnx", "onnxruntime", "numpy")} | built
+    return runtime | built
 
 
 def main() -> int:
@@ -215,26 +222,32 @@ def main() -> int:
     parser.add_argument("--builder", help="a Python that has onnxruntime-genai, transformers and torch")
     parser.add_argument("--models", type=Path, default=Path("out/genai-models"))
     parser.add_argument("--families", nargs="+", default=FAMILIES, choices=FAMILIES)
+    parser.add_argument("--provider", default="CPU", choices=TARGETS, help="what runs the converted files")
     parser.add_argument("--build", choices=FAMILIES, help=argparse.SUPPRESS)  # what it tells the builder's Python
     parser.add_argument("--out", type=Path, default=Path("out/genai.json"))
     asked = parser.parse_args()
     if asked.build:
         build(asked.build, asked.models)
         return 0
-    if not asked.builder:
-        parser.error("--builder names no Python; make one as this script's first lines say")
+    if asked.provider == "CUDA":
+        onnxruntime.preload_dlls()
     rows = []
     for family in asked.families:
         if not all((asked.models / f"{family}-{precision}/model.onnx").exists() for precision in PRECISIONS):
+            if not asked.builder:
+                parser.error("--builder names no Python; make one as this script's first lines say")
             command = [asked.builder, __file__, "--build", family, "--models", str(asked.models)]
             subprocess.run(command, check=True)
         for precision in PRECISIONS:
-            for target in TARGETS:
+            for target in TARGETS[asked.provider]:
                 with tempfile.TemporaryDirectory() as place:
-                    rows.append(judge(asked.models / f"{family}-{precision}", target, Path(place) / "low"))
+                    source = asked.models / f"{family}-{precision}"
+                    rows.append(judge(source, target, Path(place) / "low", asked.provider))
     report(rows)
     asked.out.parent.mkdir(parents=True, exist_ok=True)
-    environment = {"python": platform.python_version(), "versions": versions(asked.builder)}
+    environment = {
+        "python": platform.python_version(), "provider": asked.provider, "versions": versions(asked.builder),
+    }  # fmt: skip
     text = json.dumps({"environment": environment, "rows": [asdict(row) for row in rows]}, indent=1)
     asked.out.write_text(text, encoding="utf-8")
     return 0 if all(row.is_right for row in rows) else 1

@@ -4,6 +4,7 @@
     python benchmarks/zoo.py --download                   # 12 archives into out/zoo, 310 MB
     python benchmarks/zoo.py --json out/zoo/table.json
     python benchmarks/zoo.py --only 'ppocr-*' --ways 'mezzo-*'
+    python benchmarks/zoo.py --copy out/cuda              # networks and a call of each, for cuda.py on another machine
 
 A row is a network in a format, by one way of conversion. FP16 is judged in true precision by mezzo's emulation, as no
 CPU runs it; BF16 and INT8 by what OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are
@@ -16,6 +17,7 @@ Ends with 1 where mezzo calls a file right that is wrong here.
 import argparse
 import json
 import logging
+import shutil
 import subprocess
 import sys
 import time
@@ -253,6 +255,13 @@ def download(folder: Path) -> None:
         subprocess.run([*fetch, "--no-binary", ":all:", "--dest", str(folder / "sources"), pin], check=True)
 
 
+def copy_call(task: Task, folder: Path) -> None:
+    """Write a network, and the inputs of its first judged call beside it, as other benchmarks read them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(task.path, folder)
+    np.savez(folder / task.path.with_suffix(".npz").name, **task.judged[0])
+
+
 def print_table(console: Console, outcomes: Sequence[Outcome]) -> None:
     table = Table("network", "to", "way", "", "low", "agree", "error", "size", "seconds", "note", box=None)
     for one in outcomes:
@@ -270,6 +279,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=["*"], help="networks by name or glob")
     parser.add_argument("--ways", nargs="+", default=["*"], help="ways by name or glob")
     parser.add_argument("--to", nargs="+", choices=tuple(LEAST_AGREEMENT), default=tuple(LEAST_AGREEMENT))
+    parser.add_argument("--copy", type=Path, metavar="FOLDER", help="copy networks with a call of each, and end")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for one conversion with its judgement")
     parser.add_argument("--json", type=Path, help="write every line here, as soon as it is known")
     asked = parser.parse_args()
@@ -282,6 +292,9 @@ def main() -> int:
     console.print(f"CPU features: {' '.join(environment['cpu_features'])}; {CALIBRATION} samples seen")
     for network in (row for row in NETWORKS.values() if any(fnmatch(row.name, glob) for glob in asked.only)):
         task = open_task(network, asked.cache)
+        if asked.copy is not None:
+            copy_call(task, asked.copy)
+            continue
         for way in WAYS:
             if way.to not in asked.to or not any(fnmatch(way.name, glob) for glob in asked.ways):
                 continue
