@@ -60,16 +60,25 @@ def quantized_in(proto: onnx.ModelProto) -> set[str]:
     return {*find_products(proto.graph, []).planned}
 
 
+def low_operators(proto: onnx.ModelProto) -> set[str]:
+    """The operators of a file that read BF16."""
+    known = onnx.shape_inference.infer_shapes(proto).graph
+    low = {value.name for value in known.value_info if value.type.tensor_type.elem_type == onnx.TensorProto.BFLOAT16}
+    return {node.op_type for node in proto.graph.node if node.op_type != "Cast" and low & {*node.input}}
+
+
 @dataclass
 class Runtime:
     """What the stand-in does: `floats` are products that it leaves in floats; with all of `wrong_with` quantized it
-    answers wrong where a call has so many rows; with `refuses` quantized it does not load. Times are of a call.
+    answers wrong where a call has so many rows; with `refuses` quantized it does not load, nor with an operator
+    `refuses_low` that reads BF16. Times are of a call.
     """
 
     floats: frozenset[str] = frozenset()
     wrong_with: frozenset[str] = frozenset()
     wrong_rows: tuple[int, ...] = ()
     refuses: str | None = None
+    refuses_low: str | None = None
     float_ns: float = 8e6
     quantized_ns: float = 4e6
     loaded: list[set[str]] = field(default_factory=list)
@@ -84,7 +93,7 @@ class Standin:
 
     def start(self) -> "Standin":
         self._runtime.loaded.append(self._quantized)
-        if self._runtime.refuses in self._quantized:
+        if self._runtime.refuses in self._quantized or self._runtime.refuses_low in low_operators(self._proto):
             raise ContractError("the stand-in crashed (exit code 1)")
         return self
 
@@ -179,6 +188,16 @@ def test_product_that_the_runtime_does_not_load_goes_back(on: Callable[..., Any]
     converted = on(Runtime(refuses="three"))
     assert quantized_in(converted.model) == {"one", "two"}
     assert "crashed (exit code 1)" in converted.plan.by_name["three"].because
+
+
+def test_operator_that_the_runtime_does_not_load_in_bf16_goes_back(on: Callable[..., Any]) -> None:
+    runtime = Runtime(refuses_low="Relu")
+    converted = on(runtime, to="bf16")
+    assert low_operators(converted.model) == {"MatMul"}
+    assert "crashed (exit code 1)" in converted.plan.by_name["relu"].because
+    assert converted.plan.by_name["relu"].rule == "runtime"
+    assert told(converted)[1]["runtime"]["returned"] == ["relu"]
+    assert len(runtime.loaded) <= 6  # as it is, without all, a half, and the result
 
 
 def test_fault_that_no_product_explains_is_the_verdict(on: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,21 @@
 """A result on the runtime of its target, where that is installed: it is loaded there, its products are counted in the
 graph that the runtime makes of it, its answers are compared with FP32's, and it is timed beside FP32.
 
-What the runtime does otherwise than planned goes back, in a bounded number of rounds: a unit with which it fails or
-answers wrong to floats; a product that it leaves in floats to a form that finds ranges at run time, where the target
-has one, else to floats; and what is slower than floats alone, as a whole.
+What the runtime does otherwise than planned goes back, in a bounded number of rounds: a quantized unit with which it
+fails or answers wrong to floats, low floats of one operator to FP32; a product that it leaves in floats to a form that
+finds ranges at run time, where the target has one, else to floats; and what is slower than floats alone, as a whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mezzo.converting.conversion import convert_model
+from mezzo.core.levels import float_of
+from mezzo.core.nodes import Kind
 from mezzo.core.policy import NamedFinding
 from mezzo.deciding.options import Options
-from mezzo.dtypes import DType
+from mezzo.dtypes import QUANTIZED, DType
 from mezzo.errors import MezzoError
 from mezzo.judging.data import open_model_data
 from mezzo.numerics.measures import Deviation, Measured, Ruling, RuntimeCheck, Timing
@@ -90,6 +92,14 @@ def measured_without_data(model: "Model", first: PlannedResult, *, may_change: b
     return checked.candidate, Measured(runtime=checked.check, timing=checked.timing, notes=checked.notes)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Nodes that go back together, by name, and the format that they run in until then."""
+
+    nodes: tuple[str, ...]
+    dtype: DType
+
+
 @dataclass(kw_only=True)
 class _Check:
     """One check, on its way."""
@@ -129,41 +139,41 @@ class _Check:
     # -- what fails, or answers wrong -------------------------------------------------------------------------------
 
     def _without_culprits(self, seen: Seen) -> Seen:
-        """Give units back to floats, each found by halving, until the rest runs and answers right; all as it was where
-        that is not reached.
+        """Give parts back, each found by halving, until the rest runs and answers right; all as it was where that is
+        not reached.
         """
         before, wrong = (self.now, seen), seen
-        back: list[tuple[str, ...]] = []
+        back: list[_Part] = []
         for _ in range(_CULPRITS):
             culprit = self._find_culprit(before[0], back)
             if culprit is None:
                 break
             back.append(culprit)
-            because = f"{self.runtime} fails with it in {self._dtype}: {wrong.because}"
-            found = self._remade(before[0], dict.fromkeys((name for unit in back for name in unit), because))
+            found = self._remade(before[0], back, f"{self.runtime} fails with it: {wrong.because}")
             seen = self.runs.see(found.result)
             if seen.because is None:
                 self.now = found
-                self._tell(f"{self.runtime}: {before[1].because}", [unit[0] for unit in back])
+                self._tell(f"{self.runtime}: {before[1].because}", back)
                 return seen
         return before[1]
 
-    def _find_culprit(self, candidate: PlannedResult, back: Sequence[tuple[str, ...]]) -> tuple[str, ...] | None:
-        """The first unit, in the graph's order, with which those before it fail; None where the fault is elsewhere."""
-        units = [unit for unit in self._units(candidate) if unit not in back]
+    def _find_culprit(self, candidate: PlannedResult, back: Sequence[_Part]) -> _Part | None:
+        """The first part, floats before what is quantized, with which those before it fail; None where the fault is
+        elsewhere.
+        """
+        parts = [part for part in (*self._floats(candidate), *self._units(candidate)) if part not in back]
 
         def fails(count: int) -> bool:
-            gone = [*back, *units[count:]]
-            found = self._remade(candidate, dict.fromkeys((name for unit in gone for name in unit), "tried"))
+            found = self._remade(candidate, [*back, *parts[count:]], "tried")
             return self.runs.see(found.result).because is not None
 
-        if not units or fails(0):
+        if not parts or fails(0):
             return None
-        right, wrong = 0, len(units)
+        right, wrong = 0, len(parts)
         while wrong - right > 1:
             middle = (right + wrong) // 2
             right, wrong = (right, middle) if fails(middle) else (middle, wrong)
-        return units[wrong - 1]
+        return parts[wrong - 1]
 
     # -- what runs in floats ----------------------------------------------------------------------------------------
 
@@ -181,12 +191,12 @@ class _Check:
                 self.now = other
                 self.notes.append(f"{self.runtime} computes {_count(names)} in floats: they find ranges at run time")
                 return found
-        units = [unit for unit in self._units(candidate) if unit[0] in names]
+        units = [unit for unit in self._units(candidate) if unit.nodes[0] in names]
         if not units:
             return replace(seen, products=None)
         because = f"{self.runtime} computes it in floats all the same"
-        self.now = self._remade(candidate, dict.fromkeys((name for unit in units for name in unit), because))
-        self._tell(because, [unit[0] for unit in units])
+        self.now = self._remade(candidate, units, because)
+        self._tell(because, units)
         return self.runs.see(self.now.result)
 
     def _at_run_time(self, candidate: PlannedResult, names: frozenset[str]) -> PlannedResult | None:
@@ -194,7 +204,8 @@ class _Check:
         some are not taken up by it.
         """
         wishes = candidate.options.wishes
-        if self._dtype is None or wishes.is_dynamic or not wishes.target.finds_ranges(self._dtype):
+        quantized = wishes.line.quantized_format
+        if quantized is None or wishes.is_dynamic or not wishes.target.finds_ranges(quantized):
             return None
         dynamic = (wishes.dynamic or frozenset(candidate.decided.plan.dynamic)) | names
         found = _convert(self.model, replace(candidate.options, wishes=replace(wishes, dynamic=dynamic)))
@@ -213,42 +224,58 @@ class _Check:
             return _Timed(summarise_times(timings), False)
         self.now = alone or self._alone(units)
         than = "floats alone" if has_float else "FP32"
-        self._tell(f"{self.runtime} runs it in {self._dtype} slower than {than}", [unit[0] for unit in units])
+        self._tell(f"{self.runtime} runs it in {units[0].dtype} slower than {than}", units)
         return _Timed(None if alone is None else times_of_floats(timings), True)
 
-    def _alone(self, units: Sequence[tuple[str, ...]]) -> PlannedResult:
+    def _alone(self, units: Sequence[_Part]) -> PlannedResult:
         """The result with nothing quantized."""
-        because = f"{self.runtime} is slower with it in {self._dtype}, measured here"
-        return self._remade(self.now, dict.fromkeys((name for unit in units for name in unit), because))
+        return self._remade(self.now, units, f"{self.runtime} is slower with it in {units[0].dtype}, measured here")
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
-    @property
-    def _dtype(self) -> DType | None:
-        return self.now.options.wishes.line.quantized_format
-
-    def _units(self, candidate: PlannedResult) -> list[tuple[str, ...]]:
-        """The names of the nodes of each unit that runs quantized, in the graph's order."""
-        decided = candidate.decided
+    def _units(self, candidate: PlannedResult) -> list[_Part]:
+        """Each unit that runs quantized, in the graph's order."""
+        decided, line = candidate.decided, candidate.options.wishes.line
+        if line.quantized_format is None:
+            return []
         nodes, levels = decided.reading.graph.nodes, decided.levels
         return [
-            tuple(nodes[number].name for number in unit.nodes)
+            _Part(tuple(nodes[number].name for number in unit.nodes), line.quantized_format)
             for unit in decided.units
-            if levels[unit.nodes[0]] == decided.problem.line.quantized
+            if levels[unit.nodes[0]] == line.quantized
         ]
 
-    def _remade(self, candidate: PlannedResult, names: Mapping[str, str]) -> PlannedResult:
-        """The result without some nodes quantized, each with the reason."""
-        found = tuple(
-            NamedFinding(node=name, rule=RULE, because=because, dtype=self._dtype) for name, because in names.items()
-        )
-        wishes = candidate.options.wishes
-        kept = tuple(finding for finding in wishes.found if finding.node not in names or finding.dtype is None)
-        return _convert(self.model, replace(candidate.options, wishes=replace(wishes, found=(*kept, *found))))
+    def _floats(self, candidate: PlannedResult) -> list[_Part]:
+        """What runs in a low float, an operator each: a runtime without a kernel for one has none for all its nodes."""
+        line, decided = candidate.options.wishes.line, candidate.decided
+        low = float_of(line)
+        names: dict[str, list[str]] = {}
+        for node, level in zip(decided.reading.graph.nodes, decided.levels, strict=True):
+            if node.kind is Kind.OP and line.dtypes[level] is low and low not in QUANTIZED:
+                names.setdefault(node.op, []).append(node.name)
+        return [_Part(tuple(nodes), low) for nodes in names.values()]
 
-    def _tell(self, because: str, names: Sequence[str]) -> None:
-        self.returned += names
-        self.notes.append(f"{because}; {_count(names)} went back to floats: {', '.join(names[:4])}")
+    def _remade(self, candidate: PlannedResult, back: Iterable[_Part], because: str) -> PlannedResult:
+        """The result without the format of some parts, for a reason."""
+        found = {
+            (name, part.dtype): NamedFinding(node=name, rule=RULE, because=because, dtype=part.dtype)
+            for part in back
+            for name in part.nodes
+        }
+        wishes = candidate.options.wishes
+        kept = tuple(finding for finding in wishes.found if (finding.node, finding.dtype) not in found)
+        return _convert(self.model, replace(candidate.options, wishes=replace(wishes, found=(*kept, *found.values()))))
+
+    def _tell(self, because: str, parts: Sequence[_Part]) -> None:
+        products = [part.nodes[0] for part in parts if part.dtype in QUANTIZED]
+        floats = [name for part in parts if part.dtype not in QUANTIZED for name in part.nodes]
+        self.returned += products + floats
+        said = [because]
+        if products:
+            said.append(f"{_count(products)} went back to floats: {', '.join(products[:4])}")
+        if floats:
+            said.append(f"{spell_count(len(floats), 'node')} went back to FP32: {', '.join(floats[:4])}")
+        self.notes.append("; ".join(said))
 
 
 @dataclass(frozen=True, slots=True)
