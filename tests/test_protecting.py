@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -208,6 +209,31 @@ def test_values_that_vanish_protect_only_where_the_output_shows_it() -> None:
     assert "smaller" not in low_nodes(needed)
     assert needed.measured is not None and needed.measured.comparison is not None
     assert needed.measured.comparison.verdict.is_same
+
+
+# A filter whose weights round away, beside one whose weights do not: what it adds is 1e-9 of the sum, or all of it.
+_FAINT_WEIGHTS = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[8,8] x, float[8,8] w) => (float[8,8] y) <float[8,8] tiny> {
+    [plain] a = MatMul(x, w)
+    [faint] b = MatMul(x, tiny)
+    [above] c = Mul(b, scale)
+    [join]  y = Add(a, c)
+}"""
+
+
+@pytest.mark.parametrize(("scale", "is_low"), [(1.0, True), (1e9, False)])
+def test_weights_that_vanish_keep_a_product_in_fp32_only_where_the_output_shows_it(scale: float, is_low: bool) -> None:
+    model = model_of(_FAINT_WEIGHTS.replace("float[8,8] tiny", "float[8,8] tiny, float scale"))
+    random = np.random.default_rng(3)
+    weights = {"tiny": random.standard_normal((8, 8)) * 1e-9, "scale": np.array(scale)}
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()
+    )
+    assert "faint" not in low_nodes(mezzo.convert(model)), "nothing but data says what becomes of it"
+    made = mezzo.convert(model, data=batches(1, x=(8, 8), w=(8, 8)))
+    assert ("faint" in low_nodes(made)) is is_low
+    assert made.measured is not None and made.measured.comparison is not None
+    assert made.measured.comparison.verdict.error.estimate < 1e-3
 
 
 def test_two_conversions_on_the_same_data_give_the_same_plan() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from mezzo.core.facts import Cost, Function
+from mezzo.core.facts import Cost, Function, Transfer
 from mezzo.core.graph import ConstantFacts
 from mezzo.core.nodes import Kind, Node, Role
 from mezzo.core.policy import Finding, Lifting
@@ -173,11 +173,18 @@ def _loss(magnitude: float, view: View) -> float:
 
 
 def tiny_constant(view: View) -> Iterable[Finding]:
-    """A scale that vanishes, and what is made of it. Of what is added or bounds, see `guards`."""
+    """A scale that vanishes, and what is made of it. Of what is added or bounds, see `guards`.
+
+    A weight that vanishes is a suspicion about error, which the outputs answer. A bias is a term, and changes a sum by
+    no more than itself.
+    """
     seen: set[int] = set()
     for node, operand, value, facts in _constants(view):
-        function = view.function(node)
-        if operand < 0 or function in _GUARDING or not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
+        function, row = view.function(node), view.rows[node.id]
+        is_contraction = row is not None and row.transfer is Transfer.CONTRACT
+        if operand < 0 or function in _GUARDING or (is_contraction and operand == _BIAS):
+            continue
+        if not facts.largest or _loss(facts.largest, view) <= _LARGEST_LOSS:
             continue
         name = view.graph.values[value].name
         text = (
@@ -187,9 +194,11 @@ def tiny_constant(view: View) -> Iterable[Finding]:
         if function in (Function.MULTIPLY, Function.DIVIDE, Function.POWER):
             yield from _spread(view, node, "tiny-constant", text, seen)
         else:
-            yield Finding(node=node.id, rule="tiny-constant", because=text)
+            lifting = Lifting.BY_OUTPUTS if is_contraction else None
+            yield Finding(node=node.id, rule="tiny-constant", because=text, lifting=lifting)
 
 
+_BIAS = 2  # the operand that a contraction adds
 _GUARDING = frozenset(
     {Function.ADD, Function.SUBTRACT, Function.MAXIMUM, Function.MINIMUM, Function.CLIP, Function.SELECT}
 )

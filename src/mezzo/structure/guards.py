@@ -170,6 +170,8 @@ class _Walk:
             return self._clipped(node, operands)
         if transfer is Transfer.SELECT:
             return self._picked(node, operands[1:])
+        if transfer is Transfer.CONTRACT:  # of products with zeros the bias is left
+            return self._picked(node, [(), *operands[2:3]])
         if transfer in _PICKING:
             return self._picked(node, operands if transfer is Transfer.JOIN else operands[:1])
         compute = None if transfer is None else AT_ZERO.get(transfer)
