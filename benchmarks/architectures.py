@@ -29,6 +29,7 @@ NEEDED = ("torch", "transformers", "onnx", "onnxscript", "onnxruntime")
 VOCABULARY = 99
 WIDTH = 32
 BATCH, LENGTH = 2, 12
+SETTLING_BATCHES, SETTLING_BATCH = 4, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,8 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("detr", "DetrModel", "image", (16, 20), DETR),
     Architecture("distilbert", "DistilBertModel", "masked-text", (13, 18), {"vocab_size": VOCABULARY, "dim": WIDTH}
                  | {"n_layers": 2, "n_heads": 4, "hidden_dim": 37, "max_position_embeddings": 64}),
+    Architecture("efficientnet", "EfficientNetModel", "image", (14, 18), {"image_size": 64, "width_coefficient": 0.25}
+                 | {"depth_divisor": 4, "hidden_dim": 320}),
     Architecture("electra", "ElectraModel", "masked-text", (14, 18), TEXT | {"embedding_size": 16}),
     Architecture("fnet", "FNetModel", "text", (17, 20), TEXT | {"tpu_short_seq_length": LENGTH}),
     Architecture("gemma", "GemmaForCausalLM", "masked-text", (16, 23), DECODER),
@@ -104,13 +107,17 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     Architecture("gpt2", "GPT2LMHeadModel", "masked-text", (14, 18), {"vocab_size": VOCABULARY, "n_embd": WIDTH}
                  | {"n_layer": 2, "n_head": 4, "n_positions": 64, "bos_token_id": 1, "eos_token_id": 2}),
     Architecture("hubert", "HubertModel", "speech", (14, 18), SPEECH),
+    Architecture("levit", "LevitModel", "image", (14, 18), {"image_size": 64, "hidden_sizes": [32, 48, 64]}
+                 | {"num_attention_heads": [2, 3, 4], "depths": [2, 2, 2], "key_dim": [8, 8, 8]}),
     Architecture("llama", "LlamaForCausalLM", "masked-text", (16, 23), DECODER),
     Architecture("mamba", "MambaForCausalLM", "text", (16, 20), MAMBA),
     Architecture("marian", "MarianModel", "text-to-text", (14, 18), ENCODER_DECODER),
     Architecture("mistral", "MistralForCausalLM", "masked-text", (16, 20), DECODER),
+    Architecture("mobilenet-v1", "MobileNetV1Model", "image", (13, 18), {"image_size": 32, "depth_multiplier": 0.25}),
     Architecture("mobilenet-v2", "MobileNetV2Model", "image", (13, 18), {"image_size": 32, "depth_multiplier": 0.35}),
     Architecture("mobilevit", "MobileViTModel", "image", (14, 18), {"hidden_sizes": [16, 24, 32]}
                  | {"neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 32], "image_size": 64, "num_attention_heads": 2}),
+    Architecture("mobilevit-v2", "MobileViTV2Model", "image", (18, 20), {"image_size": 64, "width_multiplier": 0.25}),
     Architecture("modernbert", "ModernBertModel", "masked-text", (17, 20), DECODER | {"cls_token_id": 1}
                  | {"sep_token_id": 2, "local_attention": 8}),
     Architecture("mpnet", "MPNetModel", "masked-text", (14, 18), TEXT),
@@ -211,6 +218,41 @@ def make_module(row: Architecture, names: Sequence[str], attention: str, results
     return Flat(model).eval()
 
 
+def settle(module: Any, feeds: dict[str, Any]) -> None:
+    """Give batch normalizations the statistics of drawn inputs, as training leaves them, and convolutions weights of
+    the size that keeps signals.
+
+    With those they begin with, the answers of a deep network of random weights vanish.
+    """
+    import torch
+
+    norms = [one for one in module.modules() if isinstance(one, torch.nn.modules.batchnorm._BatchNorm)]
+    if not norms:
+        return
+    generator = torch.Generator().manual_seed(5)
+    for convolution in module.modules():
+        if isinstance(convolution, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(convolution.weight, generator=generator)
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean over all that was seen
+        norm.train()
+    with torch.no_grad():
+        for _ in range(SETTLING_BATCHES):
+            module(*(_drawn_like(tensor, generator) for tensor in feeds.values()))
+    module.eval()
+
+
+def _drawn_like(tensor: Any, generator: Any) -> Any:
+    """More samples: of floats other ones, of tokens and masks the same again."""
+    import torch
+
+    size = (SETTLING_BATCH, *tensor.shape[1:])
+    if tensor.is_floating_point():
+        return torch.randn(size, generator=generator)
+    return tensor[:1].expand(size).contiguous()
+
+
 def export(module: Any, feeds: dict[str, Any], path: Path, opset: int, is_script: bool) -> None:
     """Write the module as ONNX with one of the two exporters."""
     import torch
@@ -263,6 +305,7 @@ def export_row(row: Architecture, cache: Path, is_script: bool) -> str | None:
     try:
         feeds = make_feeds(row.feed, row.settings.get("image_size", 32))
         module = make_module(row, list(feeds), *(("eager", 1) if is_script else ("sdpa", None)))
+        settle(module, feeds)
         with torch.no_grad():
             expected = module(*feeds.values())
         export(module, feeds, path, opset, is_script)

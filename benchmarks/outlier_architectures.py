@@ -20,6 +20,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -33,7 +34,7 @@ import mezzo
 from mezzo.frontends.onnx.run import native_session
 
 LARGEST_ERROR = 0.01
-SEEN, UNSEEN = 3, 3
+SEEN, UNSEEN = 3, 6
 VOCABULARY = 99
 HEAVY = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "Attention", "MultiHeadAttention"})
 # A model whose FP32 answers move by more than this, when its numbers do by half a unit, shows nothing of a converter.
@@ -57,7 +58,7 @@ class Total:
     time_s: float = 0.0
     worst: float = 0.0
     wrong: list[str] = field(default_factory=list)
-    rows: list[dict[str, object]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
 
 
 def make_feeds(example: Mapping[str, np.ndarray], seed: int) -> Feeds:
@@ -139,7 +140,7 @@ def add(total: Total, path: Path, model: onnx.ModelProto, result: onnx.ModelProt
     else:
         total.wrong.append(f"{path.stem}: {fault or format(error, '.2e')}")
     row = {"model": path.stem, "heavy": heavy, "heavy_low": heavy_low, "casts": casts, "low": len(low), "error": error}
-    total.rows.append({**row, "fault": fault})
+    total.rows.append({**row, "fault": fault, "is_right": is_right})
     print(total.tool, *row.values(), fault or "", file=sys.stderr, flush=True)
 
 
@@ -164,6 +165,17 @@ def read_autocast(paths: Sequence[Path]) -> Total:
             total.models += 1
             total.wrong.append(f"{path.stem}: {path.with_suffix('.autocast.txt').read_text()[:100]}")
     return total
+
+
+def compare_where_right(ours: Total, theirs: Total) -> str:
+    """Heavy operators that run low, on the models on which both are right: what is wrong is worth nothing."""
+    right = [{row["model"]: row for row in total.rows if row["is_right"]} for total in (ours, theirs)]
+    both = sorted(right[0].keys() & right[1].keys())
+    low = [sum(rows[model]["heavy_low"] for model in both) for rows in right]
+    heavy = sum(right[0][model]["heavy"] for model in both)
+    fewer = [model for model in both if right[0][model]["heavy_low"] < right[1][model]["heavy_low"]]
+    named = f"; fewer low in {', '.join(fewer)}" if fewer else ""
+    return f"right in both, {len(both)} models: {low[0]} and {low[1]} of {heavy} heavy operators low{named}"
 
 
 def main() -> int:
@@ -199,6 +211,8 @@ def main() -> int:
             str(total.low_nodes), f"{total.worst:.1e}", f"{total.time_s:.0f}",
         )  # fmt: skip
     console.print(table)
+    if given.autocast_python is not None:
+        console.print(compare_where_right(totals[0], totals[-1]))
     for total in totals:
         for line in total.wrong:
             console.print(f"{total.tool} | {line}", markup=False)

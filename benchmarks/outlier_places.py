@@ -20,8 +20,11 @@ from mezzo.frontends.onnx.run import native_session
 
 Feeds = Mapping[str, np.ndarray]
 LINEAR = ("MatMul", "Gemm", "Conv")
-_ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Relu", "Gelu", "Erf", "Tanh", "Sigmoid", "Identity")
-_PER_CHANNEL = ("MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization")
+_ELEMENTWISE = (
+    "Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Relu", "Gelu", "Erf", "Tanh", "Sigmoid", "Identity", "Clip",
+    "HardSwish", "HardSigmoid",
+)  # fmt: skip
+_PER_CHANNEL = ("MaxPool", "AveragePool", "GlobalAveragePool", "BatchNormalization", "Pad")
 _MOVING = ("Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity")
 # A layer's own size, the factor of its outliers, and what an outlier adds to the residual stream: drawn between these.
 _SIZES, _FACTORS, _STEPS = (1.0, 100.0), (50.0, 1000.0), (500.0, 30000.0)
@@ -87,9 +90,17 @@ class Source:
 
 
 def _unshared(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which each use of a vector has a vector of its own: exporters share what is equal, such as zeros."""
+    """A copy in which each use of a vector has a vector of its own: exporters share what is equal, such as zeros.
+
+    Weights that are constants of the graph become initializers.
+    """
     result = onnx.ModelProto()
     result.CopyFrom(model)
+    for node in [node for node in result.graph.node if node.op_type == "Constant"]:
+        if node.attribute[0].name == "value" and len(node.attribute[0].t.dims) > 0:
+            result.graph.initializer.add().CopyFrom(node.attribute[0].t)
+            result.graph.initializer[-1].name = node.output[0]
+            result.graph.node.remove(node)
     constants = {tensor.name for tensor in result.graph.initializer}
     names = {n.output[0]: n.input[0] for n in result.graph.node if n.op_type == "Identity" and n.input[0] in constants}
     for node in result.graph.node:
@@ -163,6 +174,8 @@ def _follow(source: Source, pair: Pair) -> bool:
         if name in outputs or not source.readers.get(name):
             return False
         for reader in source.readers[name]:
+            if reader.op_type == "Shape":
+                continue
             others = [other for other in reader.input if other != name and other not in seen]
             is_conv = pair.axis == 1
             if reader.op_type in LINEAR and reader.input[0] == name:
