@@ -7,7 +7,9 @@ pytest.importorskip("torch.nn", reason="needs mezzo[torch]")
 import torch
 from torch import Tensor, nn
 
+import mezzo
 import mezzo.torch
+import mezzo.torch.regions
 
 
 class _Careful(nn.Module):
@@ -77,3 +79,55 @@ def test_region_of_mezzo_inside_a_disabled_autocast_says_more() -> None:
     with torch.no_grad():
         compiled(torch.randn(32, 32))
     assert list(_formats(compiled).values()) == ["bf16"]
+
+
+# -- exported programs ------------------------------------------------------------------------------------------------
+
+
+class _Parted(_Careful):
+    """Parts in parts: gradients switched on, a region of mezzo's and an autocast inside a disabled autocast."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.before(x).relu()
+        with torch.autocast("cpu", enabled=False):
+            with torch.enable_grad():
+                x = self.inside(x.float()).sin()
+            with mezzo.torch.precision("bf16"):
+                x = self.behind(x)
+            with torch.autocast("cpu", torch.bfloat16):
+                x = x @ x.T @ x
+        with torch.autocast("cpu", torch.bfloat16), mezzo.torch.keep():
+            x = x.float() + self.before(x)
+        return self.behind(x.float())
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_disabled_autocast_stays_in_fp32_in_exported_programs(strict: bool) -> None:
+    torch.manual_seed(0)
+    model, x = _Careful().eval(), torch.randn(8, 32)
+    low = mezzo.torch.export(model, (x,), strict=strict)
+    types = {name: held.dtype for name, held in low.state_dict.items() if name.endswith("weight")}
+    assert types == {
+        "before.weight": torch.bfloat16,
+        "inside.weight": torch.float32,
+        "behind.weight": torch.bfloat16,
+    }
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_parts_of_exported_programs_keep_their_marks_modules_and_answers(strict: bool) -> None:
+    torch.manual_seed(0)
+    model, x = _Parted().eval(), torch.randn(8, 32)
+    with torch.no_grad(), mezzo.torch.regions.marking():
+        program = torch.export.export(model, (x,), strict=strict)
+    before = str(program)
+    plan = mezzo.plan(program, to="bf16")
+    formats = {node.name: str(node.precision.compute) for node in plan.nodes if node.op == "linear"}
+    assert formats == {
+        "before/linear": "bf16",
+        "inside/linear": "f32",
+        "behind/linear": "bf16",
+        "behind/linear#1": "bf16",
+    }
+    assert [node.name for node in plan.nodes if node.rule == "region" and node.op == "sin"] == ["sin"]
+    assert str(program) == before, "the program that came in is not changed"

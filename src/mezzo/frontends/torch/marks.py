@@ -22,6 +22,9 @@ _CUSTOM = "custom"
 # Begins the word of what calls a body, with the depth of bodies that it stands in. What is in the body has the word
 # too, unless a region was opened there.
 _AROUND = "around"
+_AUTOCAST = "wrap_with_autocast"
+# What torch.export writes apart into a body, and PyTorch back into the graph when that is decomposed.
+WRITTEN_APART = frozenset({_AUTOCAST, "wrap_with_set_grad_enabled"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,27 +92,30 @@ def marks_in(graph_module: Any) -> Iterator[MarkedNode]:
     return _marks_in(graph_module, (), None)
 
 
-def mark_disabled_autocast(graph_module: Any, depth: int = 0) -> None:
+def mark_disabled_autocast(graph_module: Any, depth: int = 0, *, is_inside: bool = False) -> None:
     """Mark what an author computes under `torch.autocast(..., enabled=False)` as `keep` would, bodies included.
 
-    `graph_module` is a graph of Dynamo, in which such a part stands between two calls. Nodes that are in a region of
-    mezzo's stay in that. `meta` is replaced and not written into. `depth`: as in `Mark`.
+    In a graph of Dynamo such a part stands between two calls, in an exported program it is a body. Nodes that are in a
+    region of mezzo's stay in that. `meta` is replaced and not written into. `depth`: as in `Mark`; `is_inside` says
+    that the graph itself is such a part.
     """
-    is_disabled = False
+    is_disabled = is_inside
     outside: list[bool] = []  # whether autocast was disabled around each part that is not yet left
     for node in graph_module.graph.nodes:
         name = getattr(node.target, "__name__", "")
         bodies = [body for _, body in _bodies_of(node, graph_module)]
+        is_part = name in WRITTEN_APART
+        is_marked = is_disabled or (name == _AUTOCAST and not node.args[2])
         if name == "_enter_autocast":
             outside.append(is_disabled)
             is_disabled = not node.args[2]
         elif name == "_exit_autocast":
             is_disabled = outside.pop()
-        elif is_disabled and node.op.startswith("call_") and _word_of(node.meta) is None:
-            word = spell_around(KEEP, str(depth)) if bodies else KEEP
+        elif is_marked and node.op.startswith("call_") and _word_of(node.meta) is None:
+            word = spell_around(KEEP, str(depth)) if bodies and not is_part else KEEP
             node.meta = {**node.meta, _CUSTOM: {**node.meta.get(_CUSTOM, {}), KEY: word}}
         for body in bodies:
-            mark_disabled_autocast(body, depth + 1)
+            mark_disabled_autocast(body, depth + (not is_part), is_inside=is_marked and is_part)
 
 
 def digest_of_marks(graph_module: Any) -> str:

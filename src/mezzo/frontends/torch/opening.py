@@ -10,6 +10,7 @@ from mezzo.errors import ModelError, spell_raised
 from mezzo.frontends.torch.apply import Rewritten
 from mezzo.frontends.torch.exported import ExportedModel
 from mezzo.frontends.torch.model import TorchModel
+from mezzo.frontends.torch.parts import with_parts_node_by_node
 from mezzo.frontends.torch.program import Program
 from mezzo.frontends.torch.unpacking import program_of
 
@@ -36,7 +37,7 @@ def functional(exported: ExportedProgram) -> ExportedProgram:
     try:
         with warnings.catch_warnings():  # PyTorch copies what it deprecates itself
             warnings.filterwarnings("ignore", ".*LeafSpec", FutureWarning)
-            made: ExportedProgram = exported.run_decompositions({})
+            made: ExportedProgram = with_parts_node_by_node(exported).run_decompositions({})
         return made
     except Exception as error:
         said = spell_raised(error, _LONGEST_FAULT)

@@ -7,6 +7,7 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, OutputKind
 
+from mezzo.frontends.torch.parts import without_assertions
 from mezzo.frontends.torch.program import Held, Program
 
 
@@ -32,7 +33,7 @@ def program_of(exported: ExportedProgram) -> Program:
         for spec in signature.output_specs
     )
     return Program(
-        graph=_without_assertions(exported.graph_module.graph),
+        graph=without_assertions(exported.graph_module.graph),
         owner=exported.graph_module,
         weights=weights,
         states=states,
@@ -49,11 +50,3 @@ def held_by(exported: ExportedProgram, target: str) -> torch.Tensor:
         held = exported.constants[target]
     assert isinstance(held, torch.Tensor), "weights are tensors"
     return held
-
-
-def _without_assertions(graph: torch.fx.Graph) -> torch.fx.Graph:
-    """The graph without what pins types that were true as it was traced."""
-    for node in list(graph.nodes):
-        if node.op == "call_function" and str(node.target) == "aten._assert_tensor_metadata.default":
-            graph.erase_node(node)
-    return graph
