@@ -10,6 +10,7 @@ from torch.utils import _pytree as pytree
 from mezzo.errors import InputError
 from mezzo.numerics.errors import ErrorSum
 from mezzo.numerics.layer_errors import LayerErrors, OutputError
+from mezzo.torch.arguments import batches_of, check_callable, check_module
 from mezzo.torch.compiled import backend_of
 from mezzo.torch.layers import LayerWatch, Sums, add_errors
 
@@ -30,8 +31,10 @@ def compare(
         data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
         layers: "modules", what each module hands on; "operators", each operator of the plan; "none", outputs alone.
 
-    Raises InputError: there is no batch, or no output holds floats.
+    Raises InputError: the model is no module; there is no batch, or no output holds floats.
     """
+    check_module(model)
+    check_callable(compiled, "compiled")
     if layers not in LAYERS:
         raise InputError(f"layers is {layers!r}; choose one of {', '.join(LAYERS)}")
     backend = backend_of(compiled) if layers != "none" else None
@@ -39,7 +42,7 @@ def compare(
     outputs = _Outputs(model, compiled)
     batches = 0
     with torch.no_grad():
-        for batch in data:
+        for batch in batches_of(data):
             batches += 1
             outputs.add(batch)
             if watch is not None:

@@ -7,8 +7,12 @@ import torch
 from torch.export import ExportedProgram
 
 from mezzo.core.keyword_types import ConvertOptions
+from mezzo.errors import ModelError, spell_raised
+from mezzo.torch.arguments import call_arguments, check_module
 from mezzo.torch.regions import marking
 from mezzo.verbs.convert import convert
+
+_LONGEST_FAULT = 300
 
 
 def export(
@@ -30,12 +34,17 @@ def export(
         options: those of `mezzo.convert`; `to` is "bf16" unless given.
 
     Raises:
-        InputError: there is no such option, or it has no such value.
-        ModelError: PyTorch cannot bring the program into functional form.
+        InputError: the model is no module, or `args` are not those of a call; there is no such option, or it has no
+            such value.
+        ModelError: PyTorch cannot export the module, or not bring the program into functional form.
     """
     options.setdefault("to", "bf16")
-    with torch.no_grad(), marking():
-        exported = torch.export.export(
-            model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=strict
-        )
+    positional, named = call_arguments(args, kwargs)
+    module = check_module(model)
+    try:
+        with torch.no_grad(), marking():
+            exported = torch.export.export(module, positional, named, dynamic_shapes=dynamic_shapes, strict=strict)
+    except Exception as error:
+        said = spell_raised(error, _LONGEST_FAULT)
+        raise ModelError(f"torch.export cannot export {type(module).__name__}: {said}") from error
     return cast("ExportedProgram", convert(cast("Any", exported), **options).model)

@@ -15,6 +15,7 @@ from mezzo.dtypes import LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.numerics.formats import beyond_from, limits_of
 from mezzo.numerics.gradient_ranges import GradientRange, GradientRanges
+from mezzo.torch.arguments import batches_of, check_module
 from mezzo.torch.comparing import call_with, tensors_of, widened
 from mezzo.torch.gradient_hooks import Place, looking_at_gradients
 
@@ -43,7 +44,8 @@ def gradient_ranges(
         scale: what the loss is multiplied by, such as `GradScaler.get_scale()`.
         to: the format, "fp16" or "bf16".
 
-    Raises InputError: there is no batch, no weight has a gradient, or there is no such scale or format.
+    Raises InputError: the model is no module; there is no batch, no weight has a gradient, or there is no such scale or
+    format.
     """
     dtype = LOW_DTYPES[read_format(to, "to")]
     watch = RangeWatch(exact_copy(model), dtype, _read_scale(scale))
@@ -53,16 +55,9 @@ def gradient_ranges(
 
 
 def exact_copy(model: torch.nn.Module) -> torch.nn.Module:
-    """A copy of a module in FP64; of one that is compiled, of what was compiled."""
-    made: torch.nn.Module = copy.deepcopy(getattr(model, "_orig_mod", model)).double()
+    """A copy of a module in FP64; of one that is compiled, of what was compiled. Raises InputError: it is none."""
+    made: torch.nn.Module = copy.deepcopy(getattr(check_module(model), "_orig_mod", model)).double()
     return made
-
-
-def batches_of(data: Iterable[object]) -> Iterable[object]:
-    """What is to be called with, one by one. Raises InputError: it is one batch, whose rows would be taken for some."""
-    if isinstance(data, torch.Tensor | Mapping):
-        raise InputError(f"data is a {type(data).__name__}, which is one batch; give a list of batches: [data]")
-    return data
 
 
 def _read_scale(given: object) -> float:
@@ -93,11 +88,14 @@ class RangeWatch:
     def gradients(self, batch: object, loss: Loss) -> Mapping[str, torch.Tensor]:
         """The gradients of weights for a batch, by name, which are counted like those of activations.
 
-        Raises InputError: no weight has one.
+        Raises InputError: no weight has one, or the loss is no number.
         """
         self._exact.zero_grad(set_to_none=True)
         with torch.enable_grad(), looking_at_gradients(self._exact, self._look):
             made = loss(call_with(self._exact, pytree.tree_map(widened, batch)))
+            if made.numel() != 1:
+                shape = list(made.shape)
+                raise InputError(f"loss gives a tensor of shape {shape}; give a function whose result is one number")
             if not made.requires_grad:
                 raise InputError(_NO_GRADIENT)
             torch.autograd.backward(made)

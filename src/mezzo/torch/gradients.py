@@ -10,8 +10,9 @@ import torch
 
 from mezzo.dtypes import DType
 from mezzo.numerics.gradient_errors import GradientError, GradientErrors
+from mezzo.torch.arguments import batches_of, check_callable
 from mezzo.torch.comparing import call_with
-from mezzo.torch.gradient_ranges import Loss, RangeWatch, batches_of, exact_copy, linear
+from mezzo.torch.gradient_ranges import Loss, RangeWatch, exact_copy, linear
 
 _DROPS = "dropout draws other masks in each of the three; set its p to 0 for this"
 
@@ -27,8 +28,9 @@ def compare_gradients(
         data: batches; each the arguments of one call: a tuple, a mapping of keywords, or one tensor.
         loss: of what the model gives, a number; without it a fixed linear function of all results of floats.
 
-    Raises InputError: there is no batch, or no weight has a gradient.
+    Raises InputError: the model is no module, there is no batch, or no weight has a gradient.
     """
+    check_callable(compiled, "compiled")
     toward = linear if loss is None else loss
     watch = RangeWatch(exact_copy(model), DType.FLOAT16, 1.0)
     sums: dict[str, _Sums] = {}
