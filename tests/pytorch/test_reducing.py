@@ -25,6 +25,7 @@ from mezzo.torch.compiled import account
 from mezzo.torch.settings import read_settings
 
 _WORKERS = 2
+_DYNAMOS_OWN = "_is_torch_compile"  # what torch.compile leaves on every module
 # What a worker sends is rounded once, and so is the sum.
 _TOLERANCE = 4 * BF16_EPS
 
@@ -61,7 +62,8 @@ def test_gradients_are_given_and_added_up_in_bf16() -> None:
 def test_gradients_of_products_are_what_the_products_give() -> None:
     model, x = driving.Net().train(), torch.randn(4, 32)
     beside = copy.deepcopy(model)
-    mezzo.torch.compile(model, weight_grad_reduce="bf16")(x).sum().backward()
+    run = mezzo.torch.compile(model, weight_grad_reduce="bf16")
+    run(x).sum().backward()
     torch._dynamo.reset()
     mezzo.torch.compile(beside, weight_grad_reduce="fp32")(x).sum().backward()
     low, wide = _gradients(model), _gradients(beside)
@@ -83,11 +85,58 @@ def test_what_is_compiled_while_gradients_wait_is_compiled() -> None:
     assert all(model.get_parameter(name).grad is one for name, one in before.items())
 
 
+@pytest.mark.parametrize("is_reset", [False, True], ids=["as it is", "Dynamo reset"])
+def test_later_graphs_are_planned_beside_low_gradients(is_reset: bool) -> None:
+    """Graphs of the same module that something else compiles, too: Dynamo runs what reads such a weight as it is."""
+    model = driving.Net().train()
+    run, x = compiled(model, weight_grad_reduce="bf16"), torch.randn(4, 32)
+    run(x).sum().backward()
+    before = _gradients(model)
+    if is_reset:
+        torch._dynamo.reset()
+    outer = compiled(nn.Sequential(model, nn.Linear(32, 32)), fullgraph=True)
+    for one in (run, outer):
+        with torch.no_grad():
+            one(torch.randn(3, 32))
+        assert account(one).graphs[-1].plan is not None
+    assert len(account(outer).graphs) == 1
+    assert all(model.get_parameter(name).grad is one for name, one in before.items())
+
+
+def test_module_is_as_it_was_when_what_was_compiled_is_gone() -> None:
+    model, x = driving.Net().train(), torch.randn(4, 32)
+    before = {name: {*vars(one), _DYNAMOS_OWN} for name, one in model.named_modules()}
+    run = compiled(model, weight_grad_reduce="bf16")
+    run(x).sum().backward()
+    low = _gradients(model)
+    del run
+    gc.collect()
+    assert {name: {*vars(one), _DYNAMOS_OWN} for name, one in model.named_modules()} == before
+    for name, weight in model.named_parameters():
+        assert weight.grad_dtype is torch.float32
+        assert weight.grad is not None
+        assert torch.equal(weight.grad, low[name].float())
+    model.zero_grad()
+    model(x).sum().backward()
+    assert {one.dtype for one in _gradients(model).values()} == {torch.float32}
+
+
+def test_other_that_is_compiled_of_the_module_keeps_its_format() -> None:
+    model, x = driving.Net().train(), torch.randn(4, 32)
+    run, other = (compiled(model, weight_grad_reduce="bf16") for _ in range(2))
+    run(x).sum().backward()
+    del run
+    gc.collect()
+    other(x).sum().backward()
+    assert {one.dtype for one in _gradients(model).values()} == {torch.bfloat16}
+
+
 def test_gradients_that_are_there_are_rounded() -> None:
     model = driving.Net().train()
     model(torch.randn(4, 32)).sum().backward()
     before = {name: one.clone() for name, one in _gradients(model).items()}
-    mezzo.torch.compile(model, weight_grad_reduce="bf16")
+    run = mezzo.torch.compile(model, weight_grad_reduce="bf16")
+    assert account(run).graphs == []
     assert {name: one.bfloat16() for name, one in before.items()}.keys() == _gradients(model).keys()
     assert all(torch.equal(one.bfloat16(), model.get_parameter(name).grad) for name, one in before.items())  # type: ignore[arg-type]
 
@@ -227,7 +276,9 @@ def test_workers_agree_and_send_what_is_asked_for(tmp_path: Path) -> None:
     found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(_WORKERS)]
     exact = found[0].pop("exact")
     assert found[1].pop("exact").keys() == exact.keys()
-    assert found[0].keys() == {"fp32", "bf16", "fp16", "fsdp fp32", "fsdp bf16"}
+    assert found[0].keys() == {"fp32", "bf16", "after bf16", "fp16", "after fp16", "fsdp fp32", "fsdp bf16"}
+    for way in ("after bf16", "after fp16"):  # plain FP32, in the module as it was written
+        assert all(error_of(gradient, exact[name]) < 2.0**-16 for name, gradient in found[0][way].items())
     for way, of in found[0].items():
         for name, gradient in of.items():
             assert torch.equal(gradient, found[1][way][name]), (way, name)  # workers have the same sums
@@ -258,6 +309,12 @@ def _work(rank: int, port: int, folder: str) -> None:
         if word != "fp32":
             with pytest.raises(InputError, match="the model has a communication hook"):
                 mezzo.torch.compile(model, weight_grad_reduce=word)
+            del run
+            gc.collect()
+            model.zero_grad()
+            model(feed[rank]).square().mean().backward()
+            found[f"after {word}"] = _gradients(model.module)
+            mezzo.torch.compile(model, weight_grad_reduce=word)
     for word, dtype in (("fp32", None), ("bf16", torch.bfloat16)):
         torch._dynamo.reset()
         sharded: Any = copy.deepcopy(start)

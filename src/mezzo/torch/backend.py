@@ -24,7 +24,7 @@ from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
 from mezzo.torch.candidates import Edited, device_of, with_candidates, without_candidates
 from mezzo.torch.fitting import names_nodes
-from mezzo.torch.hidden_gradients import hiding_gradients
+from mezzo.torch.hidden_gradients import HidingGradients
 from mezzo.torch.kernels import packs
 from mezzo.torch.passes import Before, Copy, PlanningPass
 from mezzo.torch.reducing import check_wrapper, hold_format
@@ -57,7 +57,9 @@ class Backend:
         self.account = Account()
         reduce = settings.controls.weight_grad_reduce
         if settings.is_frozen or reduce is not None or names_nodes(settings.planning().wishes):
-            self.backend_ctx_ctor = self._around_a_call
+            self.backend_ctx_ctor: Callable[[], AbstractContextManager[None]] = self._around_a_call
+        else:  # of weights that another compiled module has
+            self.backend_ctx_ctor = HidingGradients
 
     def __reduce__(self) -> tuple[type["Backend"], tuple[Settings, Callable[..., Any], torch.nn.Module | None]]:
         return type(self), (self.settings, self.inner_compile, self.model)
@@ -74,7 +76,7 @@ class Backend:
             check_wrapper(word)
             if model is not None and torch.is_grad_enabled():
                 hold_format(model, word)
-        with freezing() if self.settings.is_frozen else nullcontext(), hiding_gradients():
+        with freezing() if self.settings.is_frozen else nullcontext(), HidingGradients():
             yield
         if sys.exc_info()[0] is None:  # a pattern may match in any graph of the call: now all of them are there
             self.account.check()

@@ -10,7 +10,7 @@ from mezzo.core.plans import Plan
 from mezzo.errors import InputError
 from mezzo.torch.accounts import Account
 from mezzo.torch.backend import ACCOUNT, Backend
-from mezzo.torch.reducing import reduce_in
+from mezzo.torch.reducing import reduce_as_before, reduce_in
 from mezzo.torch.settings import read_settings
 from mezzo.torch.weights import SHADOWS
 
@@ -132,6 +132,8 @@ def wrap(model: Callable[..., Any], backend: Backend, *, dynamic: bool | None = 
     made = optimize(backend=backend, nopython=fullgraph, dynamic=dynamic)(model)
     if type(made) is OptimizedModule:
         made.__class__ = CompiledModule
+    if backend.settings.controls.weight_grad_reduce is not None and isinstance(model, torch.nn.Module):
+        reduce_as_before(made, model)
     return made
 
 

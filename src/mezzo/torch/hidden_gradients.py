@@ -5,10 +5,10 @@ So their gradients are taken off while Dynamo traces a call of what mezzo compil
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
-from torch._dynamo.callback import CallbackArgs, CallbackTrigger, on_compile_end, on_compile_start
+from torch._dynamo.callback import CallbackArgs, CallbackTrigger, callback_handler
 from torch.utils.weak import WeakTensorKeyDictionary
 
 _WEIGHTS = WeakTensorKeyDictionary()
@@ -21,6 +21,13 @@ def give_format(weight: torch.Tensor, dtype: torch.dtype) -> None:
     weight.grad_dtype = dtype
     weight.grad = None if gradient is None else gradient.to(dtype)
     _WEIGHTS[weight] = None
+
+
+def take_format_back(weight: torch.Tensor) -> None:
+    """Let the gradient of a weight have the weight's own format again, the one that is there too."""
+    if weight in _WEIGHTS:
+        give_format(weight, weight.dtype)
+        del _WEIGHTS[weight]
 
 
 def gradient_format(weight: object) -> torch.dtype | None:
@@ -69,18 +76,20 @@ def _set_gradient(weight: torch.Tensor, gradient: torch.Tensor) -> None:
     weight.grad = gradient
 
 
-@contextmanager
-def hiding_gradients() -> Iterator[None]:
+class HidingGradients(AbstractContextManager[None]):
     """Around a call that Dynamo may trace."""
-    before = getattr(_HELD, "is_inside", False)
-    _HELD.is_inside = True
-    try:
-        yield
-    finally:
-        _HELD.is_inside = before
+
+    def __enter__(self) -> None:
+        self._before = getattr(_HELD, "is_inside", False)
+        _HELD.is_inside = True
+        if _take_off not in callback_handler.start_callbacks:  # a reset of Dynamo's forgets them
+            callback_handler.register_start_callback(_take_off)
+            callback_handler.register_end_callback(_give_back)
+
+    def __exit__(self, *raised: object) -> None:
+        _HELD.is_inside = self._before
 
 
-@on_compile_start
 def _take_off(about: CallbackArgs) -> None:
     if about.callback_trigger is not CallbackTrigger.DYNAMO or not getattr(_HELD, "is_inside", False):
         return
@@ -91,7 +100,6 @@ def _take_off(about: CallbackArgs) -> None:
         weight.grad = None
 
 
-@on_compile_end
 def _give_back(about: CallbackArgs) -> None:
     for weight, gradient in _HELD.__dict__.pop("gradients", ()):
         weight.grad = gradient

@@ -1,6 +1,8 @@
 """The precision in which gradients of weights are summed, over workers and over steps of accumulation."""
 
 import sys
+import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,9 +10,14 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from mezzo.errors import InputError
-from mezzo.torch.hidden_gradients import give_format
+from mezzo.torch.hidden_gradients import give_format, take_format_back
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_HOOKS = {
+    "fp32": default_hooks.allreduce_hook,
+    "bf16": default_hooks.bf16_compress_hook,
+    "fp16": default_hooks.fp16_compress_hook,
+}
 
 
 def reduce_in(model: object, word: str) -> torch.nn.Module | None:
@@ -38,6 +45,23 @@ def reduce_in(model: object, word: str) -> torch.nn.Module | None:
         if weight.requires_grad and weight.dtype is torch.float32:
             give_format(weight, _DTYPES[word])
     return model
+
+
+def reduce_as_before(compiled: object, model: torch.nn.Module) -> None:
+    """Once what was compiled is gone, let the gradients of the module be summed in FP32 again, those that are there
+    too. What else is compiled of the module gives them its format at its next call.
+    """
+    weakref.finalize(compiled, _reduce_as_before, weakref.ref(model)).atexit = False
+
+
+def _reduce_as_before(held: "weakref.ref[torch.nn.Module]") -> None:
+    model = held()
+    if isinstance(model, DistributedDataParallel):
+        for sent in _sent_by(model):
+            sent.word = "fp32"
+    elif model is not None:
+        for weight in model.parameters():
+            take_format_back(weight)
 
 
 def hold_format(model: torch.nn.Module, word: str) -> None:
@@ -88,16 +112,33 @@ def _sharded(model: torch.nn.Module) -> list[torch.nn.Module]:
 def _hook(model: DistributedDataParallel, word: str) -> None:
     if word == "fp32":
         return  # the format of the weights
-    if model._comm_hooks:
+    free = [sent for sent in _sent_by(model) if sent.word == "fp32"]
+    if free:  # of what was compiled before: a module takes one hook, and none can be taken off
+        free[0].word = word
+    elif model._comm_hooks:
         raise InputError(
             f"option 'weight_grad_reduce' is {word!r}, and the model has a communication hook; leave one of both out"
         )
-    model.register_comm_hook(state=None, hook=_round_bf16 if word == "bf16" else default_hooks.fp16_compress_hook)
+    else:
+        model.register_comm_hook(state=_Sent(word), hook=_send)
 
 
-def _round_bf16(group: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """PyTorch's hook, which DistributedDataParallel refuses by its name where NCCL does not send, as with gloo."""
-    return default_hooks.bf16_compress_hook(group, bucket)
+@dataclass
+class _Sent:
+    """The format in which a hook sends gradients."""
+
+    word: str
+
+
+def _sent_by(model: DistributedDataParallel) -> list[_Sent]:
+    """What hooks of this module send."""
+    return [state for _, state in model._comm_hooks if isinstance(state, _Sent)]
+
+
+def _send(sent: _Sent, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """One of PyTorch's hooks. That for BF16 is refused by its name where NCCL does not send, as with gloo."""
+    process_group: Any = None  # that of all workers
+    return _HOOKS[sent.word](process_group, bucket)
 
 
 def _check_policy(module: Any, word: str) -> None:
