@@ -28,7 +28,7 @@ from mezzo.frontends.torch.marks import Mark, marks_in
 from mezzo.torch import keep, precision
 from mezzo.torch.regions import Region, marking
 
-_KEPT, _FP32 = Mark(None), Mark(DType.FLOAT32)
+_KEPT, _FP32 = Mark(None, is_exact=True), Mark(DType.FLOAT32)
 _BF16, _FP16 = Mark(DType.BFLOAT16), Mark(DType.FLOAT16)
 
 

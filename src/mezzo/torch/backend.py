@@ -22,6 +22,7 @@ from mezzo.errors import InputError
 from mezzo.frontends.torch.marks import mark_disabled_autocast
 from mezzo.frontends.torch.program import FROM_DTYPE
 from mezzo.torch.accounts import Account, GraphAccount
+from mezzo.torch.as_written import decompositions_for
 from mezzo.torch.candidates import Edited, device_of, with_candidates, without_candidates
 from mezzo.torch.fitting import names_nodes
 from mezzo.torch.hidden_gradients import HidingGradients
@@ -104,7 +105,13 @@ class Backend:
         # A hit of this cache would never run the pass, so nobody would know the plan; Inductor's own cache is asked
         # after it, and is where the time goes.
         with torch._functorch.config.patch(enable_autograd_cache=False):
-            run = _compiled(edited.module, edited.inputs, self.inner_compile, inductor)
+            run = compile_fx(
+                edited.module,
+                cast("Any", edited.inputs),
+                inner_compile=self.inner_compile,
+                config_patches=inductor,
+                decompositions=decompositions_for(edited.module),
+            )
         self.account.graphs.append(
             GraphAccount(
                 plan=planning.plan,
@@ -130,7 +137,8 @@ class Backend:
         if planning.fault is not None:
             return refusing(planning.fault)
         added = len(edited.inputs) - len(inputs)
-        return _feeding(run, planning.copies, added, low) if added else run
+        compiled = cast("Compiled", run)
+        return _feeding(compiled, planning.copies, added, low) if added else compiled
 
     def _packs(self, low: torch.dtype) -> bool:
         """Whether weights may come in packed: Inductor's C++ wrapper takes tensors with strides alone."""
@@ -159,13 +167,6 @@ def refusing(error: InputError) -> Compiled:
 def _as_passes(given: Any) -> Before:
     """What Inductor's option holds: no pass, one, or several."""
     return () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
-
-
-def _compiled(
-    module: fx.GraphModule, inputs: Sequence[object], inner: Callable[..., Any], patches: Mapping[str, Any]
-) -> Compiled:
-    made: Any = compile_fx(module, cast("Any", inputs), inner_compile=inner, config_patches=dict(patches))
-    return cast("Compiled", made)
 
 
 def _size(held: object) -> int:

@@ -17,6 +17,7 @@ from mezzo.frontends.torch.program import FROM_DTYPE, Held, Program
 from mezzo.frontends.torch.retype import COPY, is_cast
 from mezzo.torch import lowerings  # noqa: F401  its import tells Inductor of operators that are written here
 from mezzo.torch.accumulating import sum_in_tiles, tile_for
+from mezzo.torch.as_written import write_as_kept
 from mezzo.torch.attention import AsProducts, write_as_products
 from mezzo.torch.bodies import BodyPlan, casts_in, plan_bodies
 from mezzo.torch.candidates import Candidate, Edited, device_of
@@ -102,6 +103,7 @@ class PlanningPass(CustomGraphPass):
                 self.idle = find_idle(planned, self.options.wishes.policy.name)
                 self.bodies = plan_bodies(program, self.options)
                 graphs = [planned, *(one.planned for one in self.bodies if one.planned is not None)]
+                write_as_kept(owner, {one.path for one in self.bodies})
                 self.handed_on = self._hand_on_sums(graphs)
         except MezzoError as error:
             self.note = str(error)

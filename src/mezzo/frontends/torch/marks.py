@@ -16,6 +16,8 @@ from mezzo.dtypes import FORMATS, HIGH, LOW_DTYPES, DType
 # Where a node's mark stands, inside its "custom".
 KEY = "mezzo.region"
 KEEP = "keep"
+# Of a disabled autocast: what is in it keeps its types, and a compiler writes it as all else.
+_KEEP_TYPES = "keep-types"
 # What is forced, by the word of options.
 FORCED: Mapping[str, DType] = MappingProxyType({**LOW_DTYPES, FORMATS[HIGH].words[0]: HIGH})
 _CUSTOM = "custom"
@@ -29,12 +31,14 @@ WRITTEN_APART = frozenset({_AUTOCAST, "wrap_with_set_grad_enabled"})
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a region asks of a node: the format that it runs in; None: it stays as it was written.
+    """What a region asks of a node: the format that it runs in; None: it stays as it was written. `is_exact`: to the
+    bit, by PyTorch's own kernel.
 
     `depth` is that of the bodies in which the region was found, one in the other.
     """
 
     dtype: DType | None
+    is_exact: bool = False
     depth: int = field(default=0, compare=False)
 
 
@@ -77,7 +81,9 @@ def read_mark(word: str) -> Mark:
     match word.split(" "):
         case [before, number, rest] if before == _AROUND and number.isdecimal():
             plain, depth = rest, int(number)
-    return Mark(None if plain == KEEP else FORCED[read_format(plain, "the region of a node", (KEEP,), FORCED)], depth)
+    if plain in (KEEP, _KEEP_TYPES):
+        return Mark(None, is_exact=plain == KEEP, depth=depth)
+    return Mark(FORCED[read_format(plain, "the region of a node", (KEEP,), FORCED)], depth=depth)
 
 
 def spell_around(word: str, depth: str) -> str:
@@ -93,7 +99,8 @@ def marks_in(graph_module: Any) -> Iterator[MarkedNode]:
 
 
 def mark_disabled_autocast(graph_module: Any, depth: int = 0, *, is_inside: bool = False) -> None:
-    """Mark what an author computes under `torch.autocast(..., enabled=False)` as `keep` would, bodies included.
+    """Mark what an author computes under `torch.autocast(..., enabled=False)` as of the types that it has, bodies
+    included.
 
     In a graph of Dynamo such a part stands between two calls, in an exported program it is a body. Nodes that are in a
     region of mezzo's stay in that. `meta` is replaced and not written into. `depth`: as in `Mark`; `is_inside` says
@@ -112,7 +119,7 @@ def mark_disabled_autocast(graph_module: Any, depth: int = 0, *, is_inside: bool
         elif name == "_exit_autocast":
             is_disabled = outside.pop()
         elif is_marked and node.op.startswith("call_") and _word_of(node.meta) is None:
-            word = spell_around(KEEP, str(depth)) if bodies and not is_part else KEEP
+            word = spell_around(_KEEP_TYPES, str(depth)) if bodies and not is_part else _KEEP_TYPES
             node.meta = {**node.meta, _CUSTOM: {**node.meta.get(_CUSTOM, {}), KEY: word}}
         for body in bodies:
             mark_disabled_autocast(body, depth + (not is_part), is_inside=is_marked and is_part)
@@ -123,7 +130,7 @@ def digest_of_marks(graph_module: Any) -> str:
     sums = hashlib.sha256()
     for at, (body, _, mark) in enumerate(marks_in(graph_module)):
         if mark is not None:
-            sums.update(f"{at} {'/'.join(body)} {KEEP if mark.dtype is None else mark.dtype}\n".encode())
+            sums.update(f"{at} {'/'.join(body)} {mark.dtype} {mark.is_exact}\n".encode())
     return sums.hexdigest()[:32]
 
 
