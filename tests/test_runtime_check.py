@@ -231,6 +231,30 @@ def test_result_that_is_slower_than_fp32_is_fp32(on: Callable[..., Any]) -> None
     assert any("slower than FP32" in note for note in converted.measured.notes)
 
 
+@pytest.mark.parametrize(("slow", "left"), [("two", {"one"}), ("one", set())])
+def test_of_what_is_slower_than_fp32_only_a_half_goes_back_where_the_rest_gains(
+    on: Callable[..., Any], slow: str, left: set[str]
+) -> None:
+    """Three products of one size, the first with an activation: the others are to gain less and go back first."""
+
+    class Timed(Standin):
+        def turn(self, pause_s: float, calls: int) -> float:
+            return 9e6 if slow in self._quantized else super().turn(pause_s, calls)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{__name__}.Standin", Timed)
+        converted = on(Runtime())
+    assert quantized_in(converted.model) == left
+    assert told(converted)[0].is_faster is bool(left)
+    assert any("slower than FP32" in note for note in converted.measured.notes)
+
+
+def test_result_is_loaded_once_to_be_seen_and_timed(on: Callable[..., Any]) -> None:
+    runtime = Runtime()
+    on(runtime)
+    assert runtime.loaded == [QUANTIZED, set()]  # and FP32
+
+
 def test_calls_too_short_to_tell_take_nothing_back(on: Callable[..., Any]) -> None:
     converted = on(Runtime(float_ns=8e3, quantized_ns=9e3))
     assert quantized_in(converted.model) == QUANTIZED

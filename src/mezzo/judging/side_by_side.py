@@ -25,11 +25,14 @@ _PROFILED_RUNS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entrant:
-    """A model to be timed, what it is called, and what it is fed."""
+    """A model to be timed, what it is called, and what it is fed. `watch`: its stopwatch, where one is open already,
+    which stays open.
+    """
 
     name: str
     model: Model
     feeds: Feeds
+    watch: Stopwatch | None = None
 
 
 def find_timed(model: Model, target: str) -> str:
@@ -59,7 +62,7 @@ def time_side_by_side(
     before = find_load()
     with ExitStack() as open_:
         watches = [
-            open_.enter_context(closing(_profiler(each.model).stopwatch(target, each.feeds, loading)))
+            each.watch or open_.enter_context(closing(_profiler(each.model).stopwatch(target, each.feeds, loading)))
             for each in entrants
         ]
         taken = take_turns(watches, turning, progress)

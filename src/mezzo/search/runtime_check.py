@@ -3,10 +3,12 @@ graph that the runtime makes of it, its answers are compared with FP32's, and it
 
 What the runtime does otherwise than planned goes back, in a bounded number of rounds: a quantized unit with which it
 fails or answers wrong to floats, low floats of one operator to FP32; a product that it leaves in floats to a form that
-finds ranges at run time, where the target has one, else to floats; and what is slower than floats alone, as a whole.
+finds ranges at run time, where the target has one, else to floats; and of what is slower than floats alone the half
+that was to gain least, then half of the rest, then all.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -28,10 +30,13 @@ if TYPE_CHECKING:
     from mezzo.core.frontend import Model
     from mezzo.core.reading import Artifact
     from mezzo.numerics.datasets import Dataset
+    from mezzo.units.quantized import QuantizedUnit
 
 RULE = "runtime"
 # Rounds in which products that run in floats go back; units that fail or answer wrong, found one after the other.
 _ROUNDS, _CULPRITS = 3, 3
+# Halves that go back where all is slower than floats, before the rest does.
+_HALVES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +86,8 @@ def check_on_runtime(
     except MezzoError as error:
         return Checked(candidate=first, check=RuntimeCheck(target=target, runtime=runtime, why_not=str(error)))
     is_right = all(output.ruling is not Ruling.DIFFERENT for output in (held or {}).values())
-    return _Check(model=model, runtime=runtime, runs=runs, now=first).run(may_change, is_right)
+    with closing(runs):
+        return _Check(model=model, runtime=runtime, runs=runs, now=first).run(may_change, is_right)
 
 
 def measured_without_data(model: "Model", first: PlannedResult, *, may_change: bool) -> tuple[PlannedResult, Measured]:
@@ -120,9 +126,9 @@ class _Check:
             if seen.products is None or not seen.products.in_floats:
                 break
             seen = self._without_floats(seen)
-        timed = self._time(may_change) if seen.because is None else None
-        if timed is not None and timed.is_replaced:
-            seen = self.runs.see(self.now.result)
+        timing = None
+        if seen.because is None:
+            timing, seen = self._time(seen, may_change)
         check = RuntimeCheck(
             target=self.now.options.wishes.target.name,
             runtime=self.runtime,
@@ -132,9 +138,7 @@ class _Check:
             in_floats=() if seen.products is None else seen.products.in_floats,
             returned=tuple(self.returned),
         )
-        return Checked(
-            candidate=self.now, check=check, timing=None if timed is None else timed.timing, notes=tuple(self.notes)
-        )
+        return Checked(candidate=self.now, check=check, timing=timing, notes=tuple(self.notes))
 
     # -- what fails, or answers wrong -------------------------------------------------------------------------------
 
@@ -213,37 +217,50 @@ class _Check:
 
     # -- speed ------------------------------------------------------------------------------------------------------
 
-    def _time(self, may_change: bool) -> "_Timed":
+    def _time(self, seen: Seen, may_change: bool) -> tuple[Timing | None, Seen]:
         """Time the result beside FP32, and beside floats alone where the plan has a float beside what is quantized.
-        What is slower than that is replaced by it.
+        Of what is slower than that half goes back, and half of the rest, then all. Returns the times of what is left,
+        and what was seen of it.
         """
-        units, has_float = self._units(self.now), len(self.now.options.wishes.line.beside) > 1
-        alone = self._alone(units) if may_change and units and has_float else None
-        timings = self.runs.time(self.now.result, None if alone is None else alone.result)
-        if not (may_change and units and is_slower(timings)):
-            return _Timed(summarise_times(timings), False)
-        self.now = alone or self._alone(units)
-        than = "floats alone" if has_float else "FP32"
-        self._tell(f"{self.runtime} runs it in {units[0].dtype} slower than {than}", units)
-        return _Timed(None if alone is None else times_of_floats(timings), True)
+        whole, units = self.now, self._by_gain(self.now) if may_change else []
+        has_float = len(whole.options.wishes.line.beside) > 1
+        alone = self._without(whole, units) if units and has_float else None
+        floats = None if alone is None else alone.result
+        timings = self.runs.time(whole.result, floats)
+        if not (units and is_slower(timings)):
+            return summarise_times(timings), seen
+        than = f"{self.runtime} runs it in {units[0].dtype} slower than {'floats alone' if has_float else 'FP32'}"
+        for count in (len(units) >> half for half in range(1, _HALVES + 1)):
+            if not count:
+                break
+            self.now = self._without(whole, units[:-count])
+            seen = self.runs.see(self.now.result)
+            if seen.because is not None:
+                continue
+            timings = self.runs.time(self.now.result, floats)
+            if not is_slower(timings):
+                self._tell(than, units[:-count])
+                return summarise_times(timings), seen
+        self.now = alone or self._without(whole, units)
+        self._tell(than, units)
+        return None if alone is None else times_of_floats(timings), self.runs.see(self.now.result)
 
-    def _alone(self, units: Sequence[_Part]) -> PlannedResult:
-        """The result with nothing quantized."""
-        return self._remade(self.now, units, f"{self.runtime} is slower with it in {units[0].dtype}, measured here")
+    def _without(self, candidate: PlannedResult, units: Sequence[_Part]) -> PlannedResult:
+        """The result with some units in floats, as they gain nothing."""
+        return self._remade(candidate, units, f"{self.runtime} is slower with it in {units[0].dtype}, measured here")
 
     # -- the plan ---------------------------------------------------------------------------------------------------
 
     def _units(self, candidate: PlannedResult) -> list[_Part]:
         """Each unit that runs quantized, in the graph's order."""
-        decided, line = candidate.decided, candidate.options.wishes.line
-        if line.quantized_format is None:
-            return []
-        nodes, levels = decided.reading.graph.nodes, decided.levels
-        return [
-            _Part(tuple(nodes[number].name for number in unit.nodes), line.quantized_format)
-            for unit in decided.units
-            if levels[unit.nodes[0]] == line.quantized
-        ]
+        return _parts(candidate, _quantized_units(candidate.decided))
+
+    def _by_gain(self, candidate: PlannedResult) -> list[_Part]:
+        """The same, that first of which the target's table expects least."""
+        problem = candidate.decided.problem
+        units = _quantized_units(candidate.decided)
+        gains = problem.gains[problem.line.quantized] if units else ()
+        return _parts(candidate, sorted(units, key=lambda unit: sum(int(gains[node]) for node in unit.nodes)))
 
     def _floats(self, candidate: PlannedResult) -> list[_Part]:
         """What runs in a low float, an operator each: a runtime without a kernel for one has none for all its nodes."""
@@ -278,12 +295,15 @@ class _Check:
         self.notes.append("; ".join(said))
 
 
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """Times of what is left; `is_replaced`: it is another result than was timed first."""
+def _quantized_units(decided: "Decided") -> "list[QuantizedUnit]":
+    """The units that run quantized, in the graph's order."""
+    quantized = decided.problem.line.quantized
+    return [unit for unit in decided.units if quantized is not None and decided.levels[unit.nodes[0]] == quantized]
 
-    timing: Timing | None
-    is_replaced: bool
+
+def _parts(candidate: PlannedResult, units: "Sequence[QuantizedUnit]") -> list[_Part]:
+    nodes, dtype = candidate.decided.reading.graph.nodes, candidate.options.wishes.line.quantized_format
+    return [_Part(tuple(nodes[number].name for number in unit.nodes), dtype) for unit in units if dtype is not None]
 
 
 def _convert(model: "Model", options: Options) -> PlannedResult:

@@ -1,15 +1,15 @@
 """Results run on the runtime of their target: loaded there, products counted, answers compared, calls timed."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mezzo.converting.results import lab_of
 from mezzo.core.lab import Profiler
-from mezzo.core.timings import Loading, ProductKernels
+from mezzo.core.timings import Layer, Loading, ProductKernels, Runner
 from mezzo.errors import InputError, MezzoError
 from mezzo.judging.runtime_answers import Reference, compare_on_runtime, feeds_of_sizes
 from mezzo.judging.side_by_side import Entrant, time_side_by_side
@@ -56,8 +56,35 @@ class Seen:
         return self.fault
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """The stopwatch of a model that is loaded: to be timed it is not loaded again, and its process goes on."""
+
+    runner: Runner
+
+    def start(self) -> Runner:
+        return self
+
+    def turn(self, pause_s: float, calls: int) -> float:
+        return self.runner.turn(pause_s, calls)
+
+    def answer(self, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.runner.answer(feeds)
+
+    def kernels(self) -> ProductKernels:
+        return self.runner.kernels()
+
+    def layers(self, runs: int) -> Sequence[Layer]:
+        raise NotImplementedError("a process that serves turns is not profiled")
+
+    def close(self) -> None:
+        """Leave the process to whoever started it."""
+
+
 class RuntimeRuns:
-    """Results of one model on the runtime of one target, on one batch."""
+    """Results of one model on the runtime of one target, on one batch. The last one seen stays loaded until another is
+    seen, or all is closed.
+    """
 
     def __init__(self, model: "Model", target: str, batch: "Batch", held: Mapping[str, Deviation] | None) -> None:
         """`held`: the outputs of the emulated check, whose budgets hold here too. Raises MezzoError: FP32 fails."""
@@ -68,46 +95,60 @@ class RuntimeRuns:
         except MezzoError:  # a length that is open may not be free
             self._reference = Reference(model.given, fed[:1])
         self._source = DataSource(batch.origin, 1, batch.samples)
+        self._open = ExitStack()
+        self._last: tuple[Artifact, Entrant] | None = None
 
     def see(self, result: "Artifact") -> Seen:
         """Load a result, count its products and compare its answers."""
-        with self._placed(result) as placed:
-            profiler = lab_of(placed).profiler
-            assert profiler is not None, "its runtime was found"
+        self.close()
+        placed = self._place(result, self._open)
+        try:
+            runner = self._load(result, placed)
+            products = runner.kernels()
             candidate = placed.runnable(placed.original)
-            with closing(profiler.stopwatch(self._target, self._batch.feeds, Loading(shows_kernels=True))) as watch:
-                try:
-                    with closing(watch.start()) as runner:
-                        products = runner.kernels()
-                        comparison = compare_on_runtime(
-                            self._reference, self._model.given, candidate, runner.answer, self._source, self._held
-                        )
-                except MezzoError as error:
-                    return Seen(str(error))
+            comparison = compare_on_runtime(
+                self._reference, self._model.given, candidate, runner.answer, self._source, self._held
+            )
+        except MezzoError as error:
+            self.close()
+            return Seen(str(error))
         return Seen(None, products, comparison)
 
     def time(self, result: "Artifact", alone: "Artifact | None") -> "Timings":
         """Time FP32, a result, and another with nothing quantized where one is given, in this order."""
-        with self._placed(result) as placed:
-            entrants = [self._entrant(BASE, self._model.given), self._entrant(_RESULT, placed)]
-            if alone is None:
-                return self._take_turns(entrants)
-            with self._placed(alone) as other:
-                return self._take_turns([*entrants, self._entrant(_FLOATS, other)])
+        with ExitStack() as others:
+            last, loaded = self._last or (None, None)
+            if loaded is None or last is not result:
+                loaded = self._entrant(_RESULT, self._place(result, others))
+            entrants = [self._entrant(BASE, self._model.given), loaded]
+            if alone is not None:
+                entrants.append(self._entrant(_FLOATS, self._place(alone, others)))
+            return time_side_by_side(
+                entrants, self._target, data=self._source, batch=None, notes=(), turning=_TURNING, loading=Loading(),
+                progress=self._model.progress,
+            )  # fmt: skip
 
-    def _take_turns(self, entrants: list[Entrant]) -> "Timings":
-        return time_side_by_side(
-            entrants, self._target, data=self._source, batch=None, notes=(), turning=_TURNING, loading=Loading(),
-            progress=self._model.progress,
-        )  # fmt: skip
+    def close(self) -> None:
+        """End what is loaded."""
+        self._last = None
+        self._open.close()
+
+    def _load(self, result: "Artifact", placed: "Model") -> Runner:
+        """Load a result that stays loaded. Raises ContractError: the runtime does not."""
+        profiler = lab_of(placed).profiler
+        assert profiler is not None, "its runtime was found"
+        loading = Loading(shows_kernels=True)
+        watch = self._open.enter_context(closing(profiler.stopwatch(self._target, self._batch.feeds, loading)))
+        runner = self._open.enter_context(closing(watch.start()))
+        self._last = result, replace(self._entrant(_RESULT, placed), watch=_Kept(runner))
+        return runner
 
     def _entrant(self, name: str, model: "Model") -> Entrant:
         return Entrant(name=name, model=model, feeds=self._batch.feeds)
 
-    @contextmanager
-    def _placed(self, result: "Artifact") -> "Iterator[Model]":
-        with TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()) as folder:
-            yield place_result(self._model, result, Path(folder))
+    def _place(self, result: "Artifact", until: ExitStack) -> "Model":
+        folder = until.enter_context(TemporaryDirectory(prefix="mezzo-", dir=find_temporary_folder()))
+        return place_result(self._model, result, Path(folder))
 
 
 def is_slower(timings: "Timings") -> bool:

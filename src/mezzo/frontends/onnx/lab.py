@@ -129,4 +129,6 @@ class OnnxProfiler:
         from mezzo.frontends.onnx.profile.stopwatch import OnnxStopwatch
 
         model = self._model
-        return OnnxStopwatch(model.path or model.materialize(model.original), target, feeds, loading)
+        if model.path is None:
+            return OnnxStopwatch(model.materialize(model.original), target, feeds, loading)
+        return OnnxStopwatch(model.path, target, feeds, loading, structure=model.original)

@@ -133,16 +133,22 @@ def spell_reason(said: str) -> str:
 
 
 def stage_model(
-    model: onnx.ModelProto | str | os.PathLike[str], place: Path, feeds: Mapping[str, Datum], write: Write = write_whole
+    model: onnx.ModelProto | str | os.PathLike[str],
+    place: Path,
+    feeds: Mapping[str, Datum],
+    write: Write = write_whole,
+    structure: onnx.ModelProto | None = None,
 ) -> str:
-    """Put a model and its feeds where the child looks. A path is used as it is."""
-    is_path = isinstance(model, str | os.PathLike)
-    proto = onnx.load(os.fspath(model), load_external_data=False) if isinstance(model, str | os.PathLike) else model
-    write_feeds(fit_to(proto, feeds), place / "feeds")
-    if is_path:
+    """Put a model and its feeds where the child looks. A path is used as it is. `structure`: the model without its
+    weights, where it has been read.
+    """
+    if isinstance(model, str | os.PathLike):
+        proto = structure or onnx.load(os.fspath(model), load_external_data=False)
+        write_feeds(fit_to(proto, feeds), place / "feeds")
         return os.path.abspath(os.fspath(model))
+    write_feeds(fit_to(model, feeds), place / "feeds")
     path = place / "model.onnx"
-    write(proto, path)
+    write(model, path)
     return str(path)
 
 

@@ -29,15 +29,22 @@ _LISTS = ("reads", "operands", "results")  # fields of a kernel that JSON has as
 
 
 class OnnxStopwatch:
-    """One model on one target with its feeds. `model` is a path, which the runtime opens as it is, or a whole model."""
+    """One model on one target with its feeds. `model` is a path, which the runtime opens as it is, or a whole model;
+    `structure` the model without its weights, where it has been read.
+    """
 
     def __init__(
-        self, model: onnx.ModelProto | Path, target: str, feeds: Mapping[str, Datum], loading: Loading
+        self,
+        model: onnx.ModelProto | Path,
+        target: str,
+        feeds: Mapping[str, Datum],
+        loading: Loading,
+        structure: onnx.ModelProto | None = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mezzo-")
-        self._target, self._loading = target, loading
+        self._target, self._loading, self._structure = target, loading, structure
         try:
-            staged = stage_model(model, Path(self._folder.name), feeds)
+            staged = stage_model(model, Path(self._folder.name), feeds, structure=structure)
         except BaseException:
             self.close()
             raise
@@ -50,7 +57,7 @@ class OnnxStopwatch:
         }
 
     def start(self) -> "OnnxRunner":
-        return OnnxRunner(self._begin(0), self._target, self._loading.limit_s)
+        return OnnxRunner(self._begin(0), self._target, self._loading.limit_s, self._structure)
 
     def layers(self, runs: int) -> Sequence[Layer]:
         runner = OnnxRunner(self._begin(runs), self._target, self._loading.limit_s)
@@ -78,9 +85,9 @@ class OnnxStopwatch:
 class OnnxRunner:
     """A model that is loaded, and has run. `said` is what its process said of that."""
 
-    def __init__(self, child: "_Child", target: str, limit_s: float) -> None:
+    def __init__(self, child: "_Child", target: str, limit_s: float, structure: onnx.ModelProto | None = None) -> None:
         """Raises ContractError: the target does not load or run the model."""
-        self._child, self._target, self._limit_s = child, target, limit_s
+        self._child, self._target, self._limit_s, self._structure = child, target, limit_s, structure
         self._asked = 0
         try:
             self.said = self._hear()
@@ -113,7 +120,7 @@ class OnnxRunner:
 
     @cached_property
     def _proto(self) -> onnx.ModelProto:
-        return onnx.load(self._child.model, load_external_data=False)
+        return self._structure or onnx.load(self._child.model, load_external_data=False)
 
     def close(self) -> None:
         self._child.end()
