@@ -208,3 +208,12 @@ def test_reference_steps_in_where_onnxruntime_has_no_kernel() -> None:
     assert session.run(feeds) == {"y": np.float32([-(2.0**-11)]), "w": np.float32([2])}
     with pytest.raises(ContractError, match=r"^the model does not load in onnxruntime: "):
         emulated_session(model, Engine.ONNXRUNTIME)
+
+
+def test_model_that_ran_does_not_fall_back_for_feeds_that_fail() -> None:
+    """What other feeds fail with is theirs: the reference evaluator would hold the whole model to fail too."""
+    session = native_session(read("g (float[N] x, int64[1] to) => (float[M] y) { y = Expand(x, to) }"))
+    session.run({"x": np.ones(1, np.float32), "to": np.array([2])})
+    with pytest.raises(ContractError, match=r"^the model does not run in onnxruntime: "):
+        session.run({"x": np.ones(3, np.float32), "to": np.array([2])})
+    assert session.engine is Engine.ONNXRUNTIME

@@ -3,6 +3,7 @@
 Kernels of a runtime may depend on the number of samples per call: where that is open, several are run.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from mezzo.core.lab import EMULATED, Answers, Feeds, Pair, Run
 from mezzo.core.reading import Artifact
 from mezzo.core.slots import Slot
 from mezzo.dtypes import QUANTIZED, DType
+from mezzo.errors import MezzoError
 from mezzo.judging.standards import lowest_of, measure_noises
 from mezzo.judging.timed_inputs import batch_axis, cut_rows
 from mezzo.numerics.datasets import Batch
@@ -20,6 +22,7 @@ from mezzo.numerics.measures import Comparison, DataSource, Deviation, Ruling
 from mezzo.numerics.metrics import Meter
 from mezzo.numerics.verdicts import Budget, choose_budget, judge, judge_output
 
+_log = logging.getLogger(__name__)
 # Samples per call that are run beside those of the data: kernels differ most for few rows.
 _SIZES = (1, 2, 4, 8)
 
@@ -44,13 +47,23 @@ def feeds_of_sizes(batch: Batch, slots: Sequence[Slot]) -> list[Fed]:
 
 
 class Reference:
-    """A reference's answers to feeds, each asked for once."""
+    """A reference's answers to feeds, each asked for once. `every` are those that it answers: a length that is open may
+    not be free.
+    """
 
     def __init__(self, model: Model, every: Sequence[Fed], run: Run | None = None) -> None:
-        """`run`: what answers for the reference; by default its own runtime here. Raises MezzoError: it fails."""
+        """`run`: what answers for the reference; by default its own runtime here. Raises MezzoError: the first feeds
+        fail.
+        """
         answering = run or lab_of(model).native()
-        self._model, self.every = model, every
-        self.answers = [answering(fed.feeds) for fed in every]
+        self._model = model
+        self.answers = [answering(every[0].feeds)]
+        try:
+            for fed in every[1:]:
+                self.answers.append(answering(fed.feeds))
+        except MezzoError as error:
+            _log.debug("%s was not run with other numbers of samples: %s", model.name, error)
+        self.every = every[: len(self.answers)]
 
     def noises(self) -> Mapping[str, float]:
         """What FP32 itself makes of each output."""

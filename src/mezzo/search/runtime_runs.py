@@ -90,10 +90,7 @@ class RuntimeRuns:
         """`held`: the outputs of the emulated check, whose budgets hold here too. Raises MezzoError: FP32 fails."""
         self._model, self._target, self._batch, self._held = model, target, batch, held
         fed = feeds_of_sizes(batch, lab_of(model.given).inputs.slots)
-        try:
-            self._reference = Reference(model.given, fed)
-        except MezzoError:  # a length that is open may not be free
-            self._reference = Reference(model.given, fed[:1])
+        self._reference = Reference(model.given, fed)
         self._source = DataSource(batch.origin, 1, batch.samples)
         self._open = ExitStack()
         self._last: tuple[Artifact, Entrant] | None = None

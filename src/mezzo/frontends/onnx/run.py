@@ -112,7 +112,9 @@ class Session:
         """
         cast = self._fit(feeds)
         try:
-            return self._compute(cast)
+            outputs = self._compute(cast)
+            self._may_fall_back = False  # what fails from here on is these feeds
+            return outputs
         except InputError:
             raise  # too little memory, or a full disk
         except Exception as error:
