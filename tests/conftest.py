@@ -1,6 +1,11 @@
 """Fixtures of all tests. Results are run on the runtime of their target by tests that say so, as that takes seconds."""
 
+import os
+
 import pytest
+
+# Tests start mezzo some thousand times, each half a second slower where Python may keep no bytecode.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 @pytest.fixture(autouse=True)
