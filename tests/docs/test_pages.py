@@ -59,6 +59,7 @@ _UNRUN = {
     "needs ray": 2,
     "needs torch": 56,
     "needs accelerate, torch": 4,
+    "needs accelerate, torch, transformers": 2,
     "needs lightning, torch": 4,
     "needs trtexec": 3,
 }

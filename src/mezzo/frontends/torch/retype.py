@@ -1,7 +1,8 @@
 """What an operator makes of operands in other types: asked of PyTorch itself, on fake tensors."""
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from mezzo.frontends.torch.program import attribute_of
 CAST: Any = torch.ops.prims.convert_element_type.default
 # Writes a result into an input, behind all else.
 COPY: Any = torch.ops.aten.copy_.default
+# Where PyTorch logs an error, with its traceback, for each call that it refuses.
+_REFUSALS = logging.getLogger("torch._subclasses.fake_tensor")
 
 
 def is_cast(node: fx.Node, dtype: torch.dtype) -> bool:
@@ -45,8 +48,22 @@ def run_fake(mode: FakeTensorMode, node: fx.Node, owner: torch.nn.Module, given:
         return mode.from_tensor(held) if is_real else held
 
     args, kwargs = fx.map_arg((node.args, node.kwargs), read)
-    with mode, enable_python_dispatcher():
+    with mode, enable_python_dispatcher(), _unlogged():
         return target(*args, **kwargs)
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep refusals out of the log: that an operator does not take a type, as view_as_complex BF16, is an answer."""
+    _REFUSALS.addFilter(_is_no_refusal)
+    try:
+        yield
+    finally:
+        _REFUSALS.removeFilter(_is_no_refusal)
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("failed while attempting to run meta")
 
 
 def as_dtype(mode: FakeTensorMode, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
