@@ -24,7 +24,12 @@ from mezzo.dtypes import DType
 from mezzo.frontends.torch.marks import Mark, marks_in
 from mezzo.torch import keep, precision
 
-WORDS = {"keep": Mark(None), "bf16": Mark(DType.BFLOAT16), "fp16": Mark(DType.FLOAT16), "fp32": Mark(DType.FLOAT32)}
+WORDS = {
+    "keep": Mark(None, is_exact=True),
+    "bf16": Mark(DType.BFLOAT16),
+    "fp16": Mark(DType.FLOAT16),
+    "fp32": Mark(DType.FLOAT32),
+}
 # What each number's operator may be marked as; several where its function is called in several places.
 Marks = dict[int, set[Mark | None]]
 _NUMBERS = itertools.count()

@@ -21,7 +21,7 @@ from mezzo.plugins.discovery import frontend_of
 from mezzo.torch import keep
 from mezzo.torch.regions import marking
 
-_KEPT = Mark(None)
+_KEPT = Mark(None, is_exact=True)
 _PRODUCTS = ("matmul", "mm")
 
 
