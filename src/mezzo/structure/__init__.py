@@ -99,7 +99,7 @@ class View(GraphView):
                 break
             maker = self.graph.nodes[self.graph.values[value].producer]
             row = self.rows[maker.id]
-            if row is None or not row.keeps_values or not maker.inputs:
+            if row is None or not row.keeps_values or not maker.inputs or Role.GROUP in maker.signature.inputs[1:]:
                 return None
             value = maker.inputs[0]
         return None if value is None else self.graph.constants.get(value)
