@@ -57,6 +57,9 @@ class OnnxModel:
         self._sizes: Sizes | None = None
         self._inferred: Mapping[str, ValueType] | None = None
         self._is_sorted = True
+        # Steps to newer opsets are the same however often the model is read and planned; the last is kept.
+        self._raised: tuple[int, onnx.ModelProto, tuple[str, ...]] | None = None
+        self._reachable: dict[tuple[int, int], int] = {}
         # What to tell the user once a result was held to less than the full check.
         self.leniency: str | None = None
         self._may_crash = True  # until the first reading has looked
@@ -93,10 +96,12 @@ class OnnxModel:
     def read(self, low: DType, version: int | None = None) -> Reading:
         """Read the model as a graph, at a newer opset if asked. Raises ModelError: it has no sound structure."""
         working = onnx.ModelProto()
-        working.CopyFrom(self.source.model)
         mended: tuple[str, ...] = ()
         if version is not None and version != self.version:
-            mended = opsets.set_opset(working, version)
+            raised, mended = self._at(version)
+            working.CopyFrom(raised)
+        else:
+            working.CopyFrom(self.source.model)
         if not self._is_sorted:
             sort_nodes(working.graph)
         state_types(working, self._inferred or {})
@@ -119,6 +124,15 @@ class OnnxModel:
             f"the shape that output {name!r} states is wrong, and replaced: opset {opset} shows it" for name in mended
         )
         return Reading(replace(graph, notes=(*graph.notes, *notes)), handles, low, opset)
+
+    def _at(self, version: int) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+        """The model at a newer opset, which nobody may change, and the outputs that state another shape there."""
+        if self._raised is None or self._raised[0] != version:
+            raised = onnx.ModelProto()
+            raised.CopyFrom(self.source.model)
+            mended = opsets.set_opset(raised, version)
+            self._raised = version, raised, mended
+        return self._raised[1:]
 
     def _facts_of(self, tensor: onnx.TensorProto) -> ConstantFacts:
         if tensor.data_location != EXTERNAL:
@@ -145,7 +159,10 @@ class OnnxModel:
         since = reading.version
         if since is None or not any(wanted.values()):
             return None
-        reachable = opsets.reachable_opset(own(reading).handles.model, opsets.newest_within(limit))
+        steps = since, opsets.newest_within(limit)
+        if steps not in self._reachable:
+            self._reachable[steps] = opsets.reachable_opset(own(reading).handles.model, steps[1])
+        reachable = self._reachable[steps]
         best = max(opsets.helpful_opset(reading.graph, held, low, since, reachable) for low, held in wanted.items())
         return best if best > since else None
 
