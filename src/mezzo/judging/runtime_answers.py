@@ -4,7 +4,7 @@ Kernels of a runtime may depend on the number of samples per call: where that is
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from mezzo.core.reading import Artifact
 from mezzo.core.slots import Slot
 from mezzo.dtypes import QUANTIZED, DType
 from mezzo.errors import MezzoError
-from mezzo.judging.standards import lowest_of, measure_noises
+from mezzo.judging.standards import lowest_of, measure_noises, with_losses
 from mezzo.judging.timed_inputs import batch_axis, cut_rows
 from mezzo.numerics.datasets import Batch
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Ruling
@@ -25,24 +25,47 @@ from mezzo.numerics.verdicts import Budget, choose_budget, judge, judge_output
 _log = logging.getLogger(__name__)
 # Samples per call that are run beside those of the data: kernels differ most for few rows.
 _SIZES = (1, 2, 4, 8)
+# Batches of the data that are run, and the bytes of their feeds past which no more are: they are kept in memory.
+_CALLS, _BYTES = 16, 1 << 26
 
 
 class Fed(NamedTuple):
-    """Feeds of one call, and how many samples they hold."""
+    """Feeds of one call, and how many samples they hold. `size`: the number that a batch was cut or repeated to; None
+    for a batch as it came.
+    """
 
     feeds: Feeds
     samples: int
+    size: int | None = None
 
 
-def feeds_of_sizes(batch: Batch, slots: Sequence[Slot]) -> list[Fed]:
-    """A batch as it is, and where its first axis is open, cut or repeated to few samples."""
-    axis = batch_axis(slots)
-    parts = [Fed(batch.feeds, batch.samples)]
+def first_batches(data: Iterable[Batch]) -> list[Batch]:
+    """The batches at the beginning of the data that a runtime is asked for: one or more, whatever its size."""
+    batches: list[Batch] = []
+    for batch in data:
+        if not batch.samples:
+            continue
+        if batches and len(batches) * _bytes_of(batch) > _BYTES:
+            break
+        batches.append(batch)
+        if len(batches) == _CALLS:
+            break
+    return batches
+
+
+def _bytes_of(batch: Batch) -> int:
+    return sum(getattr(feed, "nbytes", 0) for feed in batch.feeds.values())
+
+
+def feeds_of_sizes(batches: Sequence[Batch], slots: Sequence[Slot]) -> list[Fed]:
+    """Batches as they are, and where the first axis is open, the first of them cut or repeated to few samples."""
+    axis, first = batch_axis(slots), batches[0]
+    parts = [Fed(batch.feeds, batch.samples) for batch in batches]
     if axis:
         for size in _SIZES:
-            if size != batch.samples:
-                feeds = {name: cut_rows(feed, size) if name in axis else feed for name, feed in batch.feeds.items()}
-                parts.append(Fed(feeds, size))
+            if size != first.samples:
+                feeds = {name: cut_rows(feed, size) if name in axis else feed for name, feed in first.feeds.items()}
+                parts.append(Fed(feeds, size, size))
     return parts
 
 
@@ -89,21 +112,17 @@ def compare_on_runtime(
     """
     pair, every = lab_of(model).pair(candidate, EMULATED), reference.every
     lowest = _lowest(pair, every[0])
-    worst: dict[str, tuple[Deviation, int]] = {}
+    meters: dict[tuple[str, int | None], Meter] = {}
     for fed, wanted in zip(every, reference.answers, strict=True):
         answers = found(fed.feeds)
         for name, own in pair.outputs.items():
-            if own not in answers:
-                continue
-            meter = Meter(name, lowest[name])
-            meter.add(wanted[name], answers[own], fed.samples)
-            output = meter.result()
-            if name not in worst or _is_worse(output, worst[name][0]):
-                worst[name] = output, fed.samples
-    budgets = _budgets(lowest, held or {}, {})
-    if held is None and any(_is_past(output, budgets[name]) for name, (output, _) in worst.items()):
-        budgets = _budgets(lowest, {}, reference.noises())
-    outputs = tuple(_judge(output, budgets[name], size, len(every)) for name, (output, size) in worst.items())
+            if own in answers:
+                meter = meters.setdefault((name, fed.size), Meter(name, lowest[name]))
+                meter.add(wanted[name], answers[own], fed.samples)
+    standards = _standards(lowest, held or {}, {})
+    outputs = _judge_all(meters, standards)
+    if held is None and any(output.ruling is Ruling.DIFFERENT for output in outputs):
+        outputs = _judge_all(meters, _standards(lowest, {}, reference.noises()))
     return Comparison(data=source, run="native", outputs=outputs, layers=(), verdict=judge(outputs, ()))
 
 
@@ -116,17 +135,37 @@ def _lowest(pair: Pair, fed: Fed) -> dict[str, DType]:
     }
 
 
-def _budgets(
+class _Standard(NamedTuple):
+    """What an output is held to: its budget, and FP32's own noise in it."""
+
+    budget: Budget
+    noise: float
+
+
+def _standards(
     lowest: Mapping[str, DType], held: Mapping[str, Deviation], noises: Mapping[str, float]
-) -> dict[str, Budget]:
-    found = {}
+) -> dict[str, _Standard]:
+    standards = {}
     for name, dtype in lowest.items():
         known = held.get(name)
         if known is not None and known.budget is not None:
-            found[name] = Budget(known.budget, known.budget_source or "")
+            standards[name] = _Standard(Budget(known.budget, known.budget_source or ""), known.noise or 0.0)
         else:
-            found[name] = choose_budget(None, dtype, noises.get(name, 0.0))
-    return found
+            noise = noises.get(name, 0.0)
+            standards[name] = _Standard(choose_budget(None, dtype, noise), noise)
+    return standards
+
+
+def _judge_all(
+    meters: Mapping[tuple[str, int | None], Meter], standards: Mapping[str, _Standard]
+) -> tuple[Deviation, ...]:
+    """Each output as it is judged where it is worst, of the data as it came and of each number of samples a call."""
+    worst: dict[str, Deviation] = {}
+    for (name, size), meter in meters.items():
+        output = _judge(meter, standards[name], size)
+        if name not in worst or _is_worse(output, worst[name]):
+            worst[name] = output
+    return tuple(worst.values())
 
 
 def _is_worse(one: Deviation, other: Deviation) -> bool:
@@ -135,13 +174,10 @@ def _is_worse(one: Deviation, other: Deviation) -> bool:
     return not one.relative_l2.estimate <= other.relative_l2.estimate
 
 
-def _is_past(output: Deviation, budget: Budget) -> bool:
-    return output.fault is not None or not output.relative_l2.estimate <= budget.error
-
-
-def _judge(output: Deviation, budget: Budget, size: int, sizes: int) -> Deviation:
-    judged = judge_output(output, budget, 0.0, None)
-    if judged.ruling is Ruling.DIFFERENT and sizes > 1:
+def _judge(meter: Meter, standard: _Standard, size: int | None) -> Deviation:
+    budget = standard.budget
+    judged = judge_output(with_losses(meter, budget.error, standard.noise), budget, standard.noise, None)
+    if judged.ruling is Ruling.DIFFERENT and size is not None:
         fault = judged.fault or f"off by {judged.relative_l2.estimate:.3g}, more than {budget.error:.3g}"
         return replace(judged, fault=f"{fault}, with {size} samples a call")
     return judged

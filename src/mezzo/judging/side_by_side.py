@@ -127,7 +127,7 @@ def _with_answers(
         return [*rows]
     first = entrants[0]
     batch = Batch(first.feeds, {}, data.name, data.samples)
-    every = feeds_of_sizes(batch, lab_of(first.model).inputs.slots)
+    every = feeds_of_sizes([batch], lab_of(first.model).inputs.slots)
     found = [rows[0]]
     try:
         with closing(watches[0].start()) as runner:

@@ -76,9 +76,7 @@ class Standards:
             ):  # it may come out flat, or not; what breaks it is a fault all the same
                 result = replace(result, fault=meter.broken)
             else:
-                lost = meter.lost(budget.error, noise)
-                fault = result.fault or (lost.fault if parts_decide else None)
-                result = replace(result, fault=fault, worry=lost.fault or lost.worry if fault is None else None)
+                result = with_losses(meter, budget.error, noise, parts_decide=parts_decide)
         if self._data.is_repeated:
             result = replace(result, relative_l2=lone(result.relative_l2.estimate))
         return judge_output(result, budget, noise, unknown)
@@ -138,6 +136,18 @@ def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable
         if moved >= ALL_NOISE and name not in unknown
     }
     return Telling(data.faults(), unknown)
+
+
+def with_losses(meter: Meter, budget: float, noise: float, *, parts_decide: bool = True) -> Deviation:
+    """What a meter shows, with what of the output is lost, or decides otherwise, whatever its error as a whole is: a
+    fault or a doubt where `parts_decide`, else a worry.
+    """
+    result, lost, changed = meter.result(), meter.lost(budget, noise), meter.changed(budget, noise)
+    fault = result.fault or (lost.fault or changed.fault if parts_decide else None)
+    if fault is not None:
+        return replace(result, fault=fault)
+    worry = lost.fault or changed.fault or changed.doubt or lost.worry
+    return replace(result, worry=worry, doubt=changed.doubt if parts_decide else None)
 
 
 def measure_noises(subject: Subject, batch: "Batch", answers: Answers) -> dict[str, float]:

@@ -109,7 +109,8 @@ class Deviation:
     `largest_ulp`: the largest error in units in the last place of `ulp_format`, at the reference's magnitude.
     `fault`: NaN, infinities, zeros or constants where the reference has none; such a value is wrong whatever the rest.
     An output has a budget and FP32 noise of its own, and a `ruling`; `unknown` says why it cannot be judged, `worry`
-    what a part of it lost that does not make it wrong. A layer has none of them. `worst`: the relative L2 of the sample
+    what a part of it lost that does not make it wrong, `doubt` what of that leaves open whether it is right. A layer
+    has none of them. `worst`: the relative L2 of the sample
     that differs most, `worst_at` its number from 0. `figures` are those of `mezzo.numerics.figures`, by name.
     """
 
@@ -132,6 +133,7 @@ class Deviation:
     noise: float | None = None
     unknown: str | None = None
     worry: str | None = None
+    doubt: str | None = None
     worst: float | None = None
     worst_at: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)

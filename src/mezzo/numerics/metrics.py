@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.dtypes import FORMATS, DType, Format
+from mezzo.numerics.decisions import Changed, Decisions
 from mezzo.numerics.faults import NOTICED, Faults
 from mezzo.numerics.figures import figures
 from mezzo.numerics.measures import Deviation, Interval
@@ -34,7 +35,7 @@ class Meter:
         self.name = name
         self._format = FORMATS[ulp_format]
         self._is_output = is_output
-        self._slices = Slices(self._format)
+        self._slices, self._decisions = Slices(self._format), Decisions(self._format)
         self._squares = array("d")  # of the error, per sample
         self._wholes = array("d")  # of the reference, per sample
         self._product = self._candidate_square = 0.0
@@ -100,6 +101,10 @@ class Meter:
         worst = f", sample {at} by {errors[at]:.3g} of it"
         return Lost(worry=f"{count} of {len(errors)} samples are off by as much as they hold{worst}")
 
+    def changed(self, budget: float, noise: float) -> Changed:
+        """What of an output's decisions changed, where it looks like scores. A budget that allows zeros allows any."""
+        return Changed() if budget >= LOST else self._decisions.changed(budget, noise)
+
     @property
     def broken(self) -> str | None:
         """What is wrong and cannot come from rounding, however ill-conditioned the value is; None if nothing is."""
@@ -142,6 +147,7 @@ class Meter:
         elif self._is_output and is_float(want) and want.ndim:
             self._slices.add(want, found, units)
             if want.ndim > 1 and want.shape[-1] > 1:
+                self._decisions.add(want, found, units)
                 self._add_ranks(want.reshape(-1, want.shape[-1]), found.reshape(-1, want.shape[-1]))
         wanted, compared = want.reshape(units, -1), found.reshape(units, -1)
         for rows, columns in _pieces(*wanted.shape):

@@ -91,7 +91,7 @@ def judge_output(output: Deviation, budget: Budget, noise: float, unknown: Unkno
     elif unknown is not None:
         ruling = Ruling.UNKNOWN
     else:
-        ruling = Ruling.SAME if error.high <= budget.error else Ruling.UNDECIDED
+        ruling = Ruling.SAME if error.high <= budget.error and output.doubt is None else Ruling.UNDECIDED
     because = None if unknown is None else unknown.because
     return replace(
         output, ruling=ruling, budget=budget.error, budget_source=budget.source, budget_asked=budget.asked, noise=noise,
@@ -116,6 +116,9 @@ def judge(outputs: Sequence[Deviation], faults: Sequence[str]) -> Verdict:
         unknown = ("the models have no outputs",)
     if unknown:
         return _rule(Ruling.UNKNOWN, worst, _sum_up(unknown, judged, len(outputs)), unknown)
+    doubtful = next((output for output in judged if output.doubt is not None), None)
+    if doubtful is not None:
+        return _rule(Ruling.UNDECIDED, doubtful, f"output {doubtful.name!r}: {doubtful.doubt}", ())
     assert worst is not None and worst.ruling is not None, "an output that is judged has a ruling"
     return _rule(worst.ruling, worst, _weigh_output(worst), ())
 

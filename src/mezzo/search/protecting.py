@@ -85,7 +85,7 @@ def convert_on_data(
         ranges = measure_ranges(model, judging if seen is None else seen, resume=ranges_file)
         attempt = attempt_on(model, options, judging, ranges, seen, memory)
         attempt = attempt.with_measured(shares_data=attempt.measured.shares_data or seen is None)
-    attempt = _on_runtime(model, attempt, judging)
+    attempt = _on_runtime(model, attempt, dataset, judging)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
 
@@ -199,8 +199,10 @@ def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Range
     return Attempt(decided=decided, result=result, measured=measured, options=options)
 
 
-def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset") -> Attempt:
-    """The attempt checked on its target's runtime, and judged again where that has changed it."""
+def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "Dataset") -> Attempt:
+    """The attempt checked on its target's runtime, on all of the data: no runtime has decided anything before. Where
+    that has changed it, it is judged again on the part that judges.
+    """
     outputs = {output.name: output for output in attempt.comparison.outputs}
     first = PlannedResult(decided=attempt.decided, result=attempt.result, options=attempt.options)
     checked = check_on_runtime(model, first, dataset, outputs, may_change=not attempt.has_biases)
@@ -208,7 +210,7 @@ def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset") -> Attempt
         return attempt
     last, measured = checked.candidate, attempt.measured
     if last is not first:
-        comparison = check(model, last.result, dataset, None, attempt.options.wishes.low)
+        comparison = check(model, last.result, judging, None, attempt.options.wishes.low)
         measured = replace(measured, comparison=comparison)
     measured = replace(measured, runtime=checked.check, timing=checked.timing, notes=(*measured.notes, *checked.notes))
     return replace(attempt, decided=last.decided, result=last.result, measured=measured, options=last.options)

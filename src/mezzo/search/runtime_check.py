@@ -20,7 +20,9 @@ from mezzo.deciding.options import Options
 from mezzo.dtypes import QUANTIZED, DType
 from mezzo.errors import MezzoError
 from mezzo.judging.data import open_model_data
+from mezzo.judging.runtime_answers import first_batches
 from mezzo.numerics.measures import Deviation, Measured, Ruling, RuntimeCheck, Timing
+from mezzo.numerics.telling import NO_SAMPLE
 from mezzo.report.figures import spell_count
 from mezzo.search.racing import summarise_times
 from mezzo.search.runtime_runs import RuntimeRuns, Seen, find_runtime, is_slower, times_of_floats
@@ -81,8 +83,10 @@ def check_on_runtime(
     if runtime is None:
         return Checked(candidate=first, check=RuntimeCheck(target=target, why_not="no runtime here"))
     try:
-        batch = next(iter(data if data is not None else open_model_data(model.given, "random")))
-        runs = RuntimeRuns(model, target, batch, held)
+        batches = first_batches(data if data is not None else open_model_data(model.given, "random"))
+        if not batches:
+            return Checked(candidate=first, check=RuntimeCheck(target=target, runtime=runtime, why_not=NO_SAMPLE[0]))
+        runs = RuntimeRuns(model, target, batches, held)
     except MezzoError as error:
         return Checked(candidate=first, check=RuntimeCheck(target=target, runtime=runtime, why_not=str(error)))
     is_right = all(output.ruling is not Ruling.DIFFERENT for output in (held or {}).values())

@@ -82,16 +82,18 @@ class _Kept:
 
 
 class RuntimeRuns:
-    """Results of one model on the runtime of one target, on one batch. The last one seen stays loaded until another is
-    seen, or all is closed.
+    """Results of one model on the runtime of one target: answers on batches, times on the first of them. The last one
+    seen stays loaded until another is seen, or all is closed.
     """
 
-    def __init__(self, model: "Model", target: str, batch: "Batch", held: Mapping[str, Deviation] | None) -> None:
+    def __init__(
+        self, model: "Model", target: str, batches: "Sequence[Batch]", held: Mapping[str, Deviation] | None
+    ) -> None:
         """`held`: the outputs of the emulated check, whose budgets hold here too. Raises MezzoError: FP32 fails."""
-        self._model, self._target, self._batch, self._held = model, target, batch, held
-        fed = feeds_of_sizes(batch, lab_of(model.given).inputs.slots)
-        self._reference = Reference(model.given, fed)
-        self._source = DataSource(batch.origin, 1, batch.samples)
+        self._model, self._target, self._batch, self._held = model, target, batches[0], held
+        self._reference = Reference(model.given, feeds_of_sizes(batches, lab_of(model.given).inputs.slots))
+        samples = sum(batch.samples for batch in batches)
+        self._source = DataSource(self._batch.origin, len(batches), samples)
         self._open = ExitStack()
         self._last: tuple[Artifact, Entrant] | None = None
 
