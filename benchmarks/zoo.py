@@ -272,6 +272,20 @@ def print_table(console: Console, outcomes: Sequence[Outcome]) -> None:
     console.print(table)
 
 
+def print_shares(console: Console, outcomes: Sequence[Outcome]) -> None:
+    """How much of the share that data lets run in FP16 runs so without data, per network and on the average."""
+    low = {(one.network, one.way): one.low for one in outcomes if one.to == "fp16" and one.state == "right"}
+    ratios = {}
+    for network, way in low:
+        without, allowed = low[network, way], low.get((network, "mezzo-data"))
+        if way == "mezzo" and without is not None and allowed:
+            ratios[network] = without / allowed
+    if ratios:
+        spelled = ", ".join(f"{network} {ratio:.2f}" for network, ratio in ratios.items())
+        mean = sum(ratios.values()) / len(ratios)
+        console.print(f"FP16 without data, of the low share with data: {mean:.3f} on the average; {spelled}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("out/zoo"))
@@ -308,6 +322,7 @@ def main() -> int:
                 document = {"environment": environment, "outcomes": [asdict(one) for one in outcomes]}
                 asked.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
     print_table(console, outcomes)
+    print_shares(console, outcomes)
     return int(any(one.note == "same" and one.state == "wrong" for one in outcomes))
 
 
