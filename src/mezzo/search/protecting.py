@@ -31,6 +31,7 @@ from mezzo.numerics.protection import protections
 from mezzo.numerics.splits import split
 from mezzo.places import kept_beside
 from mezzo.search.goals import Goal, Memory, identity_of, shares_of
+from mezzo.search.last_layers import without_last
 from mezzo.search.rig import can_cut, few_samples
 from mezzo.search.runtime_check import PlannedResult, check_on_runtime
 from mezzo.search.tuner import Limits, Tuner
@@ -177,9 +178,25 @@ def attempt_on(
     # What was made up speaks against running low, and never for it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges, memory)
     attempt = lifted or _protect(model, options, dataset, ranges, memory)
+    if _is_wrong(attempt.comparison):
+        attempt = _with_last_in_floats(model, attempt, dataset, ranges)
     if BIAS in options.steps and seen is not None and seen.seed is None:
-        return _with_biases(model, options, attempt, seen, dataset)
+        return _with_biases(model, attempt.options, attempt, seen, dataset)
     return attempt
+
+
+def _with_last_in_floats(model: "Model", wrong: Attempt, dataset: "Dataset", ranges: Ranges) -> Attempt:
+    """The same with the quantized products nearest to the outputs in floats, as few as make the answers right; as it
+    was where half of them are not enough, or none is quantized.
+    """
+    because = wrong.comparison.verdict.because
+    for names, options in without_last(wrong.decided, wrong.options, f"with it the answers are wrong: {because}"):
+        few = ", ".join(names[:4])
+        note = f"{len(names)} of the products nearest to the outputs went back to floats ({because}): {few}"
+        attempt = _attempt(model, options, dataset, ranges, *wrong.measured.notes, note)
+        if not _is_wrong(attempt.comparison):
+            return attempt
+    return wrong
 
 
 def _with_biases(model: "Model", options: Options, held: Attempt, seen: Dataset, unseen: Dataset) -> Attempt:

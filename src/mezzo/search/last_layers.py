@@ -1,0 +1,35 @@
+"""The products nearest to a model's outputs go back to floats, where a quantized result answers wrong.
+
+Behind them nothing averages errors, and an output may hold numbers of several units, as boxes beside scores.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from mezzo.core.policy import NamedFinding
+from mezzo.deciding.options import Options
+
+if TYPE_CHECKING:
+    from mezzo.converting.decided import Decided
+
+RULE = "last-layers"
+# Of all units that run quantized the last ones are tried, by these shares.
+_SHARES = (16, 8, 4, 2)
+
+
+def without_last(decided: "Decided", options: Options, because: str) -> Iterator[tuple[tuple[str, ...], Options]]:
+    """The names of units that are left in floats, the last in the graph's order, and options that leave them so: the
+    fewest first. `because`: what is wrong while they are quantized.
+    """
+    nodes, line = decided.reading.graph.nodes, decided.problem.line
+    units = [unit.nodes for unit in decided.units if decided.levels[unit.nodes[0]] == line.quantized]
+    for count in sorted({-(-len(units) // share) for share in _SHARES if len(units) > 1}):
+        last = units[-count:]
+        found = tuple(
+            NamedFinding(node=nodes[number].name, rule=RULE, because=because, dtype=line.quantized_format)
+            for unit in last
+            for number in unit
+        )
+        wishes = replace(options.wishes, found=(*options.wishes.found, *found))
+        yield tuple(nodes[unit[0]].name for unit in last), replace(options, wishes=wishes)
