@@ -1,14 +1,15 @@
 """Powers and magnitudes before a logarithm that is guarded far below the format's smallest normal number.
 
 The guard says how quiet the signal may be: log(max(|X|^2, 1e-12)) of a spectrum. A logarithm answers to each number's
-own relative error, and squares of small numbers lose that long before their size says so.
+own relative error, and squares of small numbers lose that long before their size says so. Ranges do not show it, so
+data lifts none of this.
 """
 
 from collections.abc import Iterable
 
 from mezzo.core.facts import Cost, Function
 from mezzo.core.nodes import Node
-from mezzo.core.policy import Finding, Lifting
+from mezzo.core.policy import Finding
 from mezzo.structure import StructureRule, View
 
 _GUARDING = frozenset({Function.ADD, Function.MAXIMUM, Function.CLIP})
@@ -74,4 +75,4 @@ def _is_magnitude(view: View, node: Node) -> bool:
     return is_mover or function in _MAGNITUDES | _OF_MAGNITUDES
 
 
-RULES = (StructureRule("log-magnitude", "powers before a guarded logarithm", log_magnitudes, Lifting.BY_RANGES),)
+RULES = (StructureRule("log-magnitude", "powers before a guarded logarithm", log_magnitudes),)
