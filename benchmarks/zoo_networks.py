@@ -250,7 +250,7 @@ def _prose(packages: Packages, path: Path, number: int) -> Feeds:
 def build_language_model(package: Path, path: Path) -> None:
     """Export the llama of a GGUF file to ONNX in FP32, without a cache, and tokenize prose of packages' pages.
 
-    Needs torch, transformers, gguf and onnxscript.
+    Needs torch, transformers, accelerate, gguf and onnxscript.
     """
     import tempfile
 
