@@ -186,13 +186,10 @@ def attempt_on(
 
 
 def _with_last_in_floats(model: "Model", wrong: Attempt, dataset: "Dataset", ranges: Ranges) -> Attempt:
-    """The same with the quantized products nearest to the outputs in floats, as few as make the answers right; as it
-    was where half of them are not enough, or none is quantized.
-    """
+    """The same with as few of the last quantized products in floats as make the answers right; as it was if none do."""
     because = wrong.comparison.verdict.because
     for names, options in without_last(wrong.decided, wrong.options, f"with it the answers are wrong: {because}"):
-        few = ", ".join(names[:4])
-        note = f"{len(names)} of the products nearest to the outputs went back to floats ({because}): {few}"
+        note = f"{len(names)} of the products nearest to the outputs went back to floats ({because}): {names[0]}"
         attempt = _attempt(model, options, dataset, ranges, *wrong.measured.notes, note)
         if not _is_wrong(attempt.comparison):
             return attempt
@@ -217,9 +214,7 @@ def _attempt(model: "Model", options: Options, dataset: "Dataset", ranges: Range
 
 
 def _on_runtime(model: "Model", attempt: Attempt, dataset: "Dataset", judging: "Dataset") -> Attempt:
-    """The attempt checked on its target's runtime, on all of the data: no runtime has decided anything before. Where
-    that has changed it, it is judged again on the part that judges.
-    """
+    """The attempt checked on its target's runtime, on all of the data, and judged again where that has changed it."""
     outputs = {output.name: output for output in attempt.comparison.outputs}
     first = PlannedResult(decided=attempt.decided, result=attempt.result, options=attempt.options)
     checked = check_on_runtime(model, first, dataset, outputs, may_change=not attempt.has_biases)
