@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import mezzo
 from mezzo.dtypes import FLOATING
 from mezzo.errors import InputError, ModelError
 from mezzo.frontends.onnx import files, wire
@@ -359,3 +360,16 @@ def test_many_external_files_do_not_use_up_the_open_files(tmp_path: Path) -> Non
     if before:
         assert len(os.listdir("/proc/self/fd")) - before <= 64
     source.blobs.close()
+
+
+@pytest.mark.parametrize("version", [-(2**63), 2**63 - 1])
+def test_opset_past_32_bits_is_refused_in_one_line(version: int) -> None:
+    port = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([], "g", [port], [port])
+    graph.node.append(helper.make_node("Relu", ["x"], ["y"]))
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx", version)]
+    )
+    with pytest.raises(ModelError, match="Opset import version") as refused:
+        mezzo.convert(model)
+    assert "\n" not in str(refused.value)

@@ -3,6 +3,7 @@
 import onnx
 
 DEFAULT = frozenset({"", "ai.onnx"})
+_NEWEST = 2**31 - 1
 
 
 def canonical(domain: str) -> str:
@@ -11,5 +12,8 @@ def canonical(domain: str) -> str:
 
 
 def imported_opsets(holder: onnx.ModelProto | onnx.FunctionProto) -> dict[str, int]:
-    """The version of each domain that a model or a function imports, by its canonical spelling."""
-    return {canonical(entry.domain): entry.version for entry in holder.opset_import}
+    """The version of each domain that a model or a function imports, by its canonical spelling.
+
+    Schemas are found by versions of 32 bits. Others, which the checker refuses, are taken for the nearest of these.
+    """
+    return {canonical(entry.domain): min(max(entry.version, 0), _NEWEST) for entry in holder.opset_import}
