@@ -5,14 +5,16 @@
     python benchmarks/int8_peers.py --cache out/int8 --batches 5 --only 'quark*'    # with a Python that has amd-quark
 
 Reads NAME.onnx and NAME.calibration.npz of a folder (`int8_training.py`, `int8_topologies.py`), writes
-quantized/NAME.QUANTIZER.BATCHES.onnx and a .json beside it: seconds, runs of the model or a part of it, samples run,
-versions. What is there is not made again. Packages that do not go together are each run by their own Python; the tables
-(`int8_accuracy.py`, `int8_speed.py`) read the folder. mezzo goes through its command line (`int8_mezzo.py`).
+quantized/NAME.QUANTIZER.BATCHES.onnx and a .json beside it: seconds, the most memory of the process, runs of the model
+or a part of it, samples run, versions. Each file is made in a process of its own, whose imports count. What is there is
+not made again. Packages that do not go together are each run by their own Python; the tables (`int8_accuracy.py`,
+`int8_speed.py`) read the folder. mezzo goes through its command line (`int8_mezzo.py`).
 """
 
 import argparse
 import json
 import logging
+import resource
 import sys
 import time
 import traceback
@@ -27,6 +29,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import apart
 import int8_budget
 import int8_mezzo
 import numpy as np
@@ -50,7 +53,7 @@ class Task:
 
     @property
     def is_transformer(self) -> bool:
-        return self.name in TRANSFORMERS
+        return self.name.partition(".")[0] in TRANSFORMERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,8 @@ class Made:
     batches: int
     samples: int
     seconds: float
+    processor_seconds: float
+    peak_bytes: int
     runs: int | None  # unknown where another process ran the model
     samples_run: int | None
     versions: dict[str, str]
@@ -302,6 +307,7 @@ def make(quantizer: Quantizer, task: Task) -> Made:
     with counted_runs() as runs, redirect_stdout(StringIO()), redirect_stderr(StringIO()):
         quantizer.quantize(task)
     seconds = time.perf_counter() - begin
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     batches = task.batches if quantizer.needs_data else ()
     is_seen = quantizer.package != "mezzo"
     made = Made(
@@ -310,6 +316,8 @@ def make(quantizer: Quantizer, task: Task) -> Made:
         batches=len(batches),
         samples=sum(len(next(iter(batch.values()))) for batch in batches),
         seconds=seconds,
+        processor_seconds=sum(each.ru_utime + each.ru_stime for each in used),
+        peak_bytes=max(each.ru_maxrss for each in used) * 1024,
         runs=runs.calls if is_seen else None,
         samples_run=runs.samples if is_seen else None,
         versions=versions(),
@@ -345,6 +353,21 @@ def tasks(cache: Path, names: Sequence[str], counts: Sequence[int], quantizer: Q
                 yield Task(name, model, data, read_batches(data, count), to)
 
 
+def _make_apart(quantizer: Quantizer, task: Task) -> str:
+    """Make one file in a process of its own, and say in words what came of it."""
+
+    def work(_: Callable[[str], None]) -> str:
+        try:
+            made = make(quantizer, task)
+        except Exception as error:  # noqa: BLE001  any of a package's own
+            task.to.unlink(missing_ok=True)
+            logging.getLogger(__name__).debug("%s", traceback.format_exc())
+            return f"{type(error).__name__}: {str(error)[:200]}"
+        return f"{made.seconds:.1f} s, {made.peak_bytes / 1e6:.0f} MB, {made.runs} runs of {made.samples_run} samples"
+
+    return apart.run_apart(work, "its process ended")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("out/int8"))
@@ -364,14 +387,7 @@ def main() -> int:
     (given.cache / "quantized").mkdir(exist_ok=True)
     for one in filter(available, chosen):
         for task in tasks(given.cache, names, given.batches, one):
-            try:
-                made = make(one, task)
-            except Exception as error:  # noqa: BLE001  any of a package's own
-                task.to.unlink(missing_ok=True)
-                print(f"{task.to.stem}: {type(error).__name__}: {str(error)[:200]}", file=sys.stderr, flush=True)
-                logging.getLogger(__name__).debug("%s", traceback.format_exc())
-                continue
-            print(f"{task.to.stem}: {made.seconds:.1f} s, {made.runs} runs of {made.samples_run} samples", flush=True)
+            print(f"{task.to.stem}: {_make_apart(one, task)}", flush=True)
     return 0
 
 

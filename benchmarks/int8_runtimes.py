@@ -31,7 +31,8 @@ Feeds = Mapping[str, np.ndarray]
 class Kernels:
     """What a runtime's own graph says. Shares are of the time of one call, None where the runtime tells none.
 
-    `operators`: kernels in integers by their operator, most first.
+    `operators`: kernels in integers by their operator, most first. `late_products`: products in floats that dequantize
+    their weights at each call.
     """
 
     products: int
@@ -41,6 +42,7 @@ class Kernels:
     kernels: int
     operators: tuple[tuple[str, int], ...]
     shares: dict[str, float] | None
+    late_products: int = 0
 
 
 class Loaded(Protocol):
@@ -129,6 +131,11 @@ class OnnxRuntimeModel:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
             graph = onnx.load(options.optimized_model_filepath, load_external_data=False).graph
         self._operators = Counter(node.op_type for node in graph.node)
+        stored = {tensor.name for tensor in graph.initializer}
+        late = {each.output[0] for each in graph.node if each.op_type == "DequantizeLinear" and each.input[0] in stored}
+        self._late_products = sum(
+            each.op_type in _ORT_FLOAT_PRODUCTS and not late.isdisjoint(each.input) for each in graph.node
+        )
 
     def answer(self, feeds: Feeds) -> np.ndarray:
         """The first output."""
@@ -154,6 +161,7 @@ class OnnxRuntimeModel:
             kernels=sum(operators.values()),
             operators=tuple(integers.most_common()),
             shares=None,
+            late_products=self._late_products,
         )
 
 

@@ -9,6 +9,9 @@
     python benchmarks/int8_speed.py --cache out/int8-speed --part times --json t.json       # on a quiet machine
     python benchmarks/int8_speed.py --read a.json t.json                                    # both in one table
 
+The same command goes on where its --json ended, and with --stop-after SECONDS it ends in between: for a machine that is
+quiet for minutes only. `exporters.py` makes a folder of other models.
+
 Two threads. Files of a model take turns; before each timed call stand 20 ms of rest and an untimed call. Columns are
 the median and the least in ms, the speed by medians as a multiple of FP32's, and half of the middle half of the times
 as a share of the median: the machine was busy where that is large. FP32 is OpenVINO's hint f32; all else runs as the
@@ -25,10 +28,11 @@ import math
 import os
 import statistics
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import int8_mezzo
 import int8_peers
@@ -62,6 +66,9 @@ class Timed:
     speed: float | None = None  # as a multiple of FP32's median
     varying_error: float | None = None
     kernels: runtimes.Kernels | None = None
+    size: float | None = None  # the file's bytes over FP32's
+    making_s: float | None = None  # what the quantizer took, and the most memory of its process
+    making_bytes: int | None = None
     load: float | None = None  # of the machine, in processes over the last minute, where it was timed
 
 
@@ -76,13 +83,10 @@ def load_all(
 ) -> dict[str, runtimes.Loaded]:
     """Every variant of a model; those that the runtime refuses are told and left out."""
     plain = cache / f"{name}.onnx"
-    last = {
-        made.quantizer: path for path, made in int8_peers.files(cache, name)
-    }  # of several numbers of batches the largest
     loaded = {_EXACT: runtimes.load(runtime, plain, batch, _F32)}
     if has_bf16 and runtime == "openvino":
         loaded[_HINT] = runtimes.load(runtime, plain, batch, _BF16)
-    for quantizer, path in last.items():
+    for quantizer, (path, _) in _quantized(cache, name).items():
         is_other = quantizer.startswith("mezzo") and runtime not in quantizer
         is_emulated = "bf16" in quantizer and not (has_bf16 and runtime == "openvino")
         if is_other or is_emulated or (quantizers and not quantizer.startswith(tuple(quantizers))):
@@ -94,13 +98,32 @@ def load_all(
     return loaded
 
 
+def _quantized(cache: Path, name: str) -> dict[str, tuple[Path, int8_peers.Made]]:
+    """The file of each quantizer, of several numbers of batches the largest."""
+    return {made.quantizer: (path, made) for path, made in int8_peers.files(cache, name)}
+
+
+def describe_files(cache: Path, name: str) -> dict[str, dict[str, Any]]:
+    """The size of each quantizer's file, and what it took to make it."""
+    whole = (cache / f"{name}.onnx").stat().st_size
+    return {
+        quantizer: {
+            "size": path.stat().st_size / whole,
+            "making_s": made.processor_seconds,
+            "making_bytes": made.peak_bytes,
+        }
+        for quantizer, (path, made) in _quantized(cache, name).items()
+    }
+
+
 def measure(given: argparse.Namespace, name: str, runtime: str, *, has_bf16: bool) -> Iterator[Timed]:
     """The rows of a model on a runtime."""
     data = read_held_out(given.cache, name)
     for batch in given.batch:
         loaded = load_all(given.cache, name, runtime, batch, quantizers=given.quantizers, has_bf16=has_bf16)
         models = run_all(loaded, data, batch)
-        figures: dict[str, dict[str, Any]] = {each: {} for each in models}
+        files = describe_files(given.cache, name)
+        figures: dict[str, dict[str, Any]] = {each: dict(files.get(each, {})) for each in models}
         if given.part != "times":
             for each, found in judge(models, data, batch):
                 figures[each] |= found
@@ -200,39 +223,72 @@ def _kernel_cells(kernels: runtimes.Kernels | None) -> list[str]:
 
 
 def sum_up(rows: Sequence[Timed]) -> None:
-    """Lines for a page: speeds over FP32, mezzo's over the fastest peer's that answers right, and errors."""
+    """Lines for a page: speeds over FP32, mezzo's over its peers' that answer right, errors, kernels, and what it
+    took to make the files.
+    """
+    shown = [name for name in _SHOWN if any(row.quantizer == name for row in rows)]
     columns = (
-        "model", "runtime", "batch", "FP32 ms", "fused", *_SHOWN, "mezzo", "fastest peer", "mezzo over it", "over NNCF",
-        "errors: NNCF, fastest peer, mezzo",
+        "model", "runtime", "batch", "FP32 ms", "fused", _HINT, *shown, "mezzo", "fastest peer", *_Ratios._fields,
+        f"errors: {', '.join(shown)}, mezzo", "its INT8 products", "late weights", "size",
+        "made in s: NNCF, mezzo", "MB",
     )  # fmt: skip
     print(f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     over: dict[tuple[str, int, str], list[float]] = {}
     groups: dict[tuple[str, str, int], dict[str, Timed]] = {}
     for row in rows:
-        if row.median_ms is not None:
-            groups.setdefault((row.model, row.runtime, row.batch), {})[row.quantizer] = row
+        groups.setdefault((row.model, row.runtime, row.batch), {})[row.quantizer] = row
     for (model, runtime, batch), group in groups.items():
-        peers = [row for name, row in group.items() if not name.startswith("mezzo") and not _is_wrong(row, group)]
-        best = max(peers, key=_speed)
         ours = max((row for name, row in group.items() if name.startswith(_OURS)), key=_speed, default=None)
-        nncf, fused = group.get("nncf"), group.get(int8_mezzo.name_of_fused(f"{runtime}-cpu"))
-        ratios = {}
-        if ours is not None:
-            ratios = {"the fastest peer": _speed(ours) / _speed(best)}
-            ratios |= {} if nncf is None else {"NNCF": _speed(ours) / _speed(nncf)}
-        for peer, ratio in ratios.items():
-            over.setdefault((runtime, batch, peer), []).append(ratio)
-        shown = [fused, *(group.get(name) for name in _SHOWN), ours]
+        best, ratios = _compare_speeds(group, ours)
+        for peer, ratio in ratios._asdict().items():
+            if ratio:
+                over.setdefault((runtime, batch, peer), []).append(ratio)
+        fused = group.get(int8_mezzo.name_of_fused(f"{runtime}-cpu"))
         cells = [model, runtime, str(batch), *_numbers([group[_EXACT].median_ms], 1)]
-        for one in shown:
+        for one in (fused, group.get(_HINT), *(group.get(name) for name in shown), ours):
             cells.append(f"{_numbers([None if one is None else one.speed])[0]}{' (*)' * _is_wrong(one, group)}")
-        cells += [best.quantizer, *_numbers([ratios.get("the fastest peer"), ratios.get("NNCF")])]
-        errors = _numbers([None if one is None else one.varying_error for one in (nncf, best, ours)], 3)
-        print(f"| {' | '.join([*cells, ', '.join(errors)])} |")
+        cells += [best.quantizer, *_numbers(ratios)]
+        errors = [None if one is None else one.varying_error for one in (*map(group.get, shown), ours)]
+        cells += [", ".join(_numbers(errors, 4)), *_making_cells(group.get("nncf"), ours)]
+        print(f"| {' | '.join(cells)} |")
     print(f"\n(*) errs more than {_WRONG} times as much as the middle one of that line's: no peer")
     for (runtime, batch, peer), every in over.items():
         mean = math.exp(statistics.fmean(map(math.log, every)))
-        print(f"{runtime}, batch {batch}: mezzo over {peer}, geometric mean of {len(every)} models {mean:.3f}")
+        who = f"{runtime}, batch {batch}: mezzo {peer}"
+        print(f"{who}, geometric mean of {len(every)} models {mean:.3f}, least {min(every):.2f}")
+
+
+class _Ratios(NamedTuple):
+    """mezzo's speed as a multiple of others'; None where either was not timed."""
+
+    over_fastest: float | None
+    over_nncf: float | None
+    over_quantizer: float | None  # the fastest of ONNX Runtime's settings
+    over_bf16: float | None
+
+
+def _compare_speeds(group: Mapping[str, Timed], ours: Timed | None) -> tuple[Timed, _Ratios]:
+    """The fastest peer, and mezzo's speed over it and others."""
+    peers = {name: row for name, row in group.items() if not name.startswith("mezzo") and not _is_wrong(row, group)}
+    best = max(peers.values(), key=_speed)
+    quantizer = max((row for name, row in peers.items() if name.startswith("ort-")), key=_speed, default=None)
+    others = (best, group.get("nncf"), quantizer, group.get(_HINT))
+    return best, _Ratios(*(_ratio(ours, other) for other in others))
+
+
+def _ratio(ours: Timed | None, other: Timed | None) -> float | None:
+    return None if ours is None or other is None or not (ours.speed and other.speed) else ours.speed / other.speed
+
+
+def _making_cells(nncf: Timed | None, ours: Timed | None) -> list[str]:
+    """What mezzo's file holds, and what both took to make theirs."""
+    kernels = None if ours is None else ours.kernels
+    cells = ["-", "-"] if kernels is None else [_kernel_cells(kernels)[0], str(kernels.late_products)]
+    cells.append(_share(None if ours is None else ours.size))
+    both = [row for row in (nncf, ours) if row is not None]
+    cells.append(", ".join(_numbers([row.making_s for row in both], 1)))
+    cells.append(", ".join(_numbers([row.making_bytes and row.making_bytes / 1e6 for row in both], 0)))
+    return cells
 
 
 def _speed(row: Timed) -> float:
@@ -280,7 +336,10 @@ def main() -> int:
     parser.add_argument("--part", choices=("answers", "times", "both"), default="both")
     parser.add_argument("--rounds", type=int, default=20, help="timed calls of each file")
     parser.add_argument("--seconds", type=float, default=math.inf, help="of timing for a model, a runtime and a batch")
-    parser.add_argument("--json", type=Path, help="write every figure here")
+    parser.add_argument("--json", type=Path, help="write every figure here; what stands there is not measured again")
+    parser.add_argument(
+        "--stop-after", type=float, default=math.inf, metavar="SECONDS", help="begin no model after them"
+    )
     parser.add_argument("--read", type=Path, nargs="+", help="measure nothing: sum up what such files hold")
     given = parser.parse_args()
     environment = describe_environment("mezzo")
@@ -291,9 +350,12 @@ def main() -> int:
         sum_up(read(given.read))
         return 0
     console.print(f"CPU features: {' '.join(features)}")
-    rows: list[Timed] = []
+    rows = read([given.json]) if given.json is not None and given.json.exists() else []
+    measured, begin = {(row.model, row.runtime) for row in rows}, time.monotonic()
     for name in given.models or sorted(path.stem for path in given.cache.glob("*.onnx")):
         for runtime in given.runtimes:
+            if (name, runtime) in measured or time.monotonic() - begin > given.stop_after:
+                continue
             own = list(measure(given, name, runtime, has_bf16=has_bf16))
             show(console, own, has_bf16=has_bf16)
             rows += own

@@ -120,9 +120,9 @@ def answer_call(call: Call, world: Path) -> str | None:
 
 
 def files_of(world: Path) -> dict[str, tuple[int, int]]:
-    """Every file of a folder with its size and its time, to be compared later."""
+    """Every file of a folder with its size and its time, to be compared later; Python's bytecode apart."""
     return {
         os.path.relpath(path, world): (path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in sorted(world.rglob("*"))
-        if not path.is_dir()
+        if not path.is_dir() and path.parent.name != "__pycache__"
     }
