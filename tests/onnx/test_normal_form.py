@@ -253,3 +253,22 @@ def test_floats_are_simplified_where_that_is_asked_for(low: str) -> None:
     }
     assert ops(simple.model) == ops(plain)
     assert again.model.SerializeToString() == simple.model.SerializeToString()
+
+
+def test_a_model_that_takes_no_quantized_kernel_keeps_its_form() -> None:
+    """A folded copy is paid for by smaller weights; where none gets smaller, nothing is folded."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[64,64] x) => (float[64,64] y) {
+       a = Mul(x, w)
+       t = Transpose <perm = [1, 0]> (w)
+       b = Mul(a, t)
+       c = Add(b, v1)
+       y = Sub(c, v2)
+    }"""
+    model, draw = onnx.parser.parse_model(text), np.random.default_rng(0)
+    for name in ("w", "v1", "v2"):
+        model.graph.initializer.append(numpy_helper.from_array(draw.random((64, 64), np.float32), name))
+    data = {"x": draw.random((64, 64), np.float32)}
+    result = mezzo.convert(model, to="int8", target="onnxruntime-cpu", data=data).model
+    assert [node.op_type for node in result.graph.node] == [node.op_type for node in model.graph.node]
+    assert result.ByteSize() < model.ByteSize() + 64 * 64 * 4

@@ -38,6 +38,10 @@ class Decided:
         gain = self.plan.gain
         return bool(self.count_nodes()[0]) and gain is not None and gain.is_faster_on(find_machine()) is not False
 
+    @property
+    def is_quantized(self) -> bool:
+        return self.problem.line.quantized in self.levels
+
     def count_nodes(self) -> tuple[int, int]:
         """Operators that run beside the base, and those that could and do not."""
         counts = self.problem.graph.columns.is_kind(Kind.OP) & ~self.problem.is_absent

@@ -32,7 +32,7 @@ from mezzo.numerics.splits import split
 from mezzo.places import kept_beside
 from mezzo.search.goals import Goal, Memory, identity_of, shares_of
 from mezzo.search.last_layers import without_last
-from mezzo.search.rig import can_cut, few_samples
+from mezzo.search.rig import can_cut, few_samples, split_for_scales
 from mezzo.search.runtime_check import PlannedResult, check_on_runtime
 from mezzo.search.tuner import Limits, Tuner
 
@@ -74,7 +74,7 @@ def convert_on_data(
     dataset = open_model_data(model, data, labels=labels, batch_size=batch_size)
     identity = identity_of(model.read(options.wishes.low).graph, dataset, options)
     memory = Memory(None if resume is None else Path(resume), identity)
-    model, options = fuse(model, options)
+    given, (model, options) = model, fuse(model, options)
     ranges_file = kept_beside(resume, "ranges")
     if options.wishes.is_dynamic:
         options = with_parameters(model, options, dataset, request.calibrator)
@@ -86,6 +86,10 @@ def convert_on_data(
         ranges = measure_ranges(model, judging if seen is None else seen, resume=ranges_file)
         attempt = attempt_on(model, options, judging, ranges, seen, memory)
         attempt = attempt.with_measured(shares_data=attempt.measured.shares_data or seen is None)
+    if model is not given and options.fuse == "standard" and not attempt.decided.is_quantized:
+        # Copies of folded weights are no longer paid for by smaller ones: the model is left in the form that it has.
+        request = replace(request, fuse="none")
+        return convert_on_data(given, dst, request, data, labels=labels, batch_size=batch_size, overwrite=overwrite)
     attempt = _on_runtime(model, attempt, dataset, judging)
     return finish(model, attempt.decided, attempt.result, dst, overwrite=overwrite, measured=attempt.measured)
 
@@ -131,17 +135,6 @@ def _calibrated(
     model, options = correct_parameters(model, options, seen, unseen, calibrator)
     told = replace(options, notes=(*options.notes, note))
     return (model, told, None, dataset) if unseen is None else (model, told, seen, unseen)
-
-
-def split_for_scales(model: "Model", dataset: Dataset) -> tuple[Dataset, Dataset | None, str]:
-    """The part of the data that scales are from, the rest, which judges them, None where it is too little to be parted,
-    and what to tell of that.
-    """
-    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
-    if unseen is not None:
-        return seen, unseen, f"scales are from {seen.name}, which judged no answer"
-    note = f"scales are from {seen.name}, all of it, and the answers were judged on the same: other data may be worse"
-    return seen, None, note
 
 
 @dataclass(frozen=True, kw_only=True)

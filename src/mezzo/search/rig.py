@@ -23,7 +23,7 @@ from mezzo.errors import MezzoError
 from mezzo.judging.standards import Telling, find_telling
 from mezzo.numerics.measures import DataSource, Sensitivity, UnitError
 from mezzo.numerics.sensitivity import Foresee, Probing, probe_units
-from mezzo.numerics.splits import cut
+from mezzo.numerics.splits import cut, split
 from mezzo.search.alike import find_places
 from mezzo.search.emulating import EmulationJob, Outcome, Trial
 from mezzo.structure import View
@@ -32,7 +32,7 @@ from mezzo.structure.normalization import norms
 if TYPE_CHECKING:
     from mezzo.core.frontend import Model
     from mezzo.core.plans import Accumulation
-    from mezzo.numerics.datasets import Batch
+    from mezzo.numerics.datasets import Batch, Dataset
 
 MOST_RUNS = 48
 # A part of the data that tells errors apart: enough numbers that their mean square is known to a few percent.
@@ -209,6 +209,17 @@ def can_cut(model: "Model", batch: "Batch") -> bool:
     except MezzoError:  # the length is a weight's, or that of another input
         return False
     return True
+
+
+def split_for_scales(model: "Model", dataset: "Dataset") -> "tuple[Dataset, Dataset | None, str]":
+    """The part of the data that scales are from, the rest, which judges them, None where it is too little to be parted,
+    and what to tell of that.
+    """
+    seen, unseen = split(dataset, lambda batch: can_cut(model, batch))
+    if unseen is not None:
+        return seen, unseen, f"scales are from {seen.name}, which judged no answer"
+    note = f"scales are from {seen.name}, all of it, and the answers were judged on the same: other data may be worse"
+    return seen, None, note
 
 
 def few_samples(rig: "Rig", batch: "Batch") -> "Batch":

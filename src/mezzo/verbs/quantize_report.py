@@ -32,7 +32,8 @@ from mezzo.plugins.discovery import calibrators as known_calibrators
 from mezzo.plugins.discovery import settle_name
 from mezzo.quant.reading import calibrator_of
 from mezzo.search.goals import Memory
-from mezzo.search.protecting import Attempt, attempt_on, split_for_scales, with_data_settings
+from mezzo.search.protecting import Attempt, attempt_on, with_data_settings
+from mezzo.search.rig import split_for_scales
 from mezzo.voices import option
 
 if TYPE_CHECKING:
