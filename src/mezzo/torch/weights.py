@@ -72,7 +72,8 @@ class Shadow:
         if state is not None and state.version == version and state.address == address and not state.storage.expired():
             return state.low
         storage = StorageWeakRef(weight.untyped_storage())
-        low = self.recipe.make(weight)
+        with torch.inference_mode(False), torch.no_grad():  # training, too, reads the copy that an evaluation made
+            low = self.recipe.make(weight)
         self.state = _State(version, address, storage, low, _sample_of(weight))
         return low
 
