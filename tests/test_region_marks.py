@@ -11,7 +11,7 @@ from mezzo.dtypes import DType
 from mezzo.errors import InputError
 from mezzo.frontends.torch.marks import KEY, Mark, digest_of_marks, mark_of, mark_within, marks_in, spell_around
 
-_KEPT, _BF16, _FP16 = Mark(None), Mark(DType.BFLOAT16), Mark(DType.FLOAT16)
+_KEPT, _BF16, _FP16 = Mark(None, is_exact=True), Mark(DType.BFLOAT16), Mark(DType.FLOAT16)
 
 
 def _meta(word: str | None) -> dict[str, object]:
@@ -52,9 +52,9 @@ def test_word_that_no_region_writes_is_refused(word: str) -> None:
         ("around 0 keep", None, 1, None),  # traced for another caller, and this one is in no region
         ("around 1 fp16", None, 1, _FP16),
         ("around 1 fp16", _KEPT, 1, _FP16),
-        ("around 1 fp16", Mark(None, 1), 2, Mark(None)),
-        ("around 2 fp16", Mark(None, 1), 2, _FP16),
-        ("around 2 fp16", Mark(None, 1), 1, _FP16),  # what was around both has become part of the graph
+        ("around 1 fp16", Mark(None, depth=1), 2, Mark(None)),
+        ("around 2 fp16", Mark(None, depth=1), 2, _FP16),
+        ("around 2 fp16", Mark(None, depth=1), 1, _FP16),  # what was around both has become part of the graph
     ],
 )
 def test_own_region_of_a_body_is_told_from_its_callers(

@@ -185,6 +185,7 @@ def _describe_deviation(deviation: "Deviation") -> Document:
         "noise": None if deviation.noise is None else number(deviation.noise),
         "unknown": deviation.unknown,
         "worry": deviation.worry,
+        "doubt": deviation.doubt,
         "worst": None if deviation.worst is None else number(deviation.worst),
         "worst_at": None if deviation.worst_at is None else int(deviation.worst_at),
         "figures": {name: number(figure) for name, figure in deviation.figures.items()},
