@@ -4,7 +4,7 @@ Types and shapes are plain PyTorch's, integers equal, and buffers are left as th
 of a result (L2 norms, against the program in FP64) is at most 1.05 of that of eager autocast with the regions carried
 out by hand, or two roundings of the low type: one of what a product reads, one of what it makes. Results in which a
 region that is carried out by hand passes the low type's range are left out. Where everything is in `keep()` each
-answer is that of eager PyTorch, or of plain torch.compile where a graph has nothing to plan, bit for bit.
+answer is that of eager PyTorch or, behind the regions of FP32 that stand in it, of plain torch.compile, bit for bit.
 """
 
 import math
