@@ -60,10 +60,10 @@ def cut_of(notes: Any) -> tuple[int, int] | None:
 @pytest.mark.parametrize("limit", [1, 3, 6])
 def test_tuning_calibrates_on_what_it_has_time_for(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     crew = Watching(limit)
-    for module in ("mezzo.verbs.tune", "mezzo.search.tuner"):
-        monkeypatch.setattr(f"{module}.time", clock_of(crew))
     state = tmp_path / "state.json"
-    with working_with(crew):
+    with monkeypatch.context() as patched, working_with(crew):
+        for module in ("mezzo.verbs.tune", "mezzo.search.tuner"):
+            patched.setattr(f"{module}.time", clock_of(crew))
         found = mezzo.tune(
             DIGITS / "digits.onnx", max_error=0.5, time_limit_s=float(limit), to="int8", resume=state, **ASKED
         )
@@ -77,7 +77,6 @@ def test_tuning_calibrates_on_what_it_has_time_for(limit: int, tmp_path: Path, m
     assert crew.late.count("ranges") == 1 and crew.late.count("emulation") == 1
 
     # The same command goes on, and ends as if it had never been cut.
-    monkeypatch.undo()
     whole = [
         mezzo.tune(DIGITS / "digits.onnx", max_error=0.5, to="int8", resume=path, **ASKED)
         for path in (state, tmp_path / "whole.json")
