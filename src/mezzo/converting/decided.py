@@ -42,6 +42,12 @@ class Decided:
     def is_quantized(self) -> bool:
         return self.problem.line.quantized in self.levels
 
+    @property
+    def quantized_units(self) -> list[QuantizedUnit]:
+        """The units that run quantized, in the graph's order."""
+        quantized = self.problem.line.quantized
+        return [unit for unit in self.units if quantized is not None and self.levels[unit.nodes[0]] == quantized]
+
     def count_nodes(self) -> tuple[int, int]:
         """Operators that run beside the base, and those that could and do not."""
         counts = self.problem.graph.columns.is_kind(Kind.OP) & ~self.problem.is_absent

@@ -23,7 +23,7 @@ def without_last(decided: "Decided", options: Options, because: str) -> Iterator
     fewest first. `because`: what is wrong while they are quantized.
     """
     nodes, line = decided.reading.graph.nodes, decided.problem.line
-    units = [unit.nodes for unit in decided.units if decided.levels[unit.nodes[0]] == line.quantized]
+    units = [unit.nodes for unit in decided.quantized_units]
     for count in sorted({-(-len(units) // share) for share in _SHARES if len(units) > 1}):
         last = units[-count:]
         found = tuple(

@@ -257,12 +257,12 @@ class _Check:
 
     def _units(self, candidate: PlannedResult) -> list[_Part]:
         """Each unit that runs quantized, in the graph's order."""
-        return _parts(candidate, _quantized_units(candidate.decided))
+        return _parts(candidate, candidate.decided.quantized_units)
 
     def _by_gain(self, candidate: PlannedResult) -> list[_Part]:
         """The same, that first of which the target's table expects least."""
         problem = candidate.decided.problem
-        units = _quantized_units(candidate.decided)
+        units = candidate.decided.quantized_units
         gains = problem.gains[problem.line.quantized] if units else ()
         return _parts(candidate, sorted(units, key=lambda unit: sum(int(gains[node]) for node in unit.nodes)))
 
@@ -297,12 +297,6 @@ class _Check:
         if floats:
             said.append(f"{spell_count(len(floats), 'node')} went back to FP32: {', '.join(floats[:4])}")
         self.notes.append("; ".join(said))
-
-
-def _quantized_units(decided: "Decided") -> "list[QuantizedUnit]":
-    """The units that run quantized, in the graph's order."""
-    quantized = decided.problem.line.quantized
-    return [unit for unit in decided.units if quantized is not None and decided.levels[unit.nodes[0]] == quantized]
 
 
 def _parts(candidate: PlannedResult, units: "Sequence[QuantizedUnit]") -> list[_Part]:
