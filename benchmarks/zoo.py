@@ -4,19 +4,21 @@
     python benchmarks/zoo.py --download                   # 12 archives into out/zoo, 310 MB
     python benchmarks/zoo.py --json out/zoo/table.json
     python benchmarks/zoo.py --only 'ppocr-*' --ways 'mezzo-*'
+    python benchmarks/zoo.py --read out/zoo/table.json    # the table of what was measured
     python benchmarks/zoo.py --copy out/cuda              # networks and a call of each, for cuda.py on another machine
 
 A row is a network in a format, by one way of conversion. FP16 is judged in true precision by mezzo's emulation, as no
 CPU runs it; BF16 and INT8 by what OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are
 FP32's, "error" the largest relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement
 of at least .99 in FP16, .97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of
-the products in the runtime's own graph otherwise. "note": mezzo's verdict, or the error. Each has its own process.
+the products in the runtime's own graph otherwise. "note": mezzo's verdict, or the error. Each has its own process. The
+same command goes on where its --json ended, and with --stop-after SECONDS it ends in between.
 Ends with 1 where mezzo calls a file right that is wrong here.
 """
 
 import argparse
-import json
 import logging
+import math
 import shutil
 import subprocess
 import sys
@@ -24,7 +26,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import partial
 from importlib import metadata
@@ -36,12 +38,12 @@ import int8_peers as peers
 import int8_runtimes as runtimes
 import numpy as np
 import onnx
+import zoo_table
 from apart import run_apart
 from conformance import describe_environment
 from converters import CONVERTERS, Settings
 from float_nodes import count_nodes
 from rich.console import Console
-from rich.table import Table
 from zoo_data import packaged_files
 from zoo_networks import (
     CALIBRATION,
@@ -55,6 +57,7 @@ from zoo_networks import (
     calls,
     fp32_session,
 )
+from zoo_table import Outcome
 
 import mezzo
 from mezzo.converting.results import lab_of, open_source
@@ -62,22 +65,6 @@ from mezzo.converting.results import lab_of, open_source
 LEAST_AGREEMENT = {"fp16": 0.99, "bf16": 0.97, "int8": 0.95}
 _EXACTLY = {"EXECUTION_MODE_HINT": "ACCURACY"}
 _VERSIONED = ("openvino", "nncf", "onnxconverter-common", "torch", "transformers")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """One line. `state`: right, wrong, refused (an error), invalid (does not load), crashed, too long."""
-
-    network: str
-    to: str
-    way: str
-    state: str
-    low: float | None = None
-    agreement: float | None = None
-    error: float | None = None
-    size: float | None = None  # of the FP32 file
-    seconds: float | None = None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +84,7 @@ class Way:
 
     name: str
     to: str
+    title: str  # of its column
     judge: str  # emulation, onnxruntime, openvino, or openvino-bf16
     convert: Callable[[Task, Path], tuple[Path, str]]
 
@@ -140,22 +128,26 @@ def _as_it_is(task: Task, folder: Path) -> tuple[Path, str]:
 
 
 WAYS = (
-    Way(name="mezzo", to="fp16", judge="emulation",
+    Way(name="mezzo", to="fp16", title="FP16", judge="emulation",
         convert=partial(_mezzo, to="fp16", target="onnxruntime-cuda", with_data=False)),
-    Way(name="mezzo-data", to="fp16", judge="emulation",
+    Way(name="mezzo-data", to="fp16", title="FP16, data", judge="emulation",
         convert=partial(_mezzo, to="fp16", target="onnxruntime-cuda", with_data=True)),
-    Way(name="onnxconverter-common", to="fp16", judge="emulation", convert=partial(_peer, name="onnxconverter-common")),
-    Way(name="onnxruntime-float16", to="fp16", judge="emulation", convert=partial(_peer, name="onnxruntime-float16")),
-    Way(name="mezzo-data", to="bf16", judge="openvino",
+    Way(name="onnxconverter-common", to="fp16", title="onnxconverter-common", judge="emulation",
+        convert=partial(_peer, name="onnxconverter-common")),
+    Way(name="onnxruntime-float16", to="fp16", title="ONNX Runtime's float16", judge="emulation",
+        convert=partial(_peer, name="onnxruntime-float16")),
+    Way(name="mezzo-data", to="bf16", title="BF16, OpenVINO", judge="openvino",
         convert=partial(_mezzo, to="bf16", target="openvino-cpu", with_data=True)),
-    Way(name="openvino-hint", to="bf16", judge="openvino-bf16", convert=_as_it_is),
-    Way(name="mezzo-ort", to="int8", judge="onnxruntime",
+    Way(name="openvino-hint", to="bf16", title="its hint", judge="openvino-bf16", convert=_as_it_is),
+    Way(name="mezzo-ort", to="int8", title="INT8, ONNX Runtime", judge="onnxruntime",
         convert=partial(_mezzo, to="int8", target="onnxruntime-cpu", with_data=True)),
-    Way(name="ort-static", to="int8", judge="onnxruntime", convert=partial(_quantizer, name="ort-best")),
-    Way(name="ort-dynamic", to="int8", judge="onnxruntime", convert=partial(_quantizer, name="ort-dynamic")),
-    Way(name="mezzo-openvino", to="int8", judge="openvino",
+    Way(name="ort-static", to="int8", title="quantize_static", judge="onnxruntime",
+        convert=partial(_quantizer, name="ort-best")),
+    Way(name="ort-dynamic", to="int8", title="dynamic", judge="onnxruntime",
+        convert=partial(_quantizer, name="ort-dynamic")),
+    Way(name="mezzo-openvino", to="int8", title="INT8, OpenVINO", judge="openvino",
         convert=partial(_mezzo, to="int8", target="openvino-cpu", with_data=True)),
-    Way(name="nncf", to="int8", judge="openvino", convert=_nncf_openvino),
+    Way(name="nncf", to="int8", title="NNCF", judge="openvino", convert=_nncf_openvino),
 )  # fmt: skip
 
 
@@ -262,30 +254,6 @@ def copy_call(task: Task, folder: Path) -> None:
     np.savez(folder / task.path.with_suffix(".npz").name, **task.judged[0])
 
 
-def print_table(console: Console, outcomes: Sequence[Outcome]) -> None:
-    table = Table("network", "to", "way", "", "low", "agree", "error", "size", "seconds", "note", box=None)
-    for one in outcomes:
-        values = (one.low, one.agreement, one.error, one.size, one.seconds)
-        pairs = zip(values, (".2f", ".3f", ".2g", ".2f", ".1f"), strict=True)
-        numbers = ["" if value is None else format(value, form) for value, form in pairs]
-        table.add_row(one.network, one.to, one.way, one.state, *numbers, one.note[:60])
-    console.print(table)
-
-
-def print_shares(console: Console, outcomes: Sequence[Outcome]) -> None:
-    """How much of the share that data lets run in FP16 runs so without data, per network and on the average."""
-    low = {(one.network, one.way): one.low for one in outcomes if one.to == "fp16" and one.state == "right"}
-    ratios = {}
-    for network, way in low:
-        without, allowed = low[network, way], low.get((network, "mezzo-data"))
-        if way == "mezzo" and without is not None and allowed:
-            ratios[network] = without / allowed
-    if ratios:
-        spelled = ", ".join(f"{network} {ratio:.2f}" for network, ratio in ratios.items())
-        mean = sum(ratios.values()) / len(ratios)
-        console.print(f"FP16 without data, of the low share with data: {mean:.3f} on the average; {spelled}")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("out/zoo"))
@@ -295,35 +263,53 @@ def main() -> int:
     parser.add_argument("--to", nargs="+", choices=tuple(LEAST_AGREEMENT), default=tuple(LEAST_AGREEMENT))
     parser.add_argument("--copy", type=Path, metavar="FOLDER", help="copy networks with a call of each, and end")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for one conversion with its judgement")
-    parser.add_argument("--json", type=Path, help="write every line here, as soon as it is known")
+    parser.add_argument("--json", type=Path, help="write every line here as soon as it is known; one there is kept")
+    parser.add_argument("--again", action="store_true", help="measure what stands in --json too, in its place")
+    parser.add_argument(
+        "--stop-after", type=float, default=math.inf, metavar="SECONDS", help="begin no conversion after them"
+    )
+    parser.add_argument("--read", type=Path, nargs="+", help="measure nothing: print what such files hold")
     asked = parser.parse_args()
     if asked.download:
         download(asked.cache / "packages")
         return 0
     warnings.filterwarnings("ignore")
-    console, outcomes, environment = Console(width=180), [], describe_environment("mezzo")
+    networks = [row for row in NETWORKS.values() if any(fnmatch(row.name, glob) for glob in asked.only)]
+    if asked.copy is not None:
+        for network in networks:
+            copy_call(open_task(network, asked.cache), asked.copy)
+        return 0
+    outcomes = zoo_table.read(asked.read) if asked.read else measure(asked, networks)
+    zoo_table.print_lines(Console(width=180), outcomes)
+    zoo_table.print_table(outcomes, {(way.to, way.name): way.title for way in WAYS}, [*NETWORKS])
+    zoo_table.print_reasons(outcomes)
+    zoo_table.print_shares(outcomes)
+    return int(any(line.note == "same" and line.state == "wrong" for line in outcomes))
+
+
+def measure(asked: argparse.Namespace, networks: Sequence[Network]) -> list[Outcome]:
+    """What a file of lines holds, and what is missing there of what was asked for."""
+    environment, begin = describe_environment("mezzo"), time.monotonic()
     environment["versions"] |= {name: metadata.version(name) for name in _VERSIONED if _is_installed(name)}
-    console.print(f"CPU features: {' '.join(environment['cpu_features'])}; {CALIBRATION} samples seen")
-    for network in (row for row in NETWORKS.values() if any(fnmatch(row.name, glob) for glob in asked.only)):
-        task = open_task(network, asked.cache)
-        if asked.copy is not None:
-            copy_call(task, asked.copy)
-            continue
-        for way in WAYS:
-            if way.to not in asked.to or not any(fnmatch(way.name, glob) for glob in asked.ways):
+    print(f"CPU features: {' '.join(environment['cpu_features'])}; {CALIBRATION} samples seen")
+    kept = zoo_table.read([asked.json]) if asked.json is not None and asked.json.exists() else []
+    lines = {line.cell: line for line in kept}
+    for network in networks:
+        ways = [way for way in WAYS if way.to in asked.to and any(fnmatch(way.name, glob) for glob in asked.ways)]
+        missing = [way for way in ways if asked.again or (network.name, way.to, way.name) not in lines]
+        task = open_task(network, asked.cache) if missing else None
+        for way in missing:
+            if task is None or time.monotonic() - begin > asked.stop_after:
                 continue
             folder = asked.cache / "converted" / network.name / f"{way.name}-{way.to}"
-            folder.mkdir(parents=True, exist_ok=True)
-            for left in folder.iterdir():
-                left.unlink()
-            outcomes.append(_apart(task, way, folder, asked.limit))
-            print(outcomes[-1], file=sys.stderr, flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            outcome = _apart(task, way, folder, asked.limit)
+            lines[outcome.cell] = outcome
+            print(outcome, file=sys.stderr, flush=True)
             if asked.json is not None:
-                document = {"environment": environment, "outcomes": [asdict(one) for one in outcomes]}
-                asked.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
-    print_table(console, outcomes)
-    print_shares(console, outcomes)
-    return int(any(one.note == "same" and one.state == "wrong" for one in outcomes))
+                zoo_table.write(asked.json, environment, list(lines.values()))
+    return list(lines.values())
 
 
 def _is_installed(name: str) -> bool:

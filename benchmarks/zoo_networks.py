@@ -201,7 +201,7 @@ def _speech_mark(packages: Packages, path: Path, number: int) -> Feeds:
 def _mel_mark(packages: Packages, path: Path, number: int) -> Feeds:
     import librosa
 
-    signal = data.noisy_speech(packages.recordings, 144000, number)
+    signal = data.noisy_speech(packages.recordings, 144160, number)
     mel = librosa.feature.melspectrogram(y=signal[:-160], sr=16000, n_fft=321, hop_length=160, n_mels=120)
     scaled = (librosa.power_to_db(mel, ref=np.max) + 40) / 40
     return {"input_1": scaled.T[None, :900].astype(np.float32)}
@@ -277,7 +277,12 @@ def build_language_model(package: Path, path: Path) -> None:
     shapes = {"input_ids": {0: "batch", 1: "sequence"}}
     sample = (torch.zeros(2, 16, dtype=torch.int64),)
     torch.onnx.export(
-        Logits(model), sample, str(path), input_names=["input_ids"], output_names=["logits"], dynamic_shapes=shapes
+        Logits(model).eval(),
+        sample,
+        str(path),
+        input_names=["input_ids"],
+        output_names=["logits"],
+        dynamic_shapes=shapes,
     )
 
 
