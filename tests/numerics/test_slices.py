@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mezzo.dtypes import FORMATS, DType
+from mezzo.numerics.decisions import Changed
 from mezzo.numerics.measures import Ruling
 from mezzo.numerics.metrics import Array, Meter
 from mezzo.numerics.slices import Lost
@@ -52,8 +53,10 @@ def drawn(seed: int, shape: tuple[int, ...], *, offset: float = 0.0) -> Array:
 )
 def test_what_rounding_leaves_is_no_loss(fmt, seed, shape, offset, is_rectified, spread):
     """Channels from 1 to 10 ** -spread, dead and nearly dead ones behind a Relu too. The error is eps times the size of
-    the whole, as of sums before a Relu, and a rounding."""
+    the whole, as of sums before a Relu, and a rounding. INT8's one scale truly loses channels a thousand times smaller.
+    """
     random = np.random.default_rng(seed)
+    spread = min(spread, 1.0) if fmt is INT8 else spread
     scales = 10.0 ** -(spread * random.random((shape[1], *(1 for _ in shape[2:]))))
     sums = scales * drawn(seed, shape, offset=offset)
     noisy = sums + FORMATS[fmt].eps * np.sqrt((sums**2).mean()) * random.normal(size=shape)
@@ -143,6 +146,50 @@ def test_scores_that_vanish_beside_boxes_are_wrong_and_a_small_channel_is_told()
     found = want.copy()
     found[:, 7] = 0.0
     assert lost(want, found, INT8) == Lost(worry="1 of 24 channels are zero where the reference's are not")
+
+
+def beside_boxes(error: float) -> tuple[Array, Array]:
+    """Boxes up to a thousand beside scores up to 1, of which the scores alone are off by so much of what they hold."""
+    boxes, scores = 300 * np.abs(drawn(0, (9, 4, 50))), np.random.default_rng(1).random((9, 20, 50)).astype(np.float32)
+    noise = error * np.sqrt((scores**2).mean()) * drawn(2, scores.shape)
+    return np.concatenate([boxes, scores], axis=1), np.concatenate([boxes, scores + noise], axis=1)
+
+
+@pytest.mark.parametrize("fmt", FORMATS_OF_RESULTS)
+@pytest.mark.parametrize("axis", [1, 2])
+def test_scores_beside_boxes_are_held_to_the_budget_by_their_own_size(fmt, axis):
+    """Noise of a fifth of the budget is right, of twice the budget open, of more than a quarter of itself wrong."""
+    budget = _BUDGET_EPS * FORMATS[fmt].eps
+    for error, expected in ((budget / 5, Changed()), (2 * budget, "doubt"), (0.4, "fault")):
+        meter = Meter("y", fmt)
+        meter.add(*(np.moveaxis(side, 1, axis) for side in beside_boxes(error)), 9)
+        changed = meter.changed(budget, _NOISE)
+        if isinstance(expected, Changed):
+            assert changed == expected
+        else:
+            where = "20 of 24 channels" if axis == 1 else "20 of 24 slices along axis 2"
+            assert (getattr(changed, expected) or "").startswith(f"{where} are off by {error:.1f}"[:-2])
+            assert (changed.fault is None) is (expected == "doubt")
+
+
+@pytest.mark.parametrize("fmt", FORMATS_OF_RESULTS)
+@pytest.mark.parametrize("parts", [1, 16])
+def test_what_varies_little_around_a_large_mean_is_held_to_the_budget_too(fmt, parts):
+    """A fiftieth of the size varies; the error is an eighth of the budget of the whole, and so six budgets of that."""
+    budget = _BUDGET_EPS * FORMATS[fmt].eps
+    varying = drawn(0, (16, 40)) / 50
+    want = (1.0 + drawn(1, (1, 40)) + varying).astype(np.float32)
+    for error, is_open in ((budget / 100, False), (budget / 8, True)):
+        found = (want + error * drawn(2, want.shape)).astype(np.float32)
+        meter = Meter("y", fmt)
+        for ours, theirs in zip(np.split(want, parts), np.split(found, parts), strict=True):
+            meter.add(ours, theirs, len(ours))
+        changed = meter.changed(budget, _NOISE)
+        assert changed.fault is None
+        assert ("what varies between samples is off by" in (changed.doubt or "")) is is_open
+    few = Meter("y", fmt)
+    few.add(want[:7], want[:7] + np.float32(budget / 2), 7)
+    assert few.changed(budget, _NOISE) == Changed()
 
 
 def test_a_reference_that_does_not_vary_and_dead_channels_lose_nothing():

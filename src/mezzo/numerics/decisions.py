@@ -21,6 +21,8 @@ Floats = npt.NDArray[np.float64]
 _LEAD = 1.0
 # Two elements are always apart by two standard deviations: of them only probabilities are taken for scores.
 _FEWEST = 3
+# In half of rows of three or four random numbers the largest leads as far.
+_BY_CHANCE = 4
 # How far a row of probabilities may add up from 1.
 _SUM = 1e-2
 # A sequence has so many steps, and most have one class in such a share of them.
@@ -28,8 +30,8 @@ _STEPS, _BLANKS = 8, 1 / 5
 # Errors that an output as a whole may have, spread over its numbers, move the difference of two by the root of 2 times
 # as much, and less than three times that in 399 rows of 400.
 _WITHIN = 3 * 2**0.5
-# FP32's own noise is measured of an output as a whole, and may be larger in one row.
-_NOISES = 16
+# FP32's own noise is measured of an output as a whole, and may be larger in one row, slice or number.
+NOISES = 16
 # Lost leads that are kept as numbers: more say nothing more.
 _KEPT = 1 << 16
 # Shares of decisions that stay as they are, in formats with scales, in floats, and in FP32 and more.
@@ -37,7 +39,9 @@ _OF_INTEGERS, _OF_FLOATS, _OF_OTHERS = 0.95, {DType.FLOAT16: 0.99, DType.BFLOAT1
 
 
 class Changed(NamedTuple):
-    """What of an output's decisions changed, in words: `fault` makes it wrong, `doubt` leaves it open."""
+    """What of an output's decisions, numbers or parts changed, in words: `fault` makes it wrong, `doubt` leaves it
+    open.
+    """
 
     fault: str | None = None
     doubt: str | None = None
@@ -85,28 +89,45 @@ class Decisions:
                 changed.append(float(leads.max()))
         _extend(self._unit_leads, np.array(changed))
 
+    @property
+    def are_scores(self) -> bool:
+        """Whether the output looks like scores."""
+        return self._classes >= (2 if self._has_sums else _FEWEST) and 2 * self._leading >= self._rows
+
+    @property
+    def are_probabilities(self) -> bool:
+        """Whether rows add up to 1: numbers of one unit, whatever their sizes."""
+        return self._rows > 0 and self._has_sums
+
+    @property
+    def are_all(self) -> bool:
+        """Whether nothing but the decisions is read of the output. Of few numbers that are no probabilities one leads
+        by chance as well.
+        """
+        return self.are_scores and (self._has_sums or self._classes > _BY_CHANCE)
+
     def changed(self, budget: float, noise: float) -> Changed:
         """What changed in an output that looks like scores, within a budget for the whole and its noise."""
         rms = (self._square / self._count) ** 0.5 if self._count else 0.0
-        fewest = 2 if self._has_sums else _FEWEST
-        if self._classes < fewest or 2 * self._leading < self._rows or not rms:
+        if not self.are_scores or not rms:
             return Changed()
         leads, count, what = self._row_leads, self._rows, "decisions"
         if self._has_steps and 2 * self._with_blanks > self._units:
             leads, count, what = self._unit_leads, self._units, "sequences"
         sizes = np.frombuffer(leads)
-        lost = int(np.count_nonzero(sizes > _NOISES * noise * rms))
+        lost = int(np.count_nonzero(sizes > NOISES * noise * rms))
         clear = int(np.count_nonzero(sizes > _WITHIN * budget * rms))
-        allowed = (1.0 - self._promised) * count
-        said = f"{lost} of {count} {what} are others, and {100 * self._promised:g} % have to stay"
+        share = kept_share(self._format)
+        allowed = (1.0 - share) * count
+        said = f"{lost} of {count} {what} are others, and {100 * share:g} % have to stay"
         if clear > allowed:
             return Changed(fault=said)
         return Changed(doubt=f"{said}; those that changed were close") if lost > allowed else Changed()
 
-    @property
-    def _promised(self) -> float:
-        dtype = self._format.dtype
-        return _OF_INTEGERS if dtype in QUANTIZED else _OF_FLOATS.get(dtype, _OF_OTHERS)
+
+def kept_share(fmt: Format) -> float:
+    """The share of decisions, or of numbers that are each read by itself, that a format has to keep."""
+    return _OF_INTEGERS if fmt.dtype in QUANTIZED else _OF_FLOATS.get(fmt.dtype, _OF_OTHERS)
 
 
 def _spell(choices: Array, blank: Any) -> list[int]:

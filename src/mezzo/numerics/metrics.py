@@ -13,8 +13,10 @@ from mezzo.numerics.decisions import Changed, Decisions
 from mezzo.numerics.faults import NOTICED, Faults
 from mezzo.numerics.figures import figures
 from mezzo.numerics.measures import Deviation, Interval
+from mezzo.numerics.regression import Regression
 from mezzo.numerics.slices import LOST, Lost, Slices
 from mezzo.numerics.statistics import root_ratio, wilson
+from mezzo.numerics.verdicts import choose_budget
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -36,6 +38,7 @@ class Meter:
         self._format = FORMATS[ulp_format]
         self._is_output = is_output
         self._slices, self._decisions = Slices(self._format), Decisions(self._format)
+        self._regression = Regression(self._format)
         self._squares = array("d")  # of the error, per sample
         self._wholes = array("d")  # of the reference, per sample
         self._product = self._candidate_square = 0.0
@@ -102,8 +105,20 @@ class Meter:
         return Lost(worry=f"{count} of {len(errors)} samples are off by as much as they hold{worst}")
 
     def changed(self, budget: float, noise: float) -> Changed:
-        """What of an output's decisions changed, where it looks like scores. A budget that allows zeros allows any."""
-        return Changed() if budget >= LOST else self._decisions.changed(budget, noise)
+        """What of an output changed that its error as a whole does not show: decisions where it looks like scores,
+        single numbers where a row has few and may be none, parts in other units, and what samples differ by. These are
+        held to the format's default budget at least. A budget that allows zeros allows any.
+        """
+        if budget >= LOST:
+            return Changed()
+        budget = max(budget, choose_budget(None, self._format.dtype, noise).error)
+        several = [] if self._decisions.are_all else [self._regression.changed(budget, noise)]
+        several += [
+            self._decisions.changed(budget, noise),
+            self._slices.changed(budget, noise, is_one_unit=self._decisions.are_probabilities),
+        ]
+        several.sort(key=lambda changed: (changed.fault is None, changed.doubt is None))
+        return several[0]
 
     @property
     def broken(self) -> str | None:
@@ -146,6 +161,7 @@ class Meter:
             )
         elif self._is_output and is_float(want) and want.ndim:
             self._slices.add(want, found, units)
+            self._regression.add(want, found, units)
             if want.ndim > 1 and want.shape[-1] > 1:
                 self._decisions.add(want, found, units)
                 self._add_ranks(want.reshape(-1, want.shape[-1]), found.reshape(-1, want.shape[-1]))

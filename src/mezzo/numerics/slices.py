@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.dtypes import QUANTIZED, Format
+from mezzo.numerics.decisions import NOISES, Changed
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -31,14 +32,18 @@ LOST = 0.9
 _VANISHED = 0.1
 # The error of a slice that changed its sign is 2; of noise as large as the slice, the root of 2.
 _FLIPPED = 1.7
-# FP32's own noise is measured of an output as a whole, and may be larger in one slice.
-_NOISES = 16
 # Below this share of the largest number nothing is read beside it: 0.02 where boxes reach 2,000 pixels.
 _UNREAD = 1e-5
 # A variance below this share of the mean square is what FP64 sums leave of none.
 _CANCELLED = 1e-12
 # Slices that vanish together, so much smaller than all others, are an answer of their own in another unit.
 _OTHER_UNIT = 10.0
+# Slices of which none is between: so far apart are those in other units, as boxes in pixels and their scores.
+_UNITS_APART = 100.0
+# What is off by more than a quarter of itself says little, of however few bits it was made.
+_MOST_ERROR = 0.25
+# Fewer samples do not tell how much an output varies.
+FEWEST_SAMPLES = 8
 
 
 class Lost(NamedTuple):
@@ -67,6 +72,7 @@ class Slices:
         self._format = fmt
         self._axes: dict[int, Axis] | None = None  # None before the first batch
         self._first: tuple[Array, Array] | None = None
+        self._aligned = 0  # samples of the first one's shape
 
     def add(self, want: Array, found: Array, units: int) -> None:
         """Compare a batch of so many samples of floats: two arrays of one shape, [N, ...] with N a multiple of it."""
@@ -78,6 +84,7 @@ class Slices:
         if self._first is None:
             self._first = want[0].copy(), found[0].copy()
         is_aligned = self._first[0].shape == shape[1:]
+        self._aligned += units * is_aligned
         for box in _boxes(shape):
             self._add_box(want[box], found[box], box, is_aligned=is_aligned)
         for axis in self._axes.values():
@@ -117,17 +124,48 @@ class Slices:
 
     def lost(self, budget: float, noise: float) -> Lost:
         """What of the output is lost, within a budget for the whole and its noise, both relative to its size."""
+        scale = self._scale(budget, noise)
+        losses = [loss for number, axis in (self._axes or {}).items() for loss in axis.losses(number, scale)]
+        gravest = max(losses, key=lambda loss: loss[:3], default=None)
+        if gravest is None:
+            return Lost()
+        return Lost(fault=gravest.words) if gravest.is_fault else Lost(worry=gravest.words)
+
+    def changed(self, budget: float, noise: float, *, is_one_unit: bool) -> Changed:
+        """What is off by more than the budget: of slices in other units than others, unless `is_one_unit`, and of what
+        samples differ by.
+        """
+        scale, axes = self._scale(budget, noise), self._axes or {}
+        parts = [] if is_one_unit else [part for number, axis in axes.items() for part in axis.units(number, scale)]
+        parts += [axis.variation for axis in axes.values()] if self._aligned >= FEWEST_SAMPLES else []
+        worst = max(parts, key=lambda part: part.share, default=None)
+        if worst is None or worst.share <= budget or worst.error <= scale.noise:
+            return Changed()
+        said = f"{worst.words.format(worst.share)}, more than {budget:.3g}"
+        return Changed(fault=said) if worst.share > max(budget, worst.most) else Changed(doubt=said)
+
+    def _scale(self, budget: float, noise: float) -> Scale:
         axes = self._axes or {}
         peak = max((axis.peak for axis in axes.values()), default=0.0)
         rms = max((axis.rms for axis in axes.values()), default=0.0)
         # Steps of integers are of one size for the whole; those of floats go with the numbers that are summed.
         step = self._format.eps * (peak if self._format.dtype in QUANTIZED else rms)
-        scale = Scale(peak=peak, allowed=budget * rms, step=step, noise=_NOISES * noise * rms)
-        losses = [loss for number, axis in axes.items() for loss in axis.losses(number, scale)]
-        gravest = max(losses, key=lambda loss: loss[:3], default=None)
-        if gravest is None:
-            return Lost()
-        return Lost(fault=gravest.words) if gravest.is_fault else Lost(worry=gravest.words)
+        return Scale(peak=peak, allowed=budget * rms, step=step, noise=NOISES * noise * rms)
+
+
+class _Part(NamedTuple):
+    """A part of an output that is an answer of its own: root mean squares of the reference and of the error, words with
+    a place for the share of the error, and the share from which on the output is wrong.
+    """
+
+    signal: float
+    error: float
+    words: str
+    most: float
+
+    @property
+    def share(self) -> float:
+        return self.error / self.signal if self.signal else 0.0
 
 
 class _Loss(NamedTuple):
@@ -209,6 +247,23 @@ class Axis:
                 if count and (is_fault or is_lost is zero or (is_systematic and are_most)):
                     said = f"{_spell_share(count, self.length, number)} {words[way]}"
                     yield _Loss(is_fault, is_systematic, count / self.length, said)
+
+    def units(self, number: int, scale: Scale) -> Iterator[_Part]:
+        """Slices that are read, in groups between whose largest numbers are gaps as between units."""
+        read = np.flatnonzero(self._peaks > _UNREAD * scale.peak)
+        order = read[np.argsort(self._peaks[read])]
+        peaks = self._peaks[order]
+        groups = np.split(order, np.flatnonzero(peaks[1:] >= _UNITS_APART * peaks[:-1]) + 1)
+        for group in groups if len(groups) > 1 else ():
+            signal, error = np.sqrt(self._sums[[3, 5]][:, group].mean(axis=1) / self._numbers)
+            words = f"{_spell_share(len(group), self.length, number)} are off by {{:.3g}} of what they hold"
+            yield _Part(float(signal), float(error), words, _MOST_ERROR)
+
+    @property
+    def variation(self) -> _Part:
+        """What aligned samples differ by, all slices together."""
+        signal, error = np.sqrt(self._sums[[6, 8]].mean(axis=1) / max(self._changes, 1.0))
+        return _Part(float(signal), float(error), "what varies between samples is off by {:.3g} of itself", LOST)
 
     def _views(self) -> tuple[_View, _View]:
         """The slices as they are and as they vary: over aligned samples, else about their mean."""
