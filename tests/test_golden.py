@@ -99,7 +99,8 @@ class Case:
         model = open_model(self.model())
         reading = model.read(DType.FLOAT16)
         apart = [reading.graph.by_name[name] for name in self.options.get("exclude", "").split()]
-        return model.fused(reading, apart).show()
+        target = self.options.get("target")
+        return model.fused(reading, apart, respellings=discovery.target(target).respellings if target else ()).show()
 
     def text(self, expected: dict[str, str]) -> str:
         """Spell the file with these expectations."""

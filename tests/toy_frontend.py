@@ -30,6 +30,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.nodes import Signature
 from mezzo.core.plans import AddCast, AddCopy, Edit, Retype
 from mezzo.core.reading import Reading as AnyReading
+from mezzo.core.target import Respelling
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError, ModelError
 from mezzo.places import write_file
@@ -205,7 +206,9 @@ class ToyModel:
     def widened(self) -> "ToyModel":
         return self
 
-    def fused(self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0) -> "ToyModel":
+    def fused(
+        self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+    ) -> "ToyModel":
         return self
 
     def written(self, result: ToyProgram, find: Callable[[Graph], Sequence[Fused]]) -> ToyProgram:

@@ -91,7 +91,7 @@ def decide_and_apply(model: Model, options: Options, given: Plan | None) -> tupl
     it was made of.
     """
     if given is not None:
-        model = fused_as(model, given).corrected(given.corrected)
+        model = fused_as(model, given, options.wishes.target.respellings).corrected(given.corrected)
     if given is None and options.recalled is not None and not asks_for_more(options):
         return _keep(model, options, options.recalled)
     banned: dict[str, str] = {}

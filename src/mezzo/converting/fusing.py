@@ -10,6 +10,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.levels import Line, float_of
 from mezzo.core.nodes import Kind
 from mezzo.core.plans import Plan
+from mezzo.core.target import Respelling
 from mezzo.deciding.options import Options
 from mezzo.deciding.planner import matched, rows_of
 from mezzo.deciding.rules import nodes_in
@@ -61,9 +62,8 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
         return model, options
     regions = [*wishes.keep_regions, *(region for region, dtype in wishes.fixed_regions if dtype is not quantized)]
     apart = {node.id for pattern in wishes.exclude for node in matched(graph, pattern)}
-    fused = model.fused(
-        reading, sorted(apart.union(*(nodes_in(graph, region) for region in regions))), _copied(wishes.line)
-    )
+    kept = sorted(apart.union(*(nodes_in(graph, region) for region in regions)))
+    fused = model.fused(reading, kept, _copied(wishes.line), wishes.target.respellings)
     if fused is model:
         return model, options
     left = fused.read(wishes.low).graph
@@ -72,8 +72,10 @@ def _fuse(model: Model, options: Options) -> tuple[Model, Options]:
     return fused, replace(options, wishes=replace(wishes, include=include), notes=notes)
 
 
-def fused_as(model: Model, given: Plan) -> Model:
-    """The model that a plan was made of: what has a line in it, as the operator that it is, stayed as it was."""
+def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) -> Model:
+    """The model that a plan was made of: what has a line in it, as the operator that it is, stayed as it was.
+    `respellings` are those of its target.
+    """
     fuse = dict(given.settings).get("fuse", "standard")
     if given.line.quantized is not None:
         model = model.widened()
@@ -84,7 +86,7 @@ def fused_as(model: Model, given: Plan) -> Model:
         return model
     ops = {name: node.op for name, node in given.by_name.items()}
     apart = [node.id for node in reading.graph.nodes if ops.get(node.name) == node.op]
-    return model.fused(reading, apart, _copied(given.line))
+    return model.fused(reading, apart, _copied(given.line), respellings)
 
 
 def _came_quantized(graph: Graph) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mezzo.core.graph import Graph
     from mezzo.core.lab import Lab
     from mezzo.core.plans import Edit
+    from mezzo.core.target import Respelling
 
 Progress = Callable[[str, int, int], None]  # (stage, done, total)
 
@@ -212,14 +213,16 @@ class Model(Protocol):
         where it has none, or cannot be widened. Weights keep their numbers; a result of it is a result of this model.
         """
 
-    def fused(self, reading: Reading, apart: Sequence[int], copied: float = 1.0) -> "Model":
+    def fused(
+        self, reading: Reading, apart: Sequence[int], copied: float = 1.0, respellings: "Sequence[Respelling]" = ()
+    ) -> "Model":
         """The model in normal form: constants folded, no-ops and dead operators gone, operators folded into those
         before them that can say as much, where nobody else reads what is between them, and written as others that
         runtimes know better; itself where nothing changes. Nodes of `apart` stay as they are.
 
         What is left keeps its names, and its numbers but for rounding. A result of it is a result of this model too.
         `copied`: bytes that a second copy of a constant takes in the result, as a share of its own, 1 where it stays
-        FP32; nothing is copied that makes the result larger than the model.
+        FP32; nothing is copied that makes the result larger than the model. `respellings` are those of a target.
         """
 
     def corrected(self, corrections: "Sequence[Correction]") -> "Model":

@@ -136,6 +136,18 @@ class OwnOperator:
     since: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Respelling:
+    """An operator that a runtime joins with a normalization that alone reads it, into a kernel slower than the two: it
+    is written as `instead`, which says the same of the same operands and which no fusion takes.
+    """
+
+    op: str
+    instead: str
+    source: str
+    since: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """Rows of one runtime. What is neither refused nor missing in a listing runs, in the formats spoken of: those of
@@ -159,6 +171,7 @@ class Target:
     quantized: tuple[QuantizedKernel, ...] = ()  # of those about one operator the first is what to prefer
     own_operators: tuple[OwnOperator, ...] = ()  # fused, of its runtime's own dialect: written on request alone
     custom: tuple[CustomOperator, ...] = ()
+    respellings: tuple[Respelling, ...] = ()  # before normalizations, in models that are brought to normal form
     also: tuple[str, ...] = field(default=(), compare=False)
 
     def speaks_of(self, dtype: DType) -> bool:

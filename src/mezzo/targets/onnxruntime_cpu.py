@@ -5,7 +5,7 @@ all: its few BF16 kernels move values.
 from dataclasses import replace
 
 from mezzo.core.quantized_kernels import Bias, Hands, Operand, QuantizedKernel, Storage, weight
-from mezzo.core.target import Gain, Listing, OwnOperator, Refusal, Target, kernels
+from mezzo.core.target import Gain, Listing, OwnOperator, Refusal, Respelling, Target, kernels
 from mezzo.dtypes import DType
 
 _SINCE = "ONNX Runtime 1.31.1"
@@ -190,6 +190,15 @@ TARGET = Target(
         ),
     ),
     quantized=_QUANTIZED,
+    respellings=(
+        Respelling(
+            op="Add",
+            instead="Sum",
+            source="SkipLayerNormalization takes 4.9 ns a number, Add and LayerNormalization 0.67 (128 x 768, one "
+            "thread); by rows in parallel it would pass them at 24 threads",
+            since="ONNX Runtime 1.32.0",
+        ),
+    ),
     own_operators=tuple(
         OwnOperator(
             dialect="com.microsoft",

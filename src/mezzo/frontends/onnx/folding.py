@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from mezzo.core.target import Respelling
 from mezzo.frontends.onnx.affine import STEPS, Affine, Channels, affine_of, affine_of_step, channels_of
 from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.blobs import Blobs, clear_payload
@@ -24,6 +25,7 @@ from mezzo.frontends.onnx.names import fresh_name
 from mezzo.frontends.onnx.normal_form.normalize import normalize
 from mezzo.frontends.onnx.opset import default_opset
 from mezzo.frontends.onnx.origins import name_node, title_of
+from mezzo.frontends.onnx.respelling import respell
 from mezzo.frontends.onnx.rounding import Array
 from mezzo.frontends.onnx.shapes import Shape, value_shapes
 
@@ -35,17 +37,18 @@ _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})
 _OLDEST_OPSET = 7
 
 
-def fold(source: Source, apart: Set[str], copied: float = 1.0) -> Source | None:
+def fold(source: Source, apart: Set[str], copied: float = 1.0, respellings: Sequence[Respelling] = ()) -> Source | None:
     """Bring a model to normal form and fold what can be folded; None where nothing can. `apart` are results of
     operators that stay. `copied`: bytes that a second copy of a constant takes in the result, as a share of its own.
+    `respellings` are the target's.
 
     The source is not changed. The result shares its payloads: a large weight is multiplied whenever it is read.
     """
     normal = normalize(source, apart, copied)
-    return _fold(normal or source, apart) or normal
+    return _fold(normal or source, apart, respellings) or normal
 
 
-def _fold(source: Source, apart: Set[str]) -> Source | None:
+def _fold(source: Source, apart: Set[str], respellings: Sequence[Respelling]) -> Source | None:
     opset = default_opset(source.model)
     if opset is None or opset < _OLDEST_OPSET:
         return None
@@ -55,7 +58,8 @@ def _fold(source: Source, apart: Set[str]) -> Source | None:
     shapes = _Shapes(model)
     folder, cutter = _Folder(ledger, apart, shapes), Cutter(ledger, apart, shapes.of)
     _walk(model.graph, {}, folder, cutter)
-    if not (folder.is_changed or cutter.is_changed):
+    is_respelled = respell(ledger, apart, respellings)
+    if not (folder.is_changed or cutter.is_changed or is_respelled):
         return None
     ledger.prune()
     return replace(source, model=model)

@@ -14,6 +14,7 @@ from mezzo.core.frontend import Extract, Progress
 from mezzo.core.fused import Fused
 from mezzo.core.graph import Graph
 from mezzo.core.reading import Reading as AnyReading
+from mezzo.core.target import Respelling
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.frontends.onnx.correcting import correct
@@ -55,11 +56,13 @@ class Opened(OnnxModel):
         source = widen(self.source)
         return self if source is None else Opened(source, self.progress, self.given)
 
-    def fused(self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0) -> "Opened":
+    def fused(
+        self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+    ) -> "Opened":
         """The model in normal form with all folded that can be, and Relu said as Relu."""
         nodes, values = reading.graph.nodes, reading.graph.values
         kept = {values[value].name for node in apart for value in nodes[node].outputs if value is not None}
-        source = fold(self.source, kept, copied)
+        source = fold(self.source, kept, copied, respellings)
         return self if source is None else Opened(source, self.progress, self.given)
 
     def written(self, result: onnx.ModelProto, find: Callable[[Graph], Sequence[Fused]]) -> onnx.ModelProto:

@@ -16,6 +16,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.plans import Edit
 from mezzo.core.reading import Artifact
 from mezzo.core.reading import Reading as AnyReading
+from mezzo.core.target import Respelling
 from mezzo.dtypes import HIGH, LOW_DTYPES, DType
 from mezzo.errors import InputError
 from mezzo.frontends.torch import FRONTEND
@@ -88,7 +89,9 @@ class TorchModel:
         """Itself: PyTorch's targets quantize nothing."""
         return self
 
-    def fused(self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0) -> "TorchModel":
+    def fused(
+        self, reading: AnyReading, apart: Sequence[int], copied: float = 1.0, respellings: Sequence[Respelling] = ()
+    ) -> "TorchModel":
         return self
 
     def corrected(self, corrections: Sequence[Correction]) -> "TorchModel":
