@@ -176,6 +176,23 @@ def test_product_in_floats_finds_ranges_at_run_time_where_the_target_can(on: Cal
     assert "DynamicQuantizeLinear" in {node.op_type for node in converted.model.graph.node}
 
 
+@pytest.mark.parametrize(("late_ns", "late"), [(3e6, QUANTIZED), (4e6, set())])
+def test_ranges_are_found_at_run_time_where_that_is_measured_to_be_faster(
+    on: Callable[..., Any], late_ns: float, late: set[str]
+) -> None:
+    class Timed(Standin):
+        def turn(self, pause_s: float, calls: int) -> float:
+            is_late = any(node.op_type == "DynamicQuantizeLinear" for node in self._proto.graph.node)
+            return late_ns if is_late else super().turn(pause_s, calls)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{__name__}.Standin", Timed)
+        converted = on(Runtime(), target="onnxruntime-cpu")
+    assert {*converted.plan.dynamic} == late
+    said = [note for note in converted.measured.notes if "1.33 times as fast as with ranges of data" in note]
+    assert bool(said) is bool(late)
+
+
 def test_answers_that_are_wrong_at_some_rows_send_one_product_back(on: Callable[..., Any]) -> None:
     converted = on(Runtime(wrong_with=frozenset({"one", "two"}), wrong_rows=(4,)))
     assert quantized_in(converted.model) == {"one", "three"}

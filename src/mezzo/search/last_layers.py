@@ -4,11 +4,10 @@ Behind them nothing averages errors, and an output may hold numbers of several u
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from mezzo.core.policy import NamedFinding
 from mezzo.deciding.options import Options
+from mezzo.search.float_fallback import without_format
 
 if TYPE_CHECKING:
     from mezzo.converting.decided import Decided
@@ -22,14 +21,10 @@ def without_last(decided: "Decided", options: Options, because: str) -> Iterator
     """The names of units that are left in floats, the last in the graph's order, and options that leave them so: the
     fewest first. `because`: what is wrong while they are quantized.
     """
-    nodes, line = decided.reading.graph.nodes, decided.problem.line
+    nodes, quantized = decided.reading.graph.nodes, decided.problem.line.quantized_format
+    assert quantized is not None, "a quantized result answers"
     units = [unit.nodes for unit in decided.quantized_units]
     for count in sorted({-(-len(units) // share) for share in _SHARES if len(units) > 1}):
         last = units[-count:]
-        found = tuple(
-            NamedFinding(node=nodes[number].name, rule=RULE, because=because, dtype=line.quantized_format)
-            for unit in last
-            for number in unit
-        )
-        wishes = replace(options.wishes, found=(*options.wishes.found, *found))
-        yield tuple(nodes[unit[0]].name for unit in last), replace(options, wishes=wishes)
+        returned = [(nodes[number].name, quantized) for unit in last for number in unit]
+        yield tuple(nodes[unit[0]].name for unit in last), without_format(options, returned, RULE, because)

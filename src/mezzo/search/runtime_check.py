@@ -4,10 +4,10 @@ graph that the runtime makes of it, its answers are compared with FP32's, and it
 What the runtime does otherwise than planned goes back, in a bounded number of rounds: a quantized unit with which it
 fails or answers wrong to floats, low floats of one operator to FP32; a product that it leaves in floats to a form that
 finds ranges at run time, where the target has one, else to floats; and of what is slower than floats alone the half
-that was to gain least, then half of the rest, then all.
+that was to gain least, then half of the rest, then all. Where that form is faster for all products, they take it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 from mezzo.converting.conversion import convert_model
 from mezzo.core.levels import float_of
 from mezzo.core.nodes import Kind
-from mezzo.core.policy import NamedFinding
 from mezzo.deciding.options import Options
 from mezzo.dtypes import QUANTIZED, DType
 from mezzo.errors import MezzoError
 from mezzo.judging.data import open_model_data
 from mezzo.judging.runtime_answers import first_batches
 from mezzo.numerics.measures import Deviation, Measured, Ruling, RuntimeCheck, Timing
+from mezzo.numerics.speeds import Difference, judge_speed
 from mezzo.numerics.telling import NO_SAMPLE
 from mezzo.report.figures import spell_count
+from mezzo.search.float_fallback import without_format
 from mezzo.search.racing import summarise_times
 from mezzo.search.runtime_runs import RuntimeRuns, Seen, find_runtime, is_slower, times_of_floats
 
@@ -130,6 +131,8 @@ class _Check:
             if seen.products is None or not seen.products.in_floats:
                 break
             seen = self._without_floats(seen)
+        if may_change and seen.because is None:
+            seen = self._with_late_ranges(seen)
         timing = None
         if seen.because is None:
             timing, seen = self._time(seen, may_change)
@@ -221,6 +224,39 @@ class _Check:
 
     # -- speed ------------------------------------------------------------------------------------------------------
 
+    def _with_late_ranges(self, seen: Seen) -> Seen:
+        """Let products find ranges at run time where all that can are faster so than with ranges of data, measured."""
+        names = self._static_products()
+        late = self._at_run_time(self.now, names) if names else None
+        if late is None:
+            return seen
+        found = self.runs.see(late.result)
+        if found.because is not None or (found.products is not None and found.products.in_floats):
+            return seen
+        times = self.runs.speed(late.result, self.now.result)
+        if times is None or judge_speed(times) is not Difference.FASTER:
+            return seen
+        self.now = late
+        ends = f"{times.estimate:.2f} times as fast as with ranges of data, {times.low:.2f} to {times.high:.2f}"
+        self.notes.append(f"{self.runtime}: {_count(names)} find ranges at run time, which makes the model {ends}")
+        return found
+
+    def _static_products(self) -> frozenset[str]:
+        """The products with ranges of data for which the target has kernels that find them at run time; none where
+        these are less than half of all: the rest would decide alone.
+        """
+        wishes, decided = self.now.options.wishes, self.now.decided
+        nodes, dtype = decided.reading.graph.nodes, wishes.line.quantized_format
+        products = [unit for unit in decided.quantized_units if any(read.operand.is_weight for read in unit.reads)]
+        names = set[str]()
+        for unit in products:
+            node = nodes[unit.nodes[0]]
+            assert dtype is not None, "units run quantized"
+            kernels = wishes.target.quantized_kernels(dtype, *node.signature.operator, node.attributes)
+            if not unit.kernel.is_dynamic and any(kernel.is_dynamic for kernel in kernels):
+                names.add(node.name)
+        return frozenset(names) if 2 * len(names) > len(products) else frozenset()
+
     def _time(self, seen: Seen, may_change: bool) -> tuple[Timing | None, Seen]:
         """Time the result beside FP32, and beside floats alone where the plan has a float beside what is quantized.
         Of what is slower than that half goes back, and half of the rest, then all. Returns the times of what is left,
@@ -278,14 +314,8 @@ class _Check:
 
     def _remade(self, candidate: PlannedResult, back: Iterable[_Part], because: str) -> PlannedResult:
         """The result without the format of some parts, for a reason."""
-        found = {
-            (name, part.dtype): NamedFinding(node=name, rule=RULE, because=because, dtype=part.dtype)
-            for part in back
-            for name in part.nodes
-        }
-        wishes = candidate.options.wishes
-        kept = tuple(finding for finding in wishes.found if (finding.node, finding.dtype) not in found)
-        return _convert(self.model, replace(candidate.options, wishes=replace(wishes, found=(*kept, *found.values()))))
+        returned = [(name, part.dtype) for part in back for name in part.nodes]
+        return _convert(self.model, without_format(candidate.options, returned, RULE, because))
 
     def _tell(self, because: str, parts: Sequence[_Part]) -> None:
         products = [part.nodes[0] for part in parts if part.dtype in QUANTIZED]
@@ -309,5 +339,5 @@ def _convert(model: "Model", options: Options) -> PlannedResult:
     return PlannedResult(decided=decided, result=result, options=options)
 
 
-def _count(names: "Sequence[str] | set[str]") -> str:
+def _count(names: "Collection[str]") -> str:
     return spell_count(len(names), "product")

@@ -15,7 +15,7 @@ from mezzo.judging.runtime_answers import Reference, compare_on_runtime, feeds_o
 from mezzo.judging.side_by_side import Entrant, time_side_by_side
 from mezzo.judging.turns import Turning
 from mezzo.machine import find_temporary_folder
-from mezzo.numerics.measures import Comparison, DataSource, Deviation, Timing
+from mezzo.numerics.measures import Comparison, DataSource, Deviation, Interval, Timing
 from mezzo.numerics.speeds import Difference, judge_speed, speed
 from mezzo.search.racing import BASE, place_result, summarise_times
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TURNING = Turning(starts=1, rounds=None, seconds=None, turns_s=1.0)
 # Calls of FP32 that take less mostly measure what a call costs: they decide nothing.
 _SHORTEST_NS = 1e6
-_RESULT, _FLOATS = "result", "floats alone"
+_RESULT, _FLOATS, _OTHER = "result", "floats alone", "other result"
 
 
 def find_runtime(profiler: Profiler, target: str) -> str | None:
@@ -116,16 +116,16 @@ class RuntimeRuns:
     def time(self, result: "Artifact", alone: "Artifact | None") -> "Timings":
         """Time FP32, a result, and another with nothing quantized where one is given, in this order."""
         with ExitStack() as others:
-            last, loaded = self._last or (None, None)
-            if loaded is None or last is not result:
-                loaded = self._entrant(_RESULT, self._place(result, others))
-            entrants = [self._entrant(BASE, self._model.given), loaded]
+            entrants = [self._entrant(BASE, self._model.given), self._entrant_of(result, others)]
             if alone is not None:
                 entrants.append(self._entrant(_FLOATS, self._place(alone, others)))
-            return time_side_by_side(
-                entrants, self._target, data=self._source, batch=None, notes=(), turning=_TURNING, loading=Loading(),
-                progress=self._model.progress,
-            )  # fmt: skip
+            return self._take_turns(entrants)
+
+    def speed(self, result: "Artifact", other: "Artifact") -> Interval | None:
+        """How many times as fast a result is as another; None where one of them does not run."""
+        with ExitStack() as others:
+            entrants = [self._entrant(_OTHER, self._place(other, others)), self._entrant_of(result, others)]
+            return self._take_turns(entrants).files[1].speed
 
     def close(self) -> None:
         """End what is loaded."""
@@ -141,6 +141,17 @@ class RuntimeRuns:
         runner = self._open.enter_context(closing(watch.start()))
         self._last = result, replace(self._entrant(_RESULT, placed), watch=_Kept(runner))
         return runner
+
+    def _take_turns(self, entrants: "Sequence[Entrant]") -> "Timings":
+        return time_side_by_side(
+            entrants, self._target, data=self._source, batch=None, notes=(), turning=_TURNING, loading=Loading(),
+            progress=self._model.progress,
+        )  # fmt: skip
+
+    def _entrant_of(self, result: "Artifact", until: ExitStack) -> Entrant:
+        """A result to be timed: as it is loaded, if it is the last one seen."""
+        last, loaded = self._last or (None, None)
+        return loaded if loaded is not None and last is result else self._entrant(_RESULT, self._place(result, until))
 
     def _entrant(self, name: str, model: "Model") -> Entrant:
         return Entrant(name=name, model=model, feeds=self._batch.feeds)
