@@ -193,8 +193,9 @@ def test_data_only_judges(tmp_path: Path) -> None:
 
 def test_weight_that_others_read_as_floats_keeps_them() -> None:
     model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 17]>
-        g (float[3,4] x) => (float[3,2] y, float[4,2] z)
-        <float[4,2] w = {1,2,3,4,5,6,7,8}> { [a] y = MatMul(x, w) [s] z = Sin(w) }""")
+        g (float[3,4] x) => (float[3,2] y, float[4,2] z, float[3,2] q)
+        <float[4,2] w = {1,2,3,4,5,6,7,8}, float[4,2] v = {1,2,3,4,5,6,7,8}>
+        { [a] y = MatMul(x, w) [s] z = Sin(w) [b] q = MatMul(x, v) }""")
     held = {tensor.name: tensor.data_type for tensor in convert(model).model.graph.initializer}
     assert held["w"] == onnx.TensorProto.FLOAT and held["w_quantized"] == onnx.TensorProto.INT8
 

@@ -1,5 +1,6 @@
 """What the target's quantized kernels leave to decide, and what they mean to conversions: caps, links and prices."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +26,10 @@ from mezzo.units.view import View as UnitView
 # What is said of a node that no unit takes up, of one whose unit reads what nobody has seen, and of one that stands
 # apart from products.
 _ALONE, _UNKNOWN, _APART = "no-kernel", "no-range", "apart"
+# And of one whose weight would be stored twice.
+_COPIED = "stored-twice"
+# Bytes that a number in INT8 saves, in place of FP32, over what a second copy of a number takes.
+_SAVED = 3
 SMART, FULL = "smart", "full"
 _LATE = "the range of what it reads is found as it runs"
 # How a weight is held before anybody has asked for its scales.
@@ -137,6 +142,10 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
     missing = {unit.nodes: value for unit in wanted if (value := lacks(unit, known)) is not None}
     kept = tuple(unit for unit in wanted if unit.nodes not in missing)
     kept = between_products(graph, view.rows, kept) if mode == SMART and missing else kept
+    # Beside a lower float the other copy may be stored in that.
+    copying = _with_second_copies(graph, kept) if len(wishes.line.beside) == 1 else ()
+    copied = {number for unit in copying for number in unit.nodes}
+    kept = tuple(unit for unit in kept if unit not in copying)
     for unit in kept:
         if unit.kernel.is_dynamic:
             said = verdicts[unit.nodes[0]]
@@ -157,11 +166,30 @@ def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: l
             rule, text = _APART, "stands between no two products with weights that run quantized"
         if number in unseen:
             rule, text = _UNKNOWN, unseen[number]
+        if number in copied:
+            rule, text = _COPIED, "its weight is read in floats too, and a second copy makes the model no smaller"
         verdicts[number] = Verdict(category=Category.DENY, rule=rule, because=text)
     named, uses = given or {}, [unit.offset.use for unit in kept if unit.offset is not None]
     offsets = {use: named[key] for use in uses if (key := name_offset(graph, use)) in named}
     free = tuple(quantizers.free_quantizes())
     return Quantizing(units=kept, parameters=known or {}, offsets=offsets, free=free)
+
+
+def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[QuantizedUnit, ...]:
+    """The units whose weights are read in floats too, so that both forms are stored, as far as the copies take more
+    than other weights save: small ones stay.
+    """
+    reads = [(unit, read) for unit in units for read in unit.reads if read.operand.is_weight]
+    uses, weights = {read.use for _, read in reads}, {read.value for _, read in reads}
+    count = {value: math.prod(size or 0 for size in graph.shapes.get(value) or ()) for value in weights}
+    copied = {value for value in weights if any(use not in uses for use in graph.uses[value])}
+    left, large = _SAVED * sum(count[value] for value in weights - copied), set[int]()
+    for value in sorted(copied, key=lambda one: (count[one], one)):
+        if count[value] <= left:
+            left -= count[value]
+        else:
+            large.add(value)
+    return tuple(unit for unit, read in reads if read.value in large)
 
 
 def _may_take(wishes: Wishes, node: Node, kernel: QuantizedKernel) -> bool:
