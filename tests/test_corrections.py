@@ -19,8 +19,9 @@ from mezzo.core.quantization import Quantization
 from mezzo.dtypes import DType
 from mezzo.errors import ContractError, InputError
 from mezzo.files.corrections import read_corrections, spell_corrections
+from mezzo.frontends.onnx.pairs import Pair, Side
 from mezzo.judging.data import open_model_data
-from mezzo.judging.gains import Errors, errors_of
+from mezzo.judging.gains import Errors, Trials
 from mezzo.quant.parameters import is_guarded
 
 WIDTH = 32
@@ -299,6 +300,25 @@ def test_an_output_that_breaks_where_the_reference_is_zero_never_passes_for_an_i
 
     zero = open_source(parse("y = Sub(x, x)"), False, None)
     dataset = open_model_data(zero, [{"x": np.ones(4, np.float32)}], labels=(), batch_size=None)
-    errors = errors_of(zero, parse("z = Sub(x, x)  y = Log(z)"), dataset)
+    errors = Trials(dataset).errors_of(zero, parse("z = Sub(x, x)  y = Log(z)"))
     assert np.isinf(errors.squares).all()
     assert not Errors(np.zeros(4)).falls_to(errors)
+
+
+def test_the_reference_answers_once_however_many_results_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors are the same bit for bit whether its answers are kept, or no longer fit."""
+    source = open_source(model(1), False, None)
+    dataset = open_model_data(source, batches(1, count=3, size=2), labels=(), batch_size=None)
+    results = [model(2), model(3), model(1)]
+    asked: list[Any] = []
+    answer = Pair.answer
+    monkeypatch.setattr(Pair, "answer", lambda self, side, *rest: asked.append(side) or answer(self, side, *rest))
+    kept = Trials(dataset)
+    squares = [kept.errors_of(source, result).squares for result in results]
+    assert (asked.count(Side.REFERENCE), asked.count(Side.CANDIDATE)) == (3, 9)
+    monkeypatch.setattr("mezzo.judging.gains._MOST_BYTES", 1)
+    full = Trials(dataset)
+    again = [full.errors_of(source, result).squares for result in results]
+    assert asked.count(Side.REFERENCE) == 3 + 9
+    assert all(np.array_equal(one, other) for one, other in zip(squares, again, strict=True))
+    assert squares[0].all() and not squares[2].any()

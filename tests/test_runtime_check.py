@@ -15,6 +15,7 @@ import onnx.parser
 import pytest
 
 import mezzo
+from mezzo.converting.results import open_source
 from mezzo.converting.summaries import summarise_result
 from mezzo.core.timings import Layer, Loading, ProductKernels
 from mezzo.errors import ContractError
@@ -22,6 +23,8 @@ from mezzo.frontends.onnx.lab import OnnxProfiler
 from mezzo.frontends.onnx.model import OnnxModel
 from mezzo.frontends.onnx.profile.runtime_graphs import GraphKernel, find_products
 from mezzo.frontends.onnx.run import native_session
+from mezzo.judging.runtime_answers import Fed, Reference, compare_on_runtime
+from mezzo.numerics.measures import DataSource, Ruling
 from mezzo.report.account import describe_conversion, schema
 from mezzo.report.headline import Standing
 from mezzo.search import runtime_check
@@ -353,3 +356,25 @@ def test_answers_of_openvino_are_right_in_the_end(tmp_path: Path) -> None:
     found = next(iter(compiled.create_infer_request().infer({"x": x[:4]}).values()))
     # 8 eps of eight bits, the bound that a check of INT8 has.
     assert np.linalg.norm(found - wanted) <= 8 / 128 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize(("off_at_size", "ruling"), [(1.0, Ruling.SAME), (10.0, Ruling.DIFFERENT)])
+def test_number_of_samples_is_at_fault_where_it_is_worse_than_the_batch_it_repeats(
+    off_at_size: float, ruling: Ruling
+) -> None:
+    """The first of 16 samples is off by .008, eight times what FP16 may be, the others not at all: .002 of all."""
+    text = '<ir_version: 10, opset_import: ["" : 20]> g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }'
+    source = open_source(onnx.parser.parse_model(text), False, None)
+    every = [Fed({"x": np.full((1, 4), number, np.float32)}, 1) for number in range(1, 17)]
+    every.append(Fed({"x": np.ones((4, 4), np.float32)}, 4, 4))
+    reference = Reference(source, every, lambda feeds: {"y": feeds["x"]})
+
+    def answer(feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        numbers = feeds["x"]
+        off = 0.008 * (numbers == 1) * (off_at_size if len(numbers) == 4 else 1.0)
+        return {"y": (numbers * (1 + off)).astype(np.float32)}
+
+    low = mezzo.convert(onnx.parser.parse_model(text), to="fp16").model
+    candidate = source.runnable(low)
+    comparison = compare_on_runtime(reference, source, candidate, answer, DataSource("data", 16, 16))
+    assert comparison.outputs[0].ruling is ruling, comparison.outputs

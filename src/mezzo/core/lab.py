@@ -125,6 +125,9 @@ class Pair(Protocol):
     def load(self, layers: Layers) -> Sessions:
         """Make both ready, with these layers among their answers."""
 
+    def candidate(self) -> Run:
+        """Make the candidate ready alone. Feeds and answers are by the reference's names."""
+
     def layers(self) -> Layers:
         """Inner float values that both models have, in the order of the reference's graph."""
 

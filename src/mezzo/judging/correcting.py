@@ -16,7 +16,7 @@ from mezzo.deciding.options import Options, read_options
 from mezzo.dtypes import STORED_AS, DType, integer_span
 from mezzo.judging.biases import bias_of, corrected_biases
 from mezzo.judging.calibrating import with_parameters
-from mezzo.judging.gains import Errors, errors_of
+from mezzo.judging.gains import Errors, Trials
 from mezzo.judging.leaving import with_floats_left
 from mezzo.judging.smoothing import smoothed
 from mezzo.judging.turning import with_turned_weights
@@ -52,11 +52,13 @@ def correct_parameters(
     `may_go_on` is asked before each batch of either: where it may not, the correction that is tried is left.
     """
     now, can_show = Corrected(model=model, options=options), unseen is not None and _has_several(unseen)
+    limited = in_time(seen, may_go_on)
+    trials = None if unseen is None else Trials(in_time(unseen, may_go_on))
     for step in (step for step in options.steps if step in (LEAVE, SMOOTH, WEIGHTS)):
         if seen.seed is not None:
             now = now.noting(f"correction {step}: left, as data drawn at random shows nothing of what helps")
             continue
-        if unseen is None:
+        if trials is None:
             now = now.noting(f"correction {step}: left, as no data was held back that could show that it helps")
             continue
         if not can_show:
@@ -65,11 +67,10 @@ def correct_parameters(
         if step == WEIGHTS and (uneven := _uneven(options)) is not None:
             now = now.noting(f"correction {step}: left, as it moves weights by even steps, which {uneven} has not")
             continue
-        limited, deciding = in_time(seen, may_go_on), in_time(unseen, may_go_on)
         try:
-            candidate = _tried(step, now, limited, deciding, calibrator)
+            candidate = _tried(step, now, limited, trials.dataset, calibrator)
             if candidate is not None:
-                now = _better_of(step, now, candidate, deciding)
+                now = _better_of(step, now, candidate, trials)
         except OutOfTime:
             now = now.noting(f"correction {step}: left, as the time limit came first")
     return now.model, now.options
@@ -98,9 +99,9 @@ def _uneven(options: Options) -> DType | None:
     return found if found is not None and integer_span(STORED_AS[found][0]) is None else None
 
 
-def _better_of(step: str, now: Corrected, candidate: Corrected, unseen: Dataset) -> Corrected:
+def _better_of(step: str, now: Corrected, candidate: Corrected, trials: Trials) -> Corrected:
     """What a correction has made, if it is nearer on data held back; else what there was."""
-    before, after = now.errors or _errors(now, unseen), _errors(candidate, unseen)
+    before, after = now.errors or _errors(now, trials), _errors(candidate, trials)
     is_kept = after.root < before.root if candidate.is_shown else before.falls_to(after)
     held = _tell(candidate.told, before, after)
     if is_kept:
@@ -110,8 +111,8 @@ def _better_of(step: str, now: Corrected, candidate: Corrected, unseen: Dataset)
     return replace(now, errors=before).noting(f"correction {step}: left, {held}: {_why(before, after)}")
 
 
-def _errors(held: Corrected, unseen: Dataset) -> Errors:
-    return errors_of(held.model, convert_model(held.model, held.options, None)[1], unseen)
+def _errors(held: Corrected, trials: Trials) -> Errors:
+    return trials.errors_of(held.model, convert_model(held.model, held.options, None)[1])
 
 
 def _turned(held: Corrected, seen: Dataset, unseen: Dataset) -> Corrected | None:
@@ -177,7 +178,8 @@ def correct_biases(
     if not found:
         return WithBiases(decided, result, False)
     changed, better = carry_out(found)
-    before, after = errors_of(model, result, unseen), errors_of(model, better, unseen)
+    trials = Trials(unseen)
+    before, after = trials.errors_of(model, result), trials.errors_of(model, better)
     held = _tell(f"{len(found)} biases moved", before, after)
     if not before.falls_to(after):
         return WithBiases(_noting(decided, f"correction {BIAS}: left, {held}: {_why(before, after)}"), result, False)

@@ -20,7 +20,7 @@ from mezzo.core.graph import Graph
 from mezzo.core.nodes import Node
 from mezzo.deciding.options import Options
 from mezzo.deciding.wishes import ErrorPrice
-from mezzo.judging.gains import Errors, errors_of
+from mezzo.judging.gains import Errors, Trials
 from mezzo.judging.product_layouts import layout_of
 from mezzo.numerics.datasets import Batch, Dataset
 
@@ -78,13 +78,13 @@ def with_floats_left(model: Model, options: Options, seen: Dataset) -> Left | No
     light = _light_products(model, options, decided)
     if not light:
         return None
-    few = Dataset(seen.name, lambda: _first(seen), seen.seed)
-    whole = errors_of(model, result, few)
+    few = Trials(Dataset(seen.name, lambda: _first(seen), seen.seed))
+    whole = few.errors_of(model, result)
 
     def square_without(left: Sequence[_Light]) -> float:
         """The squared error where so many are left in floats, over that where none is."""
         changed, made = convert_model(model, _leaving(options, decided, left), None)
-        return _over(errors_of(model, made, few), whole) if _keeps_others(decided, changed, left) else np.inf
+        return _over(few.errors_of(model, made), whole) if _keeps_others(decided, changed, left) else np.inf
 
     chosen = worth_leaving(light, square_without)
     if not chosen:

@@ -146,33 +146,45 @@ class _Trial:
         of_weights = np.max([_largest(weights[one.weight], one.channels) for one in place.read], axis=0)
         largest = np.maximum(-seen.low, seen.high)
         tried = [smoothing_scales(largest, of_weights, alpha) for alpha in _ALPHAS]
-        as_it_is = self.errors(np.ones_like(largest), seen.kept).root
-        errors = [self.errors(factors, seen.kept).root for factors in tried]
+        as_it_is, *errors = (one.root for one in self.errors([np.ones_like(largest), *tried], seen.kept))
         best = int(np.argmin(errors))
         return tried[best] if errors[best] < (1 - _LEAST_GAIN) * as_it_is else None
 
     def is_shown(self, factors: Floats, kept: Sequence[Floats]) -> bool:
         """Whether products are nearer on other samples by more than these vary."""
-        return self.errors(np.ones_like(factors), kept).falls_to(self.errors(factors, kept))
+        before, after = self.errors([np.ones_like(factors), factors], kept)
+        return before.falls_to(after)
 
-    def errors(self, factors: Floats, kept: Sequence[Floats]) -> Errors:
-        """How far all products that read the value are off on samples, if its channels are divided."""
+    def errors(self, tried: Sequence[Floats], kept: Sequence[Floats]) -> list[Errors]:
+        """How far all products that read the value are off on samples, for each of some factors of its channels."""
+        ways = [self._stored(factors) for factors in tried]
+        squares = np.zeros((len(ways), len(kept)))
+        for number, one in enumerate(self.place.read):
+            exact = one.product.columns(self.weights[one.weight])
+            for sample, numbers in enumerate(kept):
+                rows = one.product.rows(numbers, _ROWS)
+                wanted = rows @ exact
+                for way, (held, scaled) in enumerate(ways):
+                    factors, stored = scaled[number]
+                    off = round_trip(rows / factors, held) @ stored - wanted
+                    squares[way, sample] += np.square(off, dtype=np.float64).sum()
+        return [Errors(sums) for sums in squares]
+
+    def _stored(self, factors: Floats) -> tuple[Quantization, list[tuple[Floats, Floats]]]:
+        """The parameters of the value with its channels divided by factors, and for each product the factors of what it
+        sums, [groups, 1, summed], and its weights as they are stored then, [groups, summed, made].
+        """
         seen, how = self.seen, self.how
         assert seen.low is not None and seen.high is not None, "it was seen"
         ends = Range(float((seen.low / factors).min()), float((seen.high / factors).max()))
         held = parameters_for(ends, Grid(dtype=how.dtype, is_symmetric=how.dtype is DType.INT8))
-        products = []
+        scaled = []
         for one in self.place.read:
             weight = self.weights[one.weight]
-            scaled = weight * laid(factors, weight.ndim, one.channels)
-            stored = round_trip(scaled, weight_parameters(scaled, _WEIGHTS, one.axis))
-            products.append((one.product, one.product.columns(weight), one.product.columns(stored)))
-        squares = []
-        for numbers in kept:
-            rounded = round_trip(numbers / laid(factors, numbers.ndim, self.place.axis), held)
-            off = (p.rows(rounded, _ROWS) @ stored - p.rows(numbers, _ROWS) @ exact for p, exact, stored in products)
-            squares.append(sum(float(np.square(one, dtype=np.float64).sum()) for one in off))
-        return Errors(np.array(squares))
+            each = np.broadcast_to(laid(factors, weight.ndim, one.channels), weight.shape)
+            stored = round_trip(weight * each, weight_parameters(weight * each, _WEIGHTS, one.axis))
+            scaled.append((one.product.columns(each)[:, None, :, 0], one.product.columns(stored)))
+        return held, scaled
 
 
 def _largest(numbers: Floats, axis: int) -> Floats:

@@ -23,6 +23,7 @@ from mezzo.frontends.onnx.observing import Observer
 from mezzo.frontends.onnx.pairs import Pair
 from mezzo.frontends.onnx.reading import own
 from mezzo.frontends.onnx.run import emulated_session, native_session
+from mezzo.frontends.onnx.runtime import ALL_CORES, EMULATING
 from mezzo.frontends.onnx.save import save
 from mezzo.frontends.onnx.subject import OnnxSubject
 from mezzo.frontends.onnx.switch import Emulator
@@ -51,7 +52,7 @@ class OnnxLab:
 
     def emulated(self, accumulation: Accumulation | None) -> Run:
         whole = self._whole
-        return emulated_session(whole.model, accumulation=accumulation, weights=whole.weights).run
+        return emulated_session(whole.model, accumulation=accumulation, settings=EMULATING, weights=whole.weights).run
 
     def emulator(
         self,
@@ -87,7 +88,7 @@ class OnnxLab:
 
 
 def _native(whole: Whole) -> Run:
-    return native_session(whole.model, weights=whole.weights).run
+    return native_session(whole.model, weights=whole.weights, settings=ALL_CORES).run
 
 
 class OnnxProfiler:

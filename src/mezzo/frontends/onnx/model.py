@@ -21,7 +21,6 @@ from mezzo.files.provenance import MAX_BYTES
 from mezzo.frontends.onnx import FRONTEND
 from mezzo.frontends.onnx import opset as opsets
 from mezzo.frontends.onnx.apply import apply
-from mezzo.frontends.onnx.blobs import EXTERNAL
 from mezzo.frontends.onnx.checking import Standing, Strictness, find_fault, stand
 from mezzo.frontends.onnx.constants import read_constants
 from mezzo.frontends.onnx.custom_types import infer_types, lacks_types, state_types
@@ -42,6 +41,9 @@ from mezzo.frontends.onnx.types import ValueType
 from mezzo.frontends.onnx.whole import Whole, whole_of
 
 _log = logging.getLogger(__name__)
+
+# What a weight that the model itself holds may take, to be known by all of its bytes.
+_INLINE_BYTES = 1 << 16
 
 
 class OnnxModel:
@@ -135,9 +137,9 @@ class OnnxModel:
         return self._raised[1:]
 
     def _facts_of(self, tensor: onnx.TensorProto) -> ConstantFacts:
-        if tensor.data_location != EXTERNAL:
+        if tensor.ByteSize() > _INLINE_BYTES:
             return facts(tensor, self.source.blobs)
-        # A large weight is read once, however often the model is.
+        # Each weight is measured once, however often the model is read.
         key = tensor.SerializeToString(deterministic=True)
         if key not in self._facts:
             self._facts[key] = facts(tensor, self.source.blobs)

@@ -13,6 +13,7 @@ from mezzo.errors import InputError
 from mezzo.frontends.onnx.marks import is_marked
 from mezzo.frontends.onnx.rounding import Array
 from mezzo.frontends.onnx.run import Session, native_session
+from mezzo.frontends.onnx.runtime import ALL_CORES
 from mezzo.frontends.onnx.value_types import value_types
 from mezzo.frontends.onnx.whole import Whole
 
@@ -51,7 +52,9 @@ class Observer:
                 yield Shown(value, np.asarray(numbers, np.float32))
         if not self._sessions:
             self._sessions = [
-                native_session(self._showing(part), weights=self._whole.weights) for part in self._parts if part
+                native_session(self._showing(part), weights=self._whole.weights, settings=ALL_CORES)
+                for part in self._parts
+                if part
             ]
         held = 0
         for session in self._sessions:

@@ -16,12 +16,10 @@ from mezzo.frontends.onnx.compared import flatten, float_formats, float_values, 
 from mezzo.frontends.onnx.matching import Match, match_models
 from mezzo.frontends.onnx.reach import find_reached
 from mezzo.frontends.onnx.run import Session, emulated_session
-from mezzo.frontends.onnx.runtime import EMULATING, Optimizing, Settings
+from mezzo.frontends.onnx.runtime import ALL_CORES, EMULATING
 from mezzo.frontends.onnx.subject import OnnxSubject
 from mezzo.frontends.onnx.whole import Whole
 
-# As a user runs it: all cores, operators joined.
-_TRUSTED = Settings(threads=0, optimizing=Optimizing.BASICS)
 _HIGH = frozenset({DType.FLOAT32, DType.FLOAT64})
 # Layers that are held at once for one batch, in both models together.
 _CHUNK_BYTES = 512 << 20
@@ -121,6 +119,16 @@ class Pair:
         """Make both ready, with these layers among their answers."""
         return Sessions(self, layers)
 
+    def candidate(self) -> Run:
+        """Make the candidate ready alone. Feeds and answers are by the reference's names."""
+        session = self.load_side(Side.CANDIDATE, self.models[1])
+
+        def run(feeds: Mapping[str, Any]) -> Answers:
+            found = self.answer(Side.CANDIDATE, session, self.match.rename_feeds(feeds))
+            return {name: found[own] for name, own in self.match.outputs.items()}
+
+        return run
+
     def load_side(self, side: Side, model: onnx.ModelProto) -> Session:
         """Make a form of one of the models ready: in its true precision where it has a low one, natively otherwise."""
         return self._load_side(side, self._wholes[side.value].with_model(model))
@@ -133,7 +141,7 @@ class Pair:
                 return emulated_session(
                     whole.model, accumulation=accumulation, settings=EMULATING, weights=whole.weights
                 )
-            settings = EMULATING if self.running.is_emulated else _TRUSTED
+            settings = EMULATING if self.running.is_emulated else ALL_CORES
             return Session(whole.model, whole.model.graph.input, None, settings, whole.weights)
         except ContractError as error:
             raise self._say(side, error) from error

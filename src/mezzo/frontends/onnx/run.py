@@ -266,9 +266,11 @@ class Session:
         return np.frombuffer(ctypes.string_at(result.data_ptr(), size_bytes), dtype).reshape(result.shape())
 
 
-def native_session(model: onnx.ModelProto, engine: Engine | None = None, weights: Weights | None = None) -> Session:
+def native_session(
+    model: onnx.ModelProto, engine: Engine | None = None, weights: Weights | None = None, settings: Settings = NATIVE
+) -> Session:
     """Load a model as it is typed. Results have the model's declared types."""
-    return Session(model, model.graph.input, engine, weights=weights)
+    return Session(model, model.graph.input, engine, settings, weights)
 
 
 def emulated_session(

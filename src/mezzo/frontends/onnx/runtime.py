@@ -37,6 +37,7 @@ class Settings:
 
 
 NATIVE = Settings(threads=1, optimizing=Optimizing.BASICS)
+ALL_CORES = Settings(threads=0, optimizing=Optimizing.BASICS)
 JUDGING = Settings(threads=1, optimizing=Optimizing.NOTHING)
 EMULATING = Settings(threads=0, optimizing=Optimizing.NOTHING)
 MEASURING = Settings(threads=0, optimizing=Optimizing.ALL)
