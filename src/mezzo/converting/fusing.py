@@ -116,7 +116,7 @@ def _tell(before: Graph, after: Graph) -> str:
     if said:
         parts.append(f"{_counted(said)} written in other words")
     if completed := [node.op for node in nodes if len(node.inputs) < _count_inputs(after, node.name)]:
-        parts.append(f"{_counted(completed)} given a bias of zeros, as several read what it makes")
+        parts.append(f"{_counted(completed)} given a bias next to zero, as several read what it makes")
     return "; ".join(parts)
 
 

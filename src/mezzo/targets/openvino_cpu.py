@@ -81,7 +81,10 @@ def _kernel(
 # What is known of columns is carried past these as if it were of other axes.
 _SPOILING = frozenset({"AveragePool", "Concat", "MaxPool", "Resize", "Upsample"})
 _SPOILT = "a pool right behind it answers wrong, a Concat or Resize does not compile"
-_BARE = "without a bias and with several readers, all but the first get numbers without their scale"
+_BARE = (
+    "without a bias, or with zeros where a length is open, and with several readers, all but the first get numbers "
+    "without their scale"
+)
 
 
 def _matmul(operand: Operand) -> QuantizedKernel:

@@ -234,10 +234,12 @@ class Quantizers:
         return kernel.is_bare_alone and self._is_bare(unit) and self._has_several_readers(unit.result)
 
     def _is_bare(self, unit: QuantizedUnit) -> bool:
-        """Whether a unit is a product without a bias, and nothing but scalings of it."""
+        """Whether a unit is a product without a bias, or with zeros, and nothing but scalings of it."""
         product, *rest = (self._view.graph.nodes[number] for number in unit.nodes)
-        has_bias = len(product.inputs) > _BIAS and product.inputs[_BIAS] is not None
-        return not has_bias and all(self._view.op(node) in _SCALINGS for node in rest)
+        bias = product.inputs[_BIAS] if len(product.inputs) > _BIAS else None
+        facts = None if bias is None else self._view.graph.constants.get(bias)
+        is_zero = facts is not None and facts.largest == 0.0 and not (facts.has_infinity or facts.has_nan)
+        return (bias is None or is_zero) and all(self._view.op(node) in _SCALINGS for node in rest)
 
     def _has_several_readers(self, value: int) -> bool:
         """Whether several read a value, as it is or moved and scaled on the way."""
