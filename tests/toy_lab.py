@@ -130,6 +130,9 @@ class ToyPair:
     def load(self, layers: Layers) -> "ToySessions":
         return ToySessions(self.programs, tuple(layers))
 
+    def candidate(self) -> Run:
+        return lambda feeds: self.load({}).run(feeds)[1]
+
     def layers(self) -> Layers:
         shown = {held for program in self.programs for held in program.shown().values()}
         results = [{words[0] for words in program.lines if words[1] == "="} for program in self.programs]

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -78,17 +79,11 @@ class Sessions:
     """Both programs, ready to run."""
 
     def __init__(self, pair: "Pair", layers: Layers) -> None:
-        self._pair, self._layers = pair, tuple(layers)
-        self._runs = [
-            side.load({layer[place]: name for name, layer in layers.items()}) for place, side in enumerate(pair.sides)
-        ]
+        self._reference = pair.sides[0].load({layer.ours: name for name, layer in layers.items()})
+        self._candidate = pair.candidate(layers)
 
     def run(self, feeds: Feeds) -> tuple[Answers, Answers]:
-        pair, (ours, theirs) = self._pair, self._runs
-        wanted = ours(feeds)
-        found = theirs({pair.inputs[name]: feed for name, feed in feeds.items() if name in pair.inputs})
-        outputs = {name: found[own] for name, own in pair.outputs.items()}
-        return wanted, outputs | {name: found[name] for name in self._layers}
+        return self._reference(feeds), self._candidate(feeds)
 
     def notes(self) -> list[str]:
         return []
@@ -133,6 +128,16 @@ class Pair:
 
     def load(self, layers: Layers) -> Sessions:
         return Sessions(self, layers)
+
+    def candidate(self, layers: Layers = MappingProxyType({})) -> Run:
+        """Make the candidate ready alone. Feeds and answers are by the reference's names."""
+        answer = self.sides[1].load({layer.theirs: name for name, layer in layers.items()})
+
+        def run(feeds: Feeds) -> Answers:
+            found = answer({self.inputs[name]: feed for name, feed in feeds.items() if name in self.inputs})
+            return {name: found[own] for name, own in self.outputs.items()} | {name: found[name] for name in layers}
+
+        return run
 
     def layers(self) -> Layers:
         """Inner float values that both have: made by calls of one name, named as the planner names the reference's."""
