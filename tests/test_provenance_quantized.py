@@ -35,7 +35,9 @@ def blocks(count: int) -> onnx.ModelProto:
         f'<ir_version: 10, opset_import: ["" : 21]> g (float[N,{_WIDE}] x0) => (float[N,{_WIDE}] x{count}) {{{inner}}}'
     )
     random = np.random.default_rng(3)
-    held = {f"w{n}": random.standard_normal((_WIDE, _WIDE), np.float32) / _WIDE for n in range(count)}
+    # So large that what a block makes varies by half of its size, also of probabilities, which are small.
+    sizes = [_WIDE**-0.5, *(1.2 for _ in range(1, count))]
+    held = {f"w{n}": random.standard_normal((_WIDE, _WIDE), np.float32) * size for n, size in enumerate(sizes)}
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in held.items())
     return model
 
