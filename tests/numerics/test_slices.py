@@ -162,7 +162,8 @@ def test_scores_beside_boxes_are_held_to_the_budget_by_their_own_size(fmt, axis)
     budget = _BUDGET_EPS * FORMATS[fmt].eps
     for error, expected in ((budget / 5, Changed()), (2 * budget, "doubt"), (0.4, "fault")):
         meter = Meter("y", fmt)
-        meter.add(*(np.moveaxis(side, 1, axis) for side in beside_boxes(error)), 9)
+        want, found = (np.moveaxis(side, 1, axis) for side in beside_boxes(error))
+        meter.add(want, found, 9)
         changed = meter.changed(budget, _NOISE)
         if isinstance(expected, Changed):
             assert changed == expected
