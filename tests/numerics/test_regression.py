@@ -67,7 +67,7 @@ def test_fp32s_own_noise_few_samples_and_features_say_nothing() -> None:
     assert changed(want, found, DType.QUANTIZED8).doubt is not None
     assert changed(want, found, DType.QUANTIZED8, noise=0.01) == Changed()
     assert changed(want[:7], found[:7], DType.QUANTIZED8) == Changed()
-    features = marks(3, kinds=33)
+    features = marks(3, kinds=17)
     assert changed(features, moved(features, 600, 0.2), DType.QUANTIZED8) == Changed()
 
 

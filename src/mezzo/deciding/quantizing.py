@@ -30,6 +30,8 @@ _ALONE, _UNKNOWN, _APART = "no-kernel", "no-range", "apart"
 _COPIED = "stored-twice"
 # Bytes that a number in INT8 saves, in place of FP32, over what a second copy of a number takes.
 _SAVED = 3
+# Numbers of a weight whose copy takes less than the nodes that dequantize it.
+_FEW = 256
 SMART, FULL = "smart", "full"
 _LATE = "the range of what it reads is found as it runs"
 # How a weight is held before anybody has asked for its scales.
@@ -185,6 +187,8 @@ def _with_second_copies(graph: Graph, units: Sequence[QuantizedUnit]) -> tuple[Q
     copied = {value for value in weights if any(use not in uses for use in graph.uses[value])}
     left, large = _SAVED * sum(count[value] for value in weights - copied), set[int]()
     for value in sorted(copied, key=lambda one: (count[one], one)):
+        if count[value] <= _FEW:
+            continue
         if count[value] <= left:
             left -= count[value]
         else:

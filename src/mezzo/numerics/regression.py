@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 # A sample of more numbers than marks, boxes and landmarks have is of features or of places, which are read together.
-_MOST_NUMBERS = 32
+_MOST_NUMBERS = 16
 # Numbers that are kept of an output: more say nothing more.
 _KEPT = 1 << 16
 # What FP64 makes of a whole number of them.
