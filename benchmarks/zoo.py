@@ -61,6 +61,7 @@ from zoo_table import Outcome
 
 import mezzo
 from mezzo.converting.results import lab_of, open_source
+from mezzo.numerics.measures import Ruling
 
 LEAST_AGREEMENT = {"fp16": 0.99, "bf16": 0.97, "int8": 0.95}
 _EXACTLY = {"EXECUTION_MODE_HINT": "ACCURACY"}
@@ -93,9 +94,14 @@ def _mezzo(task: Task, folder: Path, *, to: str, target: str, with_data: bool) -
     path = folder / "converted.onnx"
     options: dict[str, Any] = {"data": list(task.seen)} if with_data else {}
     converted = mezzo.convert(task.path, path, to=to, target=target, **options)
-    if converted.measured is None or converted.measured.comparison is None:
+    measured = converted.measured
+    if measured is None or measured.comparison is None:
         return path, ""
-    return path, converted.measured.comparison.verdict.ruling.value
+    ruling, runtime = measured.comparison.verdict.ruling, measured.runtime
+    if runtime is not None and ruling is Ruling.SAME:  # as the first screen says it
+        is_open = runtime.comparison is not None and any(output.doubt for output in runtime.comparison.outputs)
+        ruling = Ruling.DIFFERENT if runtime.is_wrong else Ruling.UNDECIDED if is_open else ruling
+    return path, ruling.value
 
 
 def _peer(task: Task, folder: Path, *, name: str) -> tuple[Path, str]:

@@ -378,3 +378,21 @@ def test_number_of_samples_is_at_fault_where_it_is_worse_than_the_batch_it_repea
     candidate = source.runnable(low)
     comparison = compare_on_runtime(reference, source, candidate, answer, DataSource("data", 16, 16))
     assert comparison.outputs[0].ruling is ruling, comparison.outputs
+
+
+def test_answers_that_the_runtime_leaves_open_are_not_called_right(
+    on: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = Standin.answer
+
+    def differ(standin: Standin, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Every eighth sample of the whole data is off by a tenth, where numbers are below 1."""
+        off = 0.1 * ((np.arange(len(feeds["x"])) % 8 == 0) & (len(feeds["x"]) > 8))
+        return {name: (answer + off[:, None]).astype(np.float32) for name, answer in exact(standin, feeds).items()}
+
+    marks = with_weights(MODEL.replace("[N,64] y", "[N,3] y"), a=(64, 64), b=(64, 64), c=(64, 3))
+    monkeypatch.setattr(Standin, "answer", differ)
+    monkeypatch.setattr(f"{__name__}.model", lambda: marks)
+    headline, account = told(on(Runtime(), to="bf16"))
+    assert headline.standing is Standing.OPEN and headline.verdict.startswith("undecided on standin 1.0: output 'y'")
+    assert headline.risk.startswith("emulated, the same file is right: error") and not account["runtime"]["is_wrong"]

@@ -183,8 +183,12 @@ def _judge_all(
 
 
 def _is_worse(one: Deviation, other: Deviation) -> bool:
-    if (one.fault is None) != (other.fault is None):
-        return one.fault is not None
+    """Whether the first differs, has a fault or a doubt where the second does not; else errs by more."""
+    gravity, other_gravity = (
+        (each.ruling is Ruling.DIFFERENT, each.fault is not None, each.doubt is not None) for each in (one, other)
+    )
+    if gravity != other_gravity:
+        return gravity > other_gravity
     return not one.relative_l2.estimate <= other.relative_l2.estimate
 
 

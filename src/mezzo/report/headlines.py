@@ -77,6 +77,9 @@ def head_conversion(
         if standing is Standing.RIGHT and not measured.shares_data:
             verdict = f"{verdict}, held back"
         risk = risk_on_data(comparison, plan, measured)
+        in_doubt = _open_on_runtime(measured)
+        if standing is Standing.RIGHT and in_doubt is not None:
+            standing, risk, verdict = Standing.OPEN, f"emulated, the same file is {verdict}", in_doubt
         aim = _after_judging(standing, comparison, plan, speed, better)
     return Headline(
         title=f"{clean(source)} -> {clean(result)}{_wanted(plan)}",
@@ -206,6 +209,15 @@ def _wrong_on_runtime(measured: "Measured | None") -> str | None:
         return None
     because = checked.fault if checked.comparison is None else checked.comparison.verdict.because
     return f"wrong on {clean(checked.runtime or checked.target)}: {clean(because or '')}"
+
+
+def _open_on_runtime(measured: "Measured") -> str | None:
+    """That the answers of the target's runtime leave open whether a result is right, in a sentence."""
+    checked = measured.runtime
+    if checked is None or checked.comparison is None or not any(out.doubt for out in checked.comparison.outputs):
+        return None
+    ruling, because = checked.comparison.verdict.ruling.value, checked.comparison.verdict.because
+    return f"{ruling} on {clean(checked.runtime or checked.target)}: {clean(because)}"
 
 
 def _speed_of(plan: Plan, machine: "Machine", why_not: str | None = None) -> Speed:
