@@ -99,8 +99,7 @@ def _mezzo(task: Task, folder: Path, *, to: str, target: str, with_data: bool) -
         return path, ""
     ruling, runtime = measured.comparison.verdict.ruling, measured.runtime
     if runtime is not None and ruling is Ruling.SAME:  # as the first screen says it
-        is_open = runtime.comparison is not None and any(output.doubt for output in runtime.comparison.outputs)
-        ruling = Ruling.DIFFERENT if runtime.is_wrong else Ruling.UNDECIDED if is_open else ruling
+        ruling = Ruling.DIFFERENT if runtime.is_wrong else Ruling.UNDECIDED if runtime.is_in_doubt else ruling
     return path, ruling.value
 
 

@@ -25,8 +25,8 @@ from mezzo.numerics.verdicts import Budget, choose_budget, judge, judge_output
 _log = logging.getLogger(__name__)
 # Samples per call that are run beside those of the data: kernels differ most for few rows.
 _SIZES = (1, 2, 4, 8)
-# The first batch alone, as it came; and how much more a number of samples has to be off than that, to be at fault.
-_FIRST, _WORSE = 0, 2.0
+# A number of samples per call counts where its error is so many times that of the batch that it repeats.
+_WORSE = 2.0
 # Batches of the data that are run, and the bytes of their feeds past which no more are: they are kept in memory.
 _CALLS, _BYTES = 16, 1 << 26
 
@@ -115,17 +115,20 @@ def compare_on_runtime(
     pair, every = lab_of(model).pair(candidate, EMULATED), reference.every
     lowest = _lowest(pair, every[0])
     meters: dict[tuple[str, int | None], Meter] = {}
+    first: dict[str, Meter] = {}  # of the first batch alone, which other numbers of samples repeat
     for fed, wanted in zip(every, reference.answers, strict=True):
         answers = found(fed.feeds)
-        for size in (fed.size, _FIRST) if fed is every[0] else (fed.size,):
-            for name, own in pair.outputs.items():
-                if own in answers:
-                    meter = meters.setdefault((name, size), Meter(name, lowest[name]))
+        for name, own in pair.outputs.items():
+            if own in answers:
+                added = [meters.setdefault((name, fed.size), Meter(name, lowest[name]))]
+                if fed is every[0]:
+                    added.append(first.setdefault(name, Meter(name, lowest[name])))
+                for meter in added:
                     meter.add(wanted[name], answers[own], fed.samples)
     standards = _standards(lowest, held or {}, {})
-    outputs = _judge_all(meters, standards)
+    outputs = _judge_all(meters, first, standards)
     if held is None and any(output.ruling is Ruling.DIFFERENT for output in outputs):
-        outputs = _judge_all(meters, _standards(lowest, {}, reference.noises()))
+        outputs = _judge_all(meters, first, _standards(lowest, {}, reference.noises()))
     return Comparison(data=source, run="native", outputs=outputs, layers=(), verdict=judge(outputs, ()))
 
 
@@ -160,22 +163,20 @@ def _standards(
 
 
 def _judge_all(
-    meters: Mapping[tuple[str, int | None], Meter], standards: Mapping[str, _Standard]
+    meters: Mapping[tuple[str, int | None], Meter], first: Mapping[str, Meter], standards: Mapping[str, _Standard]
 ) -> tuple[Deviation, ...]:
-    """Each output as it is judged where it is worst, of the data as it came and of each number of samples a call.
+    """Each output's worst judgement: of all batches together, and of each other number of samples per call.
 
-    Numbers of samples are tried on the first batch alone, and of what is wrong with it as it came, too, they count only
-    what is worse with them: few samples may be wrong where all of the data together is not.
+    These repeat the first batch. Where the first batch alone is judged wrong too, they count only if their error is
+    larger than its own by a factor: a few samples may be wrong where the whole data is not.
     """
     worst: dict[str, Deviation] = {}
     for (name, size), meter in meters.items():
-        if size == _FIRST:
-            continue
         output = _judge(meter, standards[name], size)
         if size is not None and output.ruling is Ruling.DIFFERENT:
-            first = _judge(meters[name, _FIRST], standards[name], None)
-            is_worse = output.relative_l2.estimate > _WORSE * first.relative_l2.estimate
-            if first.ruling is Ruling.DIFFERENT and not is_worse:
+            alone = _judge(first[name], standards[name], None)
+            is_worse = output.relative_l2.estimate > _WORSE * alone.relative_l2.estimate
+            if alone.ruling is Ruling.DIFFERENT and not is_worse:
                 continue
         if name not in worst or _is_worse(output, worst[name]):
             worst[name] = output

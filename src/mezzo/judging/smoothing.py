@@ -163,12 +163,12 @@ class _Trial:
             exact = one.product.columns(self.weights[one.weight])
             for sample, numbers in enumerate(kept):
                 rows = one.product.rows(numbers, _ROWS)
-                wanted = rows @ exact
+                sums = rows @ exact
                 for way, (held, scaled) in enumerate(ways):
                     factors, stored = scaled[number]
-                    off = round_trip(rows / factors, held) @ stored - wanted
+                    off = round_trip(rows / factors, held) @ stored - sums
                     squares[way, sample] += np.square(off, dtype=np.float64).sum()
-        return [Errors(sums) for sums in squares]
+        return [Errors(each) for each in squares]
 
     def _stored(self, factors: Floats) -> tuple[Quantization, list[tuple[Floats, Floats]]]:
         """The parameters of the value with its channels divided by factors, and for each product the factors of what it
@@ -182,7 +182,8 @@ class _Trial:
         for one in self.place.read:
             weight = self.weights[one.weight]
             each = np.broadcast_to(laid(factors, weight.ndim, one.channels), weight.shape)
-            stored = round_trip(weight * each, weight_parameters(weight * each, _WEIGHTS, one.axis))
+            multiplied = weight * each
+            stored = round_trip(multiplied, weight_parameters(multiplied, _WEIGHTS, one.axis))
             scaled.append((one.product.columns(each)[:, None, :, 0], one.product.columns(stored)))
         return held, scaled
 

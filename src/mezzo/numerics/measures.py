@@ -360,6 +360,11 @@ class RuntimeCheck:
         """Whether the result does not run there, or answers wrong."""
         return self.fault is not None or (self.comparison is not None and self.comparison.is_wrong)
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether its answers there leave open whether the result is right."""
+        return self.comparison is not None and any(output.doubt for output in self.comparison.outputs)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:

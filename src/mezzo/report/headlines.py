@@ -214,7 +214,7 @@ def _wrong_on_runtime(measured: "Measured | None") -> str | None:
 def _open_on_runtime(measured: "Measured") -> str | None:
     """That the answers of the target's runtime leave open whether a result is right, in a sentence."""
     checked = measured.runtime
-    if checked is None or checked.comparison is None or not any(out.doubt for out in checked.comparison.outputs):
+    if checked is None or checked.comparison is None or not checked.is_in_doubt:
         return None
     ruling, because = checked.comparison.verdict.ruling.value, checked.comparison.verdict.because
     return f"{ruling} on {clean(checked.runtime or checked.target)}: {clean(because)}"

@@ -10,6 +10,8 @@ from mezzo.dtypes import DType
 
 def without_format(options: Options, nodes: Iterable[tuple[str, DType]], rule: str, because: str) -> Options:
     """The options with some nodes out of a format each, for a reason: what was said of one before is forgotten."""
-    found = {(name, dtype): NamedFinding(node=name, rule=rule, because=because, dtype=dtype) for name, dtype in nodes}
-    kept = tuple(finding for finding in options.wishes.found if (finding.node, finding.dtype) not in found)
-    return replace(options, wishes=replace(options.wishes, found=(*kept, *found.values())))
+    findings = {
+        (name, dtype): NamedFinding(node=name, rule=rule, because=because, dtype=dtype) for name, dtype in nodes
+    }
+    kept = tuple(finding for finding in options.wishes.found if (finding.node, finding.dtype) not in findings)
+    return replace(options, wishes=replace(options.wishes, found=(*kept, *findings.values())))

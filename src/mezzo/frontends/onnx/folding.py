@@ -151,23 +151,18 @@ class _Folder:
         integers there, and drops zeros where a length is open. Nothing that a sum holds is as small as this one.
         """
         weight = constants.get(node.input[1]) if len(node.input) > 1 and self.ledger.reads[node.output[0]] > 1 else None
-        if weight is None or weight.tensor.data_type != TensorProto.FLOAT or self._has_bias(node, constants):
+        if weight is None or weight.tensor.data_type != TensorProto.FLOAT:
             return
         channels = channels_of(node, weight.tensor.dims)
-        if channels is not None:
-            name_node(node, title_of(node))
-            self.ledger.leave(*filter(None, node.input[2:]))
-            del node.input[2:]
-            bias = numpy_helper.from_array(np.full(channels.count, np.finfo(np.float32).tiny))
-            node.input.append(self.ledger.new_initializer(f"{node.name}.bias", bias).name)
-            self.is_changed = True
-
-    def _has_bias(self, node: onnx.NodeProto, constants: Constants) -> bool:
-        """Whether a convolution adds anything but zeros."""
-        if not any(node.input[2:]):
-            return False
-        held = self.ledger.floats(constants.get(node.input[2]))
-        return held is None or bool(held.any())
+        bias = None if channels is None else self._bias_of(node, channels.count, constants)
+        if bias is None or bias.any():
+            return
+        name_node(node, title_of(node))
+        self.ledger.leave(*filter(None, node.input[2:]))
+        del node.input[2:]
+        smallest = numpy_helper.from_array(np.full(len(bias), np.finfo(np.float32).tiny))
+        node.input.append(self.ledger.new_initializer(f"{node.name}.bias", smallest).name)
+        self.is_changed = True
 
     def _behind(
         self, linear: _Linear, users: Mapping[str, onnx.NodeProto], constants: Constants

@@ -53,10 +53,8 @@ class Sessions:
         Raises: InputError: the feeds do not fit, or the reference fails. ContractError: the candidate fails.
         """
         reference, candidate = self._sessions
-        match = self._pair.match
-        wanted = self._pair.answer(Side.REFERENCE, reference, feeds)
-        found = self._pair.answer(Side.CANDIDATE, candidate, match.rename_feeds(feeds))
-        return wanted, {name: found[own] for name, own in match.outputs.items()} | {n: found[n] for n in self._layers}
+        exact = self._pair.answer(Side.REFERENCE, reference, feeds)
+        return exact, self._pair.answer_candidate(candidate, feeds, self._layers)
 
     @property
     def width(self) -> int:
@@ -122,12 +120,7 @@ class Pair:
     def candidate(self) -> Run:
         """Make the candidate ready alone. Feeds and answers are by the reference's names."""
         session = self.load_side(Side.CANDIDATE, self.models[1])
-
-        def run(feeds: Mapping[str, Any]) -> Answers:
-            found = self.answer(Side.CANDIDATE, session, self.match.rename_feeds(feeds))
-            return {name: found[own] for name, own in self.match.outputs.items()}
-
-        return run
+        return lambda feeds: self.answer_candidate(session, feeds, ())
 
     def load_side(self, side: Side, model: onnx.ModelProto) -> Session:
         """Make a form of one of the models ready: in its true precision where it has a low one, natively otherwise."""
@@ -145,6 +138,14 @@ class Pair:
             return Session(whole.model, whole.model.graph.input, None, settings, whole.weights)
         except ContractError as error:
             raise self._say(side, error) from error
+
+    def answer_candidate(self, session: Session, feeds: Mapping[str, Any], layers: Collection[str]) -> Answers:
+        """Run the candidate, with layers that both models have under one name. Feeds and answers are by the reference's
+        names.
+        """
+        answers = self.answer(Side.CANDIDATE, session, self.match.rename_feeds(feeds))
+        outputs = {name: answers[own] for name, own in self.match.outputs.items()}
+        return outputs | {name: answers[name] for name in layers}
 
     def answer(self, side: Side, session: Session, feeds: Mapping[str, Any]) -> Mapping[str, Any]:
         """Run one of the models."""

@@ -134,8 +134,9 @@ class Pair:
         answer = self.sides[1].load({layer.theirs: name for name, layer in layers.items()})
 
         def run(feeds: Feeds) -> Answers:
-            found = answer({self.inputs[name]: feed for name, feed in feeds.items() if name in self.inputs})
-            return {name: found[own] for name, own in self.outputs.items()} | {name: found[name] for name in layers}
+            answers = answer({self.inputs[name]: feed for name, feed in feeds.items() if name in self.inputs})
+            outputs = {name: answers[own] for name, own in self.outputs.items()}
+            return outputs | {name: answers[name] for name in layers}
 
         return run
 
