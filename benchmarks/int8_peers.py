@@ -15,6 +15,7 @@ import argparse
 import json
 import logging
 import resource
+import subprocess
 import sys
 import time
 import traceback
@@ -23,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
+from functools import cache
 from importlib import metadata, util
 from io import StringIO
 from pathlib import Path
@@ -326,6 +328,16 @@ def make(quantizer: Quantizer, task: Task) -> Made:
     return made
 
 
+@cache
+def idle_bytes() -> int:
+    """The most memory of an interpreter that imports ONNX Runtime and does nothing: what every quantizer pays."""
+    code = "import onnxruntime, resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    # Started by an interpreter of its own: a process counts the peak of whoever started it as its own.
+    starting = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}], check=True)"
+    report = subprocess.run([sys.executable, "-c", starting], capture_output=True, text=True, check=True)
+    return 1024 * int(report.stdout)
+
+
 def versions() -> dict[str, str]:
     versions = {}
     for name in ("onnx", "onnxruntime", "nncf", "openvino", "amd-quark", "numpy", "mezzo"):
@@ -363,7 +375,12 @@ def _make_apart(quantizer: Quantizer, task: Task) -> str:
             task.to.unlink(missing_ok=True)
             logging.getLogger(__name__).debug("%s", traceback.format_exc())
             return f"{type(error).__name__}: {str(error)[:200]}"
-        return f"{made.seconds:.1f} s, {made.peak_bytes / 1e6:.0f} MB, {made.runs} runs of {made.samples_run} samples"
+        beyond = made.peak_bytes - idle_bytes()
+        memory = (
+            f"{made.peak_bytes / 1e6:.0f} MB at most, {beyond / task.model.stat().st_size:.2f} times the model beyond "
+            f"{idle_bytes() / 1e6:.0f} MB of an idle interpreter with onnxruntime"
+        )
+        return f"{made.seconds:.1f} s, {memory}, {made.runs} runs of {made.samples_run} samples"
 
     return apart.run_apart(work, "its process ended")
 

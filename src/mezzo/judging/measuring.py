@@ -108,9 +108,11 @@ def measure_ranges(
         progress("preparing", 0, 0)
     job = RangesJob(first.feeds)
     team = crew_at_work().team(job, lambda: [model], lambda: job.open([model]))
-    measuring = _Measuring(team, dataset, first, path)
+    about = team.start(None).result()
+    assert isinstance(about, About), "asked for nothing else"
+    measuring = _Measuring(about, dataset, first, path)
     try:
-        for number in measuring.take(first, batches):
+        for number in measuring.take(team, first, batches):
             if progress is not None:
                 progress("measuring", number, 0)
         if may_go_on():
@@ -133,15 +135,10 @@ def _with_samples(dataset: "Dataset", watch: DataWatch, lab: "Lab", may_go_on: C
 
 
 class _Measuring:
-    """One pass over data, on its way."""
+    """One pass over data, on its way. It holds none of those who measure, so that their memory goes with the pass."""
 
-    def __init__(
-        self, team: Team[Reading | None, Records | About], data: "Dataset", first: "Batch", path: Path | None
-    ) -> None:
-        self._team, self._data = team, data
-        about = team.start(None).result()
-        assert isinstance(about, About), "asked for nothing else"
-        self._about = about
+    def __init__(self, about: About, data: "Dataset", first: "Batch", path: Path | None) -> None:
+        self._about, self._data = about, data
         self._state = State(model=about.fingerprint, data=data.name, content=data.content, values=about.size)
         self._accumulator = Accumulator(about.size)
         if path is not None and os.path.lexists(path):
@@ -149,20 +146,20 @@ class _Measuring:
         self.keeping = Keeping(path, self._state, self._spell)
         self._first_fed = _count_numbers(first.feeds)
 
-    def take(self, first: "Batch", more: "Iterator[Batch]") -> "Iterator[int]":
+    def take(
+        self, team: Team[Reading | None, Records | About], first: "Batch", more: "Iterator[Batch]"
+    ) -> "Iterator[int]":
         """Measure all batches that the state has not; gives the number of each before it is waited for."""
         yield 0
         if not self.keeping.has(0, first):  # by what it shows the others are sampled
-            self._add(0, first, self._measure(Reading(first, 0, _sample_size(self._about.elements, self._about.size))))
-        for reading, records in in_turn(self._team, self._readings(more)):
+            samples = _sample_size(self._about.elements, self._about.size)
+            shown = team.start(Reading(first, 0, samples)).result()
+            assert isinstance(shown, Records), "what was asked for"
+            self._add(0, first, shown)
+        for reading, records in in_turn(team, self._readings(more)):
             assert reading is not None and isinstance(records, Records), "what was asked for"
             yield reading.number
             self._add(reading.number, reading.batch, records)
-
-    def _measure(self, reading: Reading) -> Records:
-        records = self._team.start(reading).result()
-        assert isinstance(records, Records), "what was asked for"
-        return records
 
     def _readings(self, batches: "Iterator[Batch]") -> Iterator[Reading | None]:
         for number, batch in enumerate(batches, 1):

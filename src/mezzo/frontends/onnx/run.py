@@ -9,7 +9,9 @@ import enum
 import hashlib
 import logging
 import math
+import weakref
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -30,8 +32,9 @@ from mezzo.frontends.onnx.runtime_libraries import load_onnxruntime
 from mezzo.frontends.onnx.segmented import Segmented, Uncuttable, Underway, cut_model
 from mezzo.frontends.onnx.twin import twin
 from mezzo.frontends.onnx.types import TO_ONNX
-from mezzo.frontends.onnx.weights import Weights
+from mezzo.frontends.onnx.weights import Weights, let_all_go
 from mezzo.frontends.onnx.whole import Whole
+from mezzo.machine import give_back_memory
 
 _log = logging.getLogger(__name__)
 
@@ -168,9 +171,14 @@ class Session:
             self._cut(model, weights)
         if self._segmented is not None:
             return None
+        settings = self._settings
+        if weights:  # of large models several may be ready at once
+            settings = replace(settings, keeps_memory=False)
+            give_back_memory()
+            weakref.finalize(self, let_all_go, list(weights.values()))
         lent = {name: lend(array, onnx.helper.np_dtype_to_tensor_dtype(array.dtype)) for name, array in weights.items()}
         try:
-            runner = load_runtime(model, self._settings)
+            runner = load_runtime(model, settings)
         except Exception as error:
             is_refused = self._is_refused(error)
             if not weights and not is_refused:

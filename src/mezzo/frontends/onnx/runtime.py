@@ -30,10 +30,13 @@ class Optimizing(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How ONNX Runtime runs a model. `threads` 0: as many as the machine has cores."""
+    """How ONNX Runtime runs a model. `threads` 0: as many as the machine has cores. `keeps_memory`: what values took
+    once stays with the session, which saves asking for it again.
+    """
 
     threads: int
     optimizing: Optimizing
+    keeps_memory: bool = True
 
 
 NATIVE = Settings(threads=1, optimizing=Optimizing.BASICS)
@@ -59,8 +62,7 @@ def load_runtime(model: onnx.ModelProto, settings: Settings) -> Any:
 def load_piece(model: onnx.ModelProto, settings: Settings) -> Any:
     """A session of a part of an optimised model, as it stands, which gives memory back as soon as it can."""
     onnxruntime = load_onnxruntime()
-    options = _options(Settings(settings.threads, Optimizing.NOTHING))
-    options.enable_cpu_mem_arena = False
+    options = _options(Settings(settings.threads, Optimizing.NOTHING, keeps_memory=False))
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -90,8 +92,9 @@ def _options(settings: Settings) -> Any:
         Optimizing.BASICS: levels.ORT_ENABLE_BASIC,
         Optimizing.ALL: levels.ORT_ENABLE_ALL,
     }[settings.optimizing]
-    # A pattern per shape, which branches make many of.
-    options.enable_mem_pattern = settings.optimizing is not Optimizing.NOTHING
+    # A pattern per shape, which branches make many of; each is one more block, as large as all values at once.
+    options.enable_mem_pattern = False
+    options.enable_cpu_mem_arena = settings.keeps_memory
     if settings.optimizing is Optimizing.ALL:
         options.add_session_config_entry("session.disable_quant_qdq", "1")
     return options

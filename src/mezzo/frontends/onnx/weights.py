@@ -164,6 +164,12 @@ def let_go(array: Array) -> None:
     whole.madvise(mmap.MADV_DONTNEED, start, begin + array.nbytes - start)
 
 
+def let_all_go(arrays: Iterable[Array]) -> None:
+    """The same of several arrays."""
+    for array in arrays:
+        let_go(array)
+
+
 def nameless_file() -> IO[bytes]:
     """A temporary file that goes with whoever holds it last, and with the process."""
     return tempfile.TemporaryFile(prefix="mezzo-", buffering=0, dir=find_temporary_folder())
