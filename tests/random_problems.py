@@ -14,7 +14,7 @@ from mezzo.core.nodes import Kind, Node, Role, Scope, Signature, Use, Value
 from mezzo.core.policy import Category
 from mezzo.core.problem import Choice, MeasuredCosts, Problem, Side
 from mezzo.core.quantization import Quantization
-from mezzo.core.quantized import DynamicProduct, Quantized
+from mezzo.core.quantized import DynamicProduct, DynamicWeight, Quantized
 from mezzo.core.target import Costs
 from mezzo.dtypes import HIGH, DType
 
@@ -202,7 +202,7 @@ def quantized_problem(seed: int, count: int, size: int = 9) -> Problem:
         stay_inside=frozenset(value for value, kind in kinds.items() if kind == 1),
         hand_on_either=frozenset(value for value, kind in kinds.items() if kind == 2),
         handed_on=frozenset(value for value, kind in kinds.items() if kind == 3),
-        dynamic={number: DynamicProduct(0, 1, how) for number in late},
+        dynamic={number: DynamicProduct(0, (DynamicWeight(1, how),)) for number in late},
     )
     return replace(
         problem, graph=graph, line=line, sides=tuple(sides), quantized=quantized, caps={**problem.caps, **caps}

@@ -149,8 +149,12 @@ def test_refusals_and_gains_may_be_about_int8():
         ),
         ("[[quantized]]\nop = 'Conv'\nhands = 'bytes'\noperands = []", "hands is 'bytes'; choose one of either"),
         (
+            "[[quantized]]\nop = 'LSTM'\nhands = 'floats'\noperands = [{ position = 0 }]\ndynamic = true",
+            "finds ranges as it runs, which takes data, its weights behind it and hands = 'floats'",
+        ),
+        (
             f"{HEAD}operands = [{{ position = 0 }}]\ndynamic = true",
-            "finds ranges as it runs, which takes data, a weight behind it and hands = 'floats'",
+            "'Conv' cannot find ranges as it runs; choose one of Gemm, LSTM, MatMul, or leave out dynamic",
         ),
         (f"{HEAD}operands = [{{ position = 0 }}]\ndynamic = 1", "dynamic is 1; write true or false"),
         (

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from mezzo.converting.judged_model import judge_model
-from mezzo.core.facts import Transfer
+from mezzo.core.facts import Cost, Transfer
 from mezzo.core.frontend import Model
 from mezzo.core.graph import Graph
 from mezzo.core.levels import Line, float_of
@@ -19,7 +19,6 @@ from mezzo.errors import InputError
 from mezzo.report.figures import spell_count
 from mezzo.voices import option
 
-_QUANTIZES = frozenset({Transfer.QUANTIZE, Transfer.QUANTIZED_SUM})
 _WIDENED = "integer kernels read and make f32: the model, of lower floats, is widened first; its weights are exact so"
 
 
@@ -90,7 +89,9 @@ def fused_as(model: Model, given: Plan, respellings: Sequence[Respelling] = ()) 
 
 
 def _came_quantized(graph: Graph) -> bool:
-    return any(row is not None and row.transfer in _QUANTIZES for row in rows_of(graph))
+    """Whether a model holds integer kernels; a weight that is dequantized and nothing more makes none."""
+    rows = [row for row in rows_of(graph) if row is not None and row.cost is Cost.QUANTIZE]
+    return any(row.transfer is not Transfer.DEQUANTIZE for row in rows)
 
 
 def _is_fused(line: Line, fuse: str) -> bool:

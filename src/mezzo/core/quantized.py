@@ -9,14 +9,23 @@ from mezzo.core.nodes import Use
 from mezzo.core.quantization import Quantization
 
 
+class DynamicWeight(NamedTuple):
+    """A weight of a product that finds the range of its data as it runs: which operand, and how it is held."""
+
+    operand: int
+    how: Quantization
+
+
 class DynamicProduct(NamedTuple):
-    """A product that finds the range of its data as it runs: which operand is data and which the weight, and how that
-    is held.
-    """
+    """A product that finds the range of its data as it runs: which operand is data, and which are weights."""
 
     data: int
-    weight: int
-    how: Quantization
+    weights: tuple[DynamicWeight, ...]
+
+    @property
+    def weight_operands(self) -> frozenset[int]:
+        """Which operands are weights."""
+        return frozenset(weight.operand for weight in self.weights)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

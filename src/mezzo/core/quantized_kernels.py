@@ -23,6 +23,9 @@ COMPOSITES: Mapping[str, frozenset[str]] = MappingProxyType(
     }
 )
 
+# Operators that a file can write out so that they find ranges as they run, and the weights that each reads.
+DYNAMIC_WEIGHTS: Mapping[str, int] = MappingProxyType({"Gemm": 1, "LSTM": 2, "MatMul": 1})
+
 
 class Hands(enum.Enum):
     """What a quantized kernel hands on. EITHER: integers or floats, at no price. INTEGERS: Quantize has to stand right
@@ -125,8 +128,9 @@ class QuantizedKernel:
     read what a product without a bias makes, moved and scaled or as it is. `attributes` must all match,
     by value or by one of a frozenset. `needs` are features of a machine, any of which it takes to be faster so.
 
-    `is_dynamic`: it finds the range of the data that it reads as it runs, and needs the parameters of its weight alone.
-    It reads floats and hands on floats; in a file it is DynamicQuantizeLinear and a product of integers.
+    `is_dynamic`: it finds the range of the data that it reads as it runs, and needs the parameters of its weights
+    alone. It reads floats and hands on floats; in a file it is DynamicQuantizeLinear and a product of integers, or
+    DynamicQuantizeLSTM.
     """
 
     dialect: str = "onnx"
@@ -148,6 +152,7 @@ class QuantizedKernel:
 
     def __post_init__(self) -> None:
         assert not self.is_dynamic or self.hands is Hands.FLOATS, "what finds ranges as it runs hands on floats"
+        assert not self.is_dynamic or self.op in DYNAMIC_WEIGHTS, "the front end writes no other so"
         stored = {one.dtype for operand in self.operands for one in operand.storages}
         assert stored <= {*STORED_AS[self.format]}, "operands are stored as the format's numbers are"
 

@@ -254,7 +254,7 @@ def _as_integers(problem: Problem, levels: Sequence[int]) -> Bools:
     found = np.zeros(len(columns.use_node), bool)
     for number, product in known.items():
         if levels[number] == problem.line.quantized:
-            found |= (columns.use_node == number) & (columns.use_operand == product.weight)
+            found |= (columns.use_node == number) & np.isin(columns.use_operand, [*product.weight_operands])
     return found
 
 

@@ -182,7 +182,7 @@ class _Lowering:
             node = graph.nodes[use.node]
             if node.kind is Kind.CAST:
                 continue  # it is its own cast, or needless and its users come through `absorbed`
-            if node.id in self.dynamic and use.operand == self.dynamic[node.id].weight:
+            if node.id in self.dynamic and use.operand in self.dynamic[node.id].weight_operands:
                 continue  # it is read as integers, which are made with the product
             role = node.signature.inputs[use.operand]
             must_rewire = use in graph.aliased

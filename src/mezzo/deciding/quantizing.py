@@ -14,7 +14,7 @@ from mezzo.core.nodes import Node, Role, Use
 from mezzo.core.policy import Category, Verdict
 from mezzo.core.problem import Choice, Problem, Side
 from mezzo.core.quantization import Quantization
-from mezzo.core.quantized import NO_PORTS, DynamicProduct, Quantized, QuantizedPorts
+from mezzo.core.quantized import NO_PORTS, DynamicProduct, DynamicWeight, Quantized, QuantizedPorts
 from mezzo.core.quantized_kernels import Hands, QuantizedKernel
 from mezzo.deciding.wishes import Wishes
 from mezzo.dtypes import DType
@@ -85,6 +85,7 @@ class Quantizing:
             match unit.kernel.hands:
                 case Hands.FLOATS:
                     inside.add(unit.result)
+                    inside.update(value for value in graph.nodes[unit.nodes[-1]].outputs if value is not None)
                 case Hands.EITHER:
                     either.add(unit.result)
                 case Hands.PASSED:
@@ -119,11 +120,14 @@ def _tell_missing(graph: Graph, value: int) -> str:
 
 
 def _dynamic(unit: QuantizedUnit, parameters: Mapping[int, Quantization]) -> tuple[int, DynamicProduct]:
-    """The product of a unit that finds ranges as it runs, by its node's id. Its weight may not have been asked yet."""
+    """The product of a unit that finds ranges as it runs, by its node's id. Its weights may not have been asked yet."""
     (data,) = (read for read in unit.reads if not read.operand.is_weight)
-    (weight,) = (read for read in unit.reads if read.operand.is_weight)
-    how = parameters.get(weight.value, _NOT_ASKED)
-    return unit.nodes[0], DynamicProduct(data.use.operand, weight.use.operand, how)
+    weights = tuple(
+        DynamicWeight(read.use.operand, parameters.get(read.value, _NOT_ASKED))
+        for read in unit.reads
+        if read.operand.is_weight
+    )
+    return unit.nodes[0], DynamicProduct(data.use.operand, weights)
 
 
 def choose_units(view: View, wishes: Wishes, verdicts: list[Verdict], choices: list[Choice]) -> Quantizing:
@@ -228,7 +232,7 @@ def parameters_of(problem: Problem, levels: Sequence[int]) -> tuple[tuple[str, Q
 def _held(node: Node, known: Quantized) -> Iterable[int]:
     """The values whose parameters a node takes that runs quantized."""
     product = known.dynamic.get(node.id)
-    ports = (*node.inputs, *node.outputs) if product is None else (node.inputs[product.weight],)
+    ports = (*node.inputs, *node.outputs) if product is None else [node.inputs[at] for at in product.weight_operands]
     return (value for _, value in _known(ports, known.parameters))
 
 

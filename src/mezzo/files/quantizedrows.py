@@ -8,7 +8,7 @@ hands = "either"
 
 from collections.abc import Mapping, Sequence
 
-from mezzo.core.quantized_kernels import COMPOSITES, Bias, Hands, Operand, QuantizedKernel, Storage
+from mezzo.core.quantized_kernels import COMPOSITES, DYNAMIC_WEIGHTS, Bias, Hands, Operand, QuantizedKernel, Storage
 from mezzo.dtypes import STORED_AS, STORES, DType
 from mezzo.errors import InputError
 from mezzo.files.rowfields import read_attributes, read_versions, split_dialect
@@ -72,11 +72,9 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
             f"{where}: hands is {hands.value!r} without operands; write 'either', or what it reads quantized"
         )
     is_dynamic = "dynamic" in entry and read_truth(where, entry, "dynamic")
-    if is_dynamic and (hands is not Hands.FLOATS or [operand.is_weight for operand in operands] != [False, True]):
-        raise InputError(
-            f"{where} finds ranges as it runs, which takes data, a weight behind it and hands = 'floats'; write these, "
-            "or leave out dynamic"
-        )
+    operators = [split_dialect(text) for text in read_texts(where, "op", entry["op"])]
+    if is_dynamic:
+        _check_dynamic(where, [op for _, op in operators], operands, hands)
     return [
         QuantizedKernel(
             dialect=dialect,
@@ -96,8 +94,24 @@ def _read_rows(where: str, name: str, entry: Mapping[str, object]) -> list[Quant
             is_dynamic=is_dynamic,
             format=formats[0],
         )
-        for dialect, op in map(split_dialect, read_texts(where, "op", entry["op"]))
+        for dialect, op in operators
     ]
+
+
+def _check_dynamic(where: str, ops: Sequence[str], operands: Sequence[Operand], hands: Hands) -> None:
+    """Raises InputError: operators cannot be written so that they find ranges as they run."""
+    strange = [op for op in ops if op not in DYNAMIC_WEIGHTS]
+    if strange:
+        raise InputError(
+            f"{where}: {strange[0]!r} cannot find ranges as it runs; choose one of {', '.join(DYNAMIC_WEIGHTS)}, or "
+            "leave out dynamic"
+        )
+    wanted = [[False] + [True] * DYNAMIC_WEIGHTS[op] for op in ops]
+    if hands is not Hands.FLOATS or any([operand.is_weight for operand in operands] != each for each in wanted):
+        raise InputError(
+            f"{where} finds ranges as it runs, which takes data, its weights behind it and hands = 'floats'; write "
+            "these, or leave out dynamic"
+        )
 
 
 def _read_followers(where: str, entry: Mapping[str, object]) -> frozenset[str]:

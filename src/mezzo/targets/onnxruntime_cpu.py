@@ -62,6 +62,14 @@ def _dynamic(op: str, *operands: Operand, **attributes: object) -> QuantizedKern
     return replace(row, followers=frozenset({"Add"}), is_dynamic=True)
 
 
+def _recurrent(*, axis: int, **attributes: object) -> QuantizedKernel:
+    """An LSTM. With a scale for each gate of each state where it has one direction, else one for each direction."""
+    because = "DynamicQuantizeLSTM: with 128 states 1.25 times as fast as FP32, 256 2.2 times, 512 4 times"
+    weights = weight(1, axis=axis), weight(2, axis=axis)
+    row = _kernel("LSTM", Operand(position=0), *weights, hands=Hands.FLOATS, because=because, layout=_OFF, **attributes)
+    return replace(row, is_dynamic=True)
+
+
 _QUANTIZED = (
     _product("Conv", _data(), weight(1, axis=0), hands=Hands.INTEGERS),
     _product("Gemm", Operand(position=0), weight(1, axis=0), transB=1, alpha=_UNSCALED, beta=_UNSCALED),
@@ -86,6 +94,8 @@ _QUANTIZED = (
     _dynamic("Gemm", weight(1, axis=-1), transA=_OFF, transB=_OFF, alpha=_UNSCALED, beta=_UNSCALED),
     *(_dynamic("MatMul", weight(1, axis=-1, rank=rank)) for rank in (2, 3)),
     _dynamic("MatMul", weight(1)),
+    _recurrent(axis=1, direction=frozenset({None, "forward", "reverse"})),
+    _recurrent(axis=0, direction="bidirectional"),
 )
 
 TARGET = Target(

@@ -125,7 +125,8 @@ class Quantizers:
     def _reads(self, node: Node, kernel: QuantizedKernel) -> tuple[Read, ...] | None:
         """What a node reads quantized as a kernel's row says; None where it is not the row's."""
         outputs = [value for value in node.outputs if value is not None]
-        if not outputs or (len(outputs) > 1 and kernel.hands not in (Hands.READ, Hands.PASSED)):
+        hands_on_several = kernel.is_dynamic or kernel.hands in (Hands.READ, Hands.PASSED)
+        if not outputs or (len(outputs) > 1 and not hands_on_several):
             return None
         found = []
         for operand in _spread(kernel.operands, len(node.inputs)):
@@ -214,7 +215,7 @@ class Quantizers:
             nodes += [number for number in sorted(taken) if number not in nodes]
             last = self._view.graph.nodes[taken[-1]]
         made = [value for number in nodes for value in self._view.graph.nodes[number].outputs if value is not None]
-        result = last.outputs[0]
+        result = next((value for value in last.outputs if value is not None), None)
         assert result is not None, "what a kernel makes is read"
         inside = tuple(value for value in made if value != result) if len(nodes) > 1 else ()
         return QuantizedUnit(

@@ -164,10 +164,11 @@ def _weights(graph: Graph, plan: Plan) -> Counter[DType]:
             stored[edit.value].add(edit.how.format)
             quantized[edit.value] += edit.reader is not None
         elif isinstance(edit, RunDynamic):
-            weight = graph.nodes[edit.node].inputs[edit.product.weight]
-            assert weight is not None, "a product has a weight"
-            stored[weight].add(DType.QUANTIZED8)
-            quantized[weight] += 1
+            for operand in edit.product.weight_operands:
+                weight = graph.nodes[edit.node].inputs[operand]
+                assert weight is not None, "a product has its weights"
+                stored[weight].add(DType.QUANTIZED8)
+                quantized[weight] += 1
     for number, count in quantized.items():
         if number in stored and count == len(graph.uses[number]):  # nobody is left to read the floats
             stored[number] &= QUANTIZED

@@ -7,9 +7,10 @@ from onnx import helper
 
 from mezzo.core.graph import Graph
 from mezzo.core.plans import RunDynamic
-from mezzo.frontends.onnx.dynamic_products import Integers, product_nodes
+from mezzo.frontends.onnx.dynamic_products import RUNTIME_DIALECT, HeldWeight, Integers, lstm_nodes, product_nodes
 from mezzo.frontends.onnx.forms import Forms
 from mezzo.frontends.onnx.handles import Handles
+from mezzo.frontends.onnx.infos import state_own
 from mezzo.frontends.onnx.origins import name_node
 from mezzo.frontends.onnx.placement import Placement
 from mezzo.frontends.onnx.quantizing import Quantizing
@@ -25,16 +26,19 @@ class Dynamic:
     ) -> None:
         self._graph, self._handles, self._forms = graph, handles, forms
         self._placement, self._quantizing = placement, quantizing
-        self._weights: dict[int, tuple[str, str]] = {}  # by node
+        self._weights: dict[int, list[HeldWeight]] = {}  # by node
         self._edits: list[RunDynamic] = []
         self._data: dict[tuple[int, str], _Data] = {}
 
     def store(self, edits: Iterable[RunDynamic]) -> None:
         """Hold the weights as integers, while their floats are what they were."""
         for edit in edits:
-            value = self._graph.nodes[edit.node].inputs[edit.product.weight]
-            assert value is not None, "a product has a weight"
-            self._weights[edit.node] = self._quantizing.hold_integers(value, edit.product.how)
+            self._weights[edit.node] = []
+            for operand, how in edit.product.weights:
+                value = self._graph.nodes[edit.node].inputs[operand]
+                assert value is not None, "a product has its weights"
+                held = HeldWeight(operand, *self._quantizing.hold_integers(value, how), how)
+                self._weights[edit.node].append(held)
             self._edits.append(edit)
 
     def put_in_place(self) -> None:
@@ -46,26 +50,44 @@ class Dynamic:
         node, proto = self._graph.nodes[edit.node], self._handles.protos[edit.node]
         assert proto is not None, "a product is an operator"
         name_node(proto, node.name)
-        container = self._handles.containers[node.scope]
+        container, result = self._handles.containers[node.scope], next(filter(None, proto.output))
+
+        def fresh(word: str) -> str:
+            return self._forms.names.fresh(container, f"{result}_{word}")
+
+        if node.op == "LSTM":
+            *others, last = lstm_nodes(proto, self._weights[edit.node], fresh)
+            self._import_dialect()
+            for name, value in zip(proto.output, node.outputs, strict=False):
+                if value is not None:
+                    state_own(self._handles.owners[node.scope], name, self._graph.shapes.get(value))
+        else:
+            *others, last = product_nodes(proto, self._integers(edit, proto), result, fresh)
+        for other in others:
+            self._add(node.id, other, proto)
+        proto.op_type, proto.domain = last.op_type, last.domain
+        del proto.input[:], proto.attribute[:]
+        proto.input.extend(last.input)
+        proto.attribute.extend(last.attribute)
+
+    def _import_dialect(self) -> None:
+        dialect, version = RUNTIME_DIALECT
+        imports = self._handles.model.opset_import
+        if all(entry.domain != dialect for entry in imports):
+            imports.append(helper.make_opsetid(dialect, version))
+
+    def _integers(self, edit: RunDynamic, proto: onnx.NodeProto) -> Integers:
+        """The integers that a product reads."""
         data, data_scale, zero_point = self._quantized(edit, proto)
-        weight, weight_scales = self._weights[edit.node]
-        integers = Integers(
+        (weight,) = self._weights[edit.node]
+        return Integers(
             data=data,
             data_scale=data_scale,
             zero_point=zero_point,
-            weight=weight,
-            weight_scales=weight_scales,
-            is_turned=bool(node.attributes.get("transB")),
+            weight=weight.integers,
+            weight_scales=weight.scales,
+            is_turned=bool(self._graph.nodes[edit.node].attributes.get("transB")),
         )
-        result = proto.output[0]
-        *others, last = product_nodes(
-            proto, integers, result, lambda word: self._forms.names.fresh(container, f"{result}_{word}")
-        )
-        for other in others:
-            self._add(node.id, other, proto)
-        proto.op_type, proto.domain = last.op_type, ""
-        del proto.input[:], proto.attribute[:]
-        proto.input.extend(last.input)
 
     def _quantized(self, edit: RunDynamic, proto: onnx.NodeProto) -> _Data:
         """The integers of what a product reads, made before the first of those who read them in its body."""

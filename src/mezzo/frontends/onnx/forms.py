@@ -80,9 +80,10 @@ class Forms:
         self.rewired |= {edit.reader: (edit.value, edit.how.format) for edit in quantized if edit.reader is not None}
         for edit in edits:
             if type(edit) is RunDynamic:
-                value = self.graph.nodes[edit.node].inputs[edit.product.weight]
-                assert value is not None, "a product has a weight"
-                self.rewired[Use(edit.node, edit.product.weight)] = value, DType.QUANTIZED8
+                for operand in edit.product.weight_operands:
+                    value = self.graph.nodes[edit.node].inputs[operand]
+                    assert value is not None, "a product has its weights"
+                    self.rewired[Use(edit.node, operand)] = value, DType.QUANTIZED8
             if type(edit) is Rewire:
                 form = self._settled((edit.value, edit.dtype))
                 self.wanted.add(form)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
 from mezzo.core.fused import Attribute, Fused
 from mezzo.core.nodes import Use
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.infos import state_own
 from mezzo.frontends.onnx.ledger import Ledger
 from mezzo.frontends.onnx.origins import copy_origin, name_node, title_of
 from mezzo.frontends.onnx.reading import Reading
@@ -67,15 +68,9 @@ class _Writer:
         return name
 
     def _state(self, fused: Fused, name: str) -> None:
-        """State the type of what an operator makes that ONNX's own inference does not know."""
-        owner = self.owner_of(fused)
         value = self._graph.nodes[fused.nodes[-1]].outputs[0]
-        if value is None or any(info.name == name for infos in (owner.value_info, owner.output) for info in infos):
-            return
-        shape = self._graph.shapes.get(value)
-        if self._graph.values[value].dtype is DType.FLOAT32:
-            info = helper.make_tensor_value_info(name, TensorProto.FLOAT, None if shape is None else [*shape])
-            owner.value_info.append(info)
+        if value is not None and self._graph.values[value].dtype is DType.FLOAT32:
+            state_own(self.owner_of(fused), name, self._graph.shapes.get(value))
 
     def finish(self) -> None:
         """Take out what went, and what is read no longer."""

@@ -32,6 +32,17 @@ def state_shapes(owner: onnx.GraphProto | onnx.FunctionProto, shaped: Iterable[t
         )
 
 
+def state_own(owner: onnx.GraphProto | onnx.FunctionProto, name: str, dims: Sequence[int | str | None] | None) -> None:
+    """State that what an operator of a runtime's own makes is FP32, and its shape where that is known: ONNX's inference
+    tells neither.
+    """
+    if isinstance(owner, onnx.FunctionProto):
+        return
+    if not any(info.name == name for infos in (owner.value_info, owner.output) for info in infos):
+        shape = None if dims is None else [*dims]
+        owner.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
+
+
 def state_casts(owner: onnx.GraphProto | onnx.FunctionProto, casts: Iterable[tuple[str, str, DType]]) -> None:
     """State the types of what casts made: (operand, result, dtype), where the graph states the operand's shape."""
     if not isinstance(owner, onnx.GraphProto):

@@ -13,7 +13,7 @@ from mezzo.frontends.onnx.value_types import TypedScope, value_types
 # Operators that ask a value for its shape, and read none of its numbers.
 _SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "SequenceLength", "Shape", "Size"})
 # Operators that put numbers on the steps of a scale.
-QUANTIZES = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
+QUANTIZES = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QuantizeLinear"})
 _DATA = 1  # the bit of what comes from the data; formats have the bits above it
 _FORMATS = tuple(DType)
 

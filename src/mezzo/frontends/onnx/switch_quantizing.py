@@ -1,6 +1,6 @@
 """Nodes that take FP32 numbers to the steps of a scale and back, and weights that were taken there once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
@@ -9,7 +9,7 @@ from onnx import numpy_helper
 from mezzo.core.quantization import Quantization
 from mezzo.core.quantized import DynamicProduct
 from mezzo.dtypes import DType
-from mezzo.frontends.onnx.dynamic_products import Integers, product_nodes
+from mezzo.frontends.onnx.dynamic_products import HeldWeight, Integers, lstm_nodes, product_nodes
 from mezzo.frontends.onnx.marks import is_marked, mark_quantized
 from mezzo.frontends.onnx.quantized_payloads import payload_of
 from mezzo.frontends.onnx.rounding import STORAGE
@@ -44,22 +44,33 @@ class Quantizer:
         return made
 
     def product(
-        self, node: onnx.NodeProto, product: DynamicProduct, weight: onnx.TensorProto | None, is_turned: bool
+        self,
+        node: onnx.NodeProto,
+        product: DynamicProduct,
+        constants: Mapping[str, onnx.TensorProto],
+        is_turned: bool,
     ) -> list[onnx.NodeProto]:
-        """Make the nodes of a product that finds the range of its data as it runs. `weight`: None where it is made."""
-        how, made = product.how, list[onnx.NodeProto]()
-        if weight is None:
-            made = self.nodes(node.input[product.weight], self._fresh(), how)[:1]
-            held, weight_scales = made[0].output[0], made[0].input[1]
-        else:
-            held, weight_scales = self._held_integers(weight, how)
+        """Make the nodes of a product that finds the range of its data as it runs. `constants` by name; a weight that
+        is none of them is made.
+        """
+        made, weights = list[onnx.NodeProto](), list[HeldWeight]()
+        for operand, how in product.weights:
+            weight = constants.get(node.input[operand])
+            if weight is None:
+                made += self.nodes(node.input[operand], self._fresh(), how)[:1]
+                weights.append(HeldWeight(operand, made[-1].output[0], made[-1].input[1], how))
+            else:
+                weights.append(HeldWeight(operand, *self._held_integers(weight, how), how))
+        if node.op_type == "LSTM":
+            return [*made, *lstm_nodes(node, weights, lambda word: self._fresh())]
         data, scale, zero_point = self._fresh(), self._fresh(), self._fresh()
+        (held,) = weights
         integers = Integers(
             data=data,
             data_scale=scale,
             zero_point=zero_point,
-            weight=held,
-            weight_scales=weight_scales,
+            weight=held.integers,
+            weight_scales=held.scales,
             is_turned=is_turned,
         )
         made.append(

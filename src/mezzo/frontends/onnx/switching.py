@@ -309,8 +309,7 @@ class _Switcher:
         product = ports.dynamic.get(number)
         if product is not None:
             is_turned = bool(self._planned.nodes[number].attributes.get("transB"))
-            weight = seen.constants.get(node.input[product.weight])
-            return self._quantizer.product(copy, product, weight, is_turned), list(copy.output)
+            return self._quantizer.product(copy, product, seen.constants, is_turned), list(copy.output)
         for index, name in enumerate(copy.input):
             how = ports.reads.get(Use(number, index))
             if how is not None:

@@ -32,6 +32,8 @@ def ways(form: Form) -> tuple[Way, ...]:
     """How the result of a form may go on at all: numbers that are moved have the parameters that they came with."""
     if all(port.storage is None for port in form.ports):
         return (Way.QUANTIZED,)
+    if form.op == "LSTM":
+        return (Way.DYNAMIC,)
     if is_dynamic(form):
         return Way.FLOAT, Way.QUANTIZED, Way.DYNAMIC
     if form.followers or any(port.is_weight for port in form.ports):

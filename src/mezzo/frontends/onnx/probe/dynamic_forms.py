@@ -6,9 +6,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from mezzo.core.quantization import Quantization
 from mezzo.core.quantized_kernels import Bias, Storage
 from mezzo.dtypes import DType
-from mezzo.frontends.onnx.dynamic_products import Integers, product_nodes
+from mezzo.frontends.onnx.dynamic_products import RUNTIME_DIALECT, HeldWeight, Integers, lstm_nodes, product_nodes
 from mezzo.frontends.onnx.probe.quantized_forms import ASKED, Array, Built, Form
 
 _DATA, _WEIGHT = Storage(DType.UINT8), Storage(DType.INT8, is_symmetric=True)
@@ -30,6 +31,27 @@ def is_dynamic(form: Form) -> bool:
 
 def build_dynamic(form: Form) -> Built:
     """The model of such a form: the product of integers bears the name of what is asked about."""
+    return _build_lstm(form) if form.op == "LSTM" else _build_product(form)
+
+
+def _build_lstm(form: Form) -> Built:
+    random, constants = np.random.default_rng(_SEED), dict[str, Array]()
+    data, *weights = (random.standard_normal(port.shape).astype(np.float32) for port in form.ports)
+    held = list[HeldWeight]()
+    for operand, (weight, port) in enumerate(zip(weights, form.ports[1:], strict=True), start=1):
+        integers, scales = _held(weight / np.sqrt(weight.shape[-1]), port.axis)
+        constants |= {f"weight{operand}": integers, f"scales{operand}": scales}
+        numbers = tuple(scales.ravel().tolist())
+        how = Quantization(dtype=DType.INT8, scales=numbers, zero_points=(0,) * len(numbers), axis=port.axis)
+        held.append(HeldWeight(operand, f"weight{operand}", f"scales{operand}", how))
+    lstm, numbering = helper.make_node(form.op, ["x", "w", "r"], ["y"], **form.attributes), count()
+    nodes = lstm_nodes(lstm, held, lambda word: f"{word}_{next(numbering)}")
+    for number, node in enumerate(nodes):
+        node.name = ASKED if node is nodes[-1] else f"beside.{number}"
+    return Built(_model(form, nodes, constants), {"x": data})
+
+
+def _build_product(form: Form) -> Built:
     random = np.random.default_rng(_SEED)
     data, weight = (random.standard_normal(port.shape).astype(np.float32) for port in form.ports)
     integers, scales = _held(weight, form.ports[1].axis)
@@ -70,4 +92,5 @@ def _model(form: Form, nodes: list[onnx.NodeProto], constants: dict[str, Array])
     made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "form", [given], [made], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", form.opset)], ir_version=_IR_VERSION)
+    opsets = [helper.make_opsetid("", form.opset), helper.make_opsetid(*RUNTIME_DIALECT)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)

@@ -29,7 +29,9 @@ _CHAINS = (
 
 def quantized_forms() -> Iterator[Form]:
     """Every form that is asked about."""
-    yield from map(_at_its_opset, (*_convolutions(), *_products(), *_elementwise(), *_pools_and_norms(), *_moves()))
+    yield from map(
+        _at_its_opset, (*_convolutions(), *_products(), *_elementwise(), *_pools_and_norms(), *_moves(), *_recurrent())
+    )
 
 
 def _at_its_opset(form: Form) -> Form:
@@ -87,6 +89,13 @@ def _transposed(window: Mapping[str, Any]) -> Iterator[Form]:
         yield replace(plain, attributes={**window, **more})
     for name in ("Add", "BatchNormalization", "LeakyRelu", "Relu", "Sigmoid"):
         yield replace(plain, followers=(name,))
+
+
+def _recurrent() -> Iterator[Form]:
+    data, states = _data((6, 2, 32)), 64
+    for direction, count, axis in (("forward", 1, 1), ("reverse", 1, 1), ("bidirectional", 2, 0)):
+        weights = (_weight((count, 4 * states, size), axis) for size in (32, states))
+        yield Form(op="LSTM", ports=(data, *weights), attributes={"hidden_size": states, "direction": direction})
 
 
 def _products() -> Iterator[Form]:

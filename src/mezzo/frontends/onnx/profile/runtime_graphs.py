@@ -26,8 +26,8 @@ _MOVING = frozenset(
 _STORED = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
 # Products, by how the names of their kernels begin.
 _PRODUCTS = (
-    "Attention", "Conv", "Deconvolution", "DynamicQuantizeMatMul", "FullyConnected", "FusedConv", "FusedGemm",
-    "FusedMatMul", "Gemm", "MatMul", "QAttention", "QGemm", "QLinearConv", "QLinearMatMul",
+    "Attention", "Conv", "Deconvolution", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "FullyConnected",
+    "FusedConv", "FusedGemm", "FusedMatMul", "Gemm", "MatMul", "QAttention", "QGemm", "QLinearConv", "QLinearMatMul",
 )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def find_products(model: onnx.GraphProto, kernels: Sequence[GraphKernel]) -> Pro
 
 
 def _is_quantized_product(node: onnx.NodeProto, dequantized: set[str]) -> bool:
-    if node.op_type in ("ConvInteger", "MatMulInteger"):
+    if node.op_type in ("ConvInteger", "DynamicQuantizeLSTM", "MatMulInteger"):
         return True
     return node.op_type in ("Conv", "Gemm", "MatMul") and {*node.input[:2]} <= dequantized
 
