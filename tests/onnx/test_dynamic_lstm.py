@@ -103,3 +103,36 @@ def test_a_weight_of_two_directions_of_reading_has_one_scale(tmp_path: Path) -> 
     for got, want in zip(answers(out, feeds(9)), answers(path, feeds(9)), strict=True):
         assert np.linalg.norm(got - want) < _OFF * np.linalg.norm(want)
     assert sum(tensor.data_type == onnx.TensorProto.INT8 for tensor in onnx.load(out).graph.initializer) == 2
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_body_with_its_own_weights_runs_on_integers(is_first: bool, tmp_path: Path) -> None:
+    """An LSTM in one branch, a product in the other, their weights in the branches."""
+    rng, branches = np.random.default_rng(5), []
+    of_lstm = network("forward", "a bias").graph
+    del of_lstm.input[:]
+    branches.append(of_lstm)
+    weight = numpy_helper.from_array(rng.standard_normal((_INPUTS, _STATES)).astype(np.float32), "own")
+    nodes = [helper.make_node("MatMul", ["x", "own"], ["p"]), helper.make_node("Unsqueeze", ["p", "one"], ["q"])]
+    port = helper.make_tensor_value_info("q", 1, ["t", "d", "n", "h"])
+    branches.append(
+        helper.make_graph(nodes, "other", [], [port], [weight, numpy_helper.from_array(np.array([1]), "one")])
+    )
+    chosen = helper.make_node("If", ["c"], ["y_"], then_branch=branches[0], else_branch=branches[1])
+    ports = [
+        helper.make_tensor_value_info("x", 1, [_TIME, _BATCH, _INPUTS]),
+        helper.make_tensor_value_info("c", onnx.TensorProto.BOOL, []),
+    ]
+    made = helper.make_tensor_value_info("y_", 1, ["t", "d", "n", "h"])
+    model = helper.make_model(
+        helper.make_graph([chosen], "g", ports, [made]), opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
+    path, out = tmp_path / "model.onnx", tmp_path / "out.onnx"
+    onnx.save(model, path)
+    mezzo.convert(path, out, to="int8", target="onnxruntime-cpu", calibrator="none")
+    fed = feeds(9) | {"c": np.array(is_first)}
+    ((got,), (want,)) = answers(out, fed), answers(path, fed)
+    assert 0 < np.linalg.norm(got - want) < _OFF * np.linalg.norm(want)
+    bodies = [attribute.g for node in onnx.load(out).graph.node for attribute in node.attribute]
+    written = {node.op_type for body in bodies for node in body.node}
+    assert {"DynamicQuantizeLSTM", "MatMulInteger"} <= written and not {"LSTM", "MatMul"} & written

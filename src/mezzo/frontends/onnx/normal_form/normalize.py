@@ -8,6 +8,7 @@ import onnx
 from mezzo.frontends.onnx.files import Source
 from mezzo.frontends.onnx.ledger import bodies_of, drop_named, graphs_of, names_of
 from mezzo.frontends.onnx.normal_form.constant_folding import fold_constants
+from mezzo.frontends.onnx.normal_form.hoisting import hoist_weights
 from mezzo.frontends.onnx.normal_form.no_ops import remove_no_ops
 from mezzo.frontends.onnx.normal_form.padding import merge_pads
 from mezzo.frontends.onnx.normal_form.scope import Scope
@@ -15,7 +16,7 @@ from mezzo.frontends.onnx.normal_form.shape_folding import fold_shapes
 from mezzo.frontends.onnx.opset import default_opset
 from mezzo.frontends.onnx.shapes import infer_types
 
-_PASSES: tuple[Callable[[Scope], bool], ...] = (fold_shapes, fold_constants, remove_no_ops, merge_pads)
+_PASSES: tuple[Callable[[Scope], bool], ...] = (fold_shapes, fold_constants, remove_no_ops, merge_pads, hoist_weights)
 # What one round makes constant tells shapes that the next one folds. Exporters' chains take three or four.
 _MOST_ROUNDS = 12
 
