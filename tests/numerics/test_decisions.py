@@ -118,3 +118,72 @@ def test_a_meter_of_an_output_sees_decisions() -> None:
     meter.add(want, found, 40)
     assert meter.changed(0.0625, 0.0).fault is not None
     assert meter.changed(0.95, 0.0) == Changed()  # zeros would do
+
+
+def tokens(rng: np.random.Generator, rows: int, classes: int) -> Floats:
+    """Logits of a language model: few tokens fit, and in a third of the rows one alone."""
+    scores = rng.standard_normal((1, rows, classes)) * 2.0
+    for row in scores[0]:
+        fitting = rng.integers(0, classes, 3)
+        row[fitting] = row.max() + rng.exponential(1.5, 3)
+    return scores.astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_number_per_row_of_a_table_is_a_score_of_a_token(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    want = tokens(rng, 400, 2000)
+    found = want.copy()
+    rows = rng.permutation(400)[:40]
+    chosen = want[0, rows].argmax(1)
+    found[0, rows, chosen] = -1.0  # a tenth of the tokens
+    fmt = FORMATS[DType.BFLOAT16]
+
+    def judged(*tables: int) -> Changed:
+        decisions = Decisions(fmt, tables)
+        decisions.add(want, found, 1)
+        return decisions.changed(choose_budget(None, DType.BFLOAT16, 0.0).error, 0.0)
+
+    assert judged() == judged(512, 1999) == Changed(), "no table has as many rows"
+    tabled = judged(512, 2000)
+    assert "40 of 400 decisions are others" in (tabled.fault or tabled.doubt or ""), f"seed {seed}"
+
+
+def test_an_embedding_as_wide_as_a_table_has_rows_is_no_score() -> None:
+    want = np.random.default_rng(0).standard_normal((64, 2000)).astype(np.float32)
+    decisions = Decisions(FORMATS[DType.FLOAT16], (2000,))
+    decisions.add(want, -want, 64)
+    assert decisions.changed(0.008, 0.0) == Changed()
+
+
+def sequences(rng: np.random.Generator, count: int, leads: float, classes: int = 200) -> Floats:
+    """Samples of 40 steps, every other of the class 0, each with a lead of about so much."""
+    scores = rng.standard_normal((count, 40, classes)).astype(np.float32)
+    chosen = rng.integers(1, classes, (count, 40))
+    chosen[:, ::2] = 0
+    ahead = 4.0 + leads * rng.exponential(1.0, (count, 40))
+    np.put_along_axis(scores, chosen[..., None], ahead[..., None].astype(np.float32), axis=-1)
+    return scores
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("error", [1e-4, 0.03, 0.3, 1.0, 2.0])
+def test_few_sequences_are_open_where_more_of_others_change_than_may(seed: int, error: float) -> None:
+    rng = np.random.default_rng(seed)
+    want = sequences(rng, 16, 20.0)
+    found = want + error * rng.standard_normal(want.shape).astype(np.float32)
+    others = sequences(rng, 100, 20.0)
+    theirs = others + error * rng.standard_normal(others.shape).astype(np.float32)
+    share = float((others.argmax(-1) != theirs.argmax(-1)).any(-1).mean())
+    result = changed(want, found, DType.QUANTIZED8)
+    told = f"seed {seed}: {share:.2f} of others change, {result}"
+    assert share <= 0.1 or result != Changed(), told  # twice what may
+    assert share > 0.0 or result == Changed(), told
+
+
+def test_segments_are_no_sequences_that_are_spelled() -> None:
+    scores = np.zeros((4, 100, 5), np.float32)
+    scores[:, :70, 2] = scores[:, 70:, 4] = 9.0
+    found = scores.copy()
+    found[0, 69] = scores[0, 70]  # one step of 400 is of the other class
+    assert changed(scores, found, DType.QUANTIZED8) == Changed()

@@ -15,7 +15,7 @@ from mezzo.core.reading import Artifact
 from mezzo.core.slots import Slot
 from mezzo.dtypes import QUANTIZED, DType
 from mezzo.errors import MezzoError
-from mezzo.judging.standards import lowest_of, measure_noises, with_losses
+from mezzo.judging.standards import lowest_of, measure_noises, tables_of, with_losses
 from mezzo.judging.timed_inputs import batch_axis, cut_rows
 from mezzo.numerics.datasets import Batch
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Ruling
@@ -113,16 +113,16 @@ def compare_on_runtime(
         ContractError: the runtime fails.
     """
     pair, every = lab_of(model).pair(candidate, EMULATED), reference.every
-    lowest = _lowest(pair, every[0])
+    lowest, tables = _lowest(pair, every[0]), tables_of(pair.reference.inputs.slots)
     meters: dict[tuple[str, int | None], Meter] = {}
     first: dict[str, Meter] = {}  # of the first batch alone, which other numbers of samples repeat
     for fed, wanted in zip(every, reference.answers, strict=True):
         answers = found(fed.feeds)
         for name, own in pair.outputs.items():
             if own in answers:
-                added = [meters.setdefault((name, fed.size), Meter(name, lowest[name]))]
+                added = [meters.setdefault((name, fed.size), Meter(name, lowest[name], tables=tables))]
                 if fed is every[0]:
-                    added.append(first.setdefault(name, Meter(name, lowest[name])))
+                    added.append(first.setdefault(name, Meter(name, lowest[name], tables=tables)))
                 for meter in added:
                     meter.add(wanted[name], answers[own], fed.samples)
     standards = _standards(lowest, held or {}, {})

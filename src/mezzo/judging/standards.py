@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mezzo.core.lab import Answers, Pair, Reached, Subject
+from mezzo.core.slots import Slot
 from mezzo.dtypes import FORMATS, QUANTIZED, DType
 from mezzo.errors import InputError
 from mezzo.numerics.measures import Deviation
@@ -34,7 +35,8 @@ class Standards:
         reached = pair.reached(first.feeds.keys())
         self.lowest = {name: _lowest(ours, theirs, low, sums) for name, (ours, theirs) in reached.items()}
         self._steady = frozenset(name for name, (ours, _) in reached.items() if not ours.reads_data)
-        self.meters = {name: Meter(name, lowest) for name, lowest in self.lowest.items()}
+        tables = tables_of(self._reference.inputs.slots)
+        self.meters = {name: Meter(name, lowest, tables=tables) for name, lowest in self.lowest.items()}
         self._data, self._answers = DataWatch(), AnswerWatch()
         self._noise: dict[str, float] | None = None
 
@@ -136,6 +138,11 @@ def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable
         if moved >= ALL_NOISE and name not in unknown
     }
     return Telling(data.faults(), unknown)
+
+
+def tables_of(slots: Iterable[Slot]) -> frozenset[int]:
+    """The numbers of rows of the tables that inputs pick rows of, where they are fixed."""
+    return frozenset(slot.below for slot in slots if isinstance(slot.below, int))
 
 
 def with_losses(meter: Meter, budget: float, noise: float, *, parts_decide: bool = True) -> Deviation:

@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,16 +28,17 @@ _PIECE = 1 << 18
 
 class Meter:
     """Compares one value with the reference's over batches. `is_output`: whether ranks and slices are looked at too.
+    `tables`: the numbers of rows of the tables that the model's inputs pick rows of.
 
     Sequences are compared element by element. Places where both are NaN, or the same infinity, say nothing and are
     left out. Numbers that are no floats have to be equal.
     """
 
-    def __init__(self, name: str, ulp_format: DType, *, is_output: bool = True) -> None:
+    def __init__(self, name: str, ulp_format: DType, *, is_output: bool = True, tables: Collection[int] = ()) -> None:
         self.name = name
         self._format = FORMATS[ulp_format]
         self._is_output = is_output
-        self._slices, self._decisions = Slices(self._format), Decisions(self._format)
+        self._slices, self._decisions = Slices(self._format), Decisions(self._format, tables)
         self._regression = Regression(self._format)
         self._squares = array("d")  # of the error, per sample
         self._wholes = array("d")  # of the reference, per sample
