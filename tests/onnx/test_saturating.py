@@ -78,3 +78,15 @@ def test_gelu_by_tanh_is_right_over_the_whole_range_of_a_format(spelling: str, t
 )
 def test_a_power_that_might_cancel_or_is_read_elsewhere_stays_in_fp32(body: str) -> None:
     assert _precisions(_model(body), to="fp16")["Pow"] is DType.FLOAT32
+
+
+@pytest.mark.parametrize("spelling", _SPELLINGS)
+def test_data_past_the_range_of_a_power_keeps_nothing_in_fp32_that_runs_low_without(spelling: str) -> None:
+    model = _model(_SPELLINGS[spelling])
+    rng = np.random.default_rng(0)
+    data = [{"x": (50 * rng.standard_normal(64)).astype(np.float32)} for _ in range(4)]  # their cubes pass 65504
+    without = {node.name for node in mezzo.plan(model, io="low").nodes if node.precision.compute is DType.FLOAT16}
+    made = mezzo.convert(model, io="low", data=data)
+    assert made.measured is not None and made.measured.comparison is not None
+    assert made.measured.comparison.verdict.is_same
+    assert without <= {node.name for node in made.plan.nodes if node.precision.compute is DType.FLOAT16}

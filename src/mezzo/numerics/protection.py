@@ -48,18 +48,21 @@ def protections(
     ranges: "Sequence[ValueRange]",
     headroom: float = 1.0,
     limited: Collection[int] = (),
+    harmless: Collection[str] = (),
 ) -> tuple[NamedFinding, ...]:
     """Find the nodes that the ranges forbid to run low, in graph order.
 
     `headroom`: values within this factor of the format's limit count as beyond it, since other data may be larger.
     `limited` are constants that will be stored within bounds, by value id: masks, whose sums are large only as long as
-    the mask is.
+    the mask is. `harmless` are nodes whose results may pass the range and vanish, by name.
     """
     measured = ranges_by_value(graph, ranges)
     masked = reached_by(graph, rows, limited)
     by_node: dict[int, NamedFinding] = {}
     for value, held in measured.items():
         if value in masked and held.maximum * headroom < low.overflow_from:
+            continue
+        if graph.nodes[graph.values[value].producer].name in harmless:
             continue
         for trouble in _troubles(graph, rows, low, value, held, headroom):
             _protect(graph, value, trouble, by_node)

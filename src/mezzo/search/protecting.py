@@ -35,6 +35,8 @@ from mezzo.search.last_layers import without_last
 from mezzo.search.rig import can_cut, few_samples, split_for_scales
 from mezzo.search.runtime_check import PlannedResult, check_on_runtime
 from mezzo.search.tuner import Limits, Tuner
+from mezzo.structure import View
+from mezzo.structure.saturating import saturated
 
 if TYPE_CHECKING:
     from mezzo.converting.decided import Decided
@@ -334,10 +336,12 @@ def protect(
 
 
 def with_protection(model: "Model", options: Options, ranges: Ranges, headroom: float) -> Options:
-    """Add to the options what ranges forbid."""
+    """Add to the options what ranges forbid, but for what structure shows to be harmless."""
     judged = judge_model(model, options)[1]
     graph, low = judged.problem.graph, FORMATS[options.wishes.low]
-    found = protections(graph, rows_of(graph), low, ranges.values, headroom, judged.limits.keys())
+    rows = rows_of(graph)
+    harmless = saturated(View(graph=graph, rows=tuple(rows), low=low))
+    found = protections(graph, rows, low, ranges.values, headroom, judged.limits.keys(), harmless.keys())
     return replace(options, wishes=replace(options.wishes, found=found))
 
 
