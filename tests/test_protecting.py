@@ -18,6 +18,7 @@ from mezzo.core.policy import Category, Evidence
 from mezzo.deciding.planner import judge
 from mezzo.dtypes import DType
 from mezzo.files import planfile
+from mezzo.numerics.measures import Ruling
 
 _F16 = Precision(DType.FLOAT16, DType.FLOAT16, DType.FLOAT16)
 
@@ -185,6 +186,16 @@ def test_a_result_that_is_wrong_with_all_protection_is_repaired() -> None:
     assert made.measured is not None and made.measured.comparison is not None
     assert made.measured.comparison.verdict.is_same
     assert made.measured.notes[0].startswith("by the ranges alone the answers were off (")
+
+
+def test_a_result_in_floats_that_stays_wrong_is_told_as_wrong() -> None:
+    """Colourings of the reference systems know no prices, so nothing is repaired."""
+    data = batches(3, x=(4, 8), w=(8, 8))
+    for batch in data:
+        batch["x"] = (3 + 0.01 * batch["x"]).astype(np.float32)
+    made = mezzo.convert(model_of(OFFSET), data=data, strategy="forward")
+    assert made.measured is not None and made.measured.comparison is not None
+    assert made.measured.comparison.verdict.ruling is Ruling.DIFFERENT
 
 
 # Numbers that vanish in FP16, beside others that do not: whether they matter, the outputs tell.
