@@ -423,7 +423,7 @@ NETWORKS: Mapping[str, Network] = {
         Network(name="basic-pitch", package="basic-pitch==0.4.0", file="nmp.onnx", feeds=_music,
                 agreement=partial(same_mask, output=1), task="notes IoU"),
         Network(name="melspectrogram", package=_WAKE, file="melspectrogram.onnx", feeds=_waves,
-                agreement=partial(same_mark, within=0.5), task="within half a decibel"),
+                agreement=partial(same_mark, within=1.0), task="within a decibel"),
         Network(name="wake-embedding", package=_WAKE, file="embedding_model.onnx", feeds=_mel_patch,
                 agreement=same_meaning, task="cosine of meaning"),
         Network(name="smart-turn", package="pipecat-ai==1.14.0", file="smart-turn-v3.2-cpu.onnx", feeds=_whisper_mel,

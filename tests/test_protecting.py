@@ -320,3 +320,17 @@ def test_convolution_that_several_read_gets_zeros_to_run_on_integers(tmp_path: P
         again = mezzo.convert(model, plan=tmp_path / "plan.json")
         assert again.model.graph.SerializeToString() == made.model.graph.SerializeToString()
     assert runs == {"standard": {"int8"}, "none": {"f32"}}
+
+
+def test_wrong_answers_that_no_protection_mends_are_told() -> None:
+    """Inputs in FP16 lose what a difference is of, whatever the nodes run in: a verdict, and no crash."""
+    model = model_of(
+        """<ir_version: 10, opset_import: ["" : 20]>
+        g (float[N,8] x, float[N,8] u) => (float[N,8] y) { [less] d = Sub(x, u) [bend] y = Tanh(d) }"""
+    )
+    rng = np.random.default_rng(0)
+    far, near = rng.standard_normal((2, 32, 8)).astype(np.float32)
+    converted = mezzo.convert(model, to="fp16", io="low", data={"x": 1e3 * far, "u": 1e3 * far + near})
+    assert converted.measured is not None and converted.measured.comparison is not None
+    assert converted.measured.comparison.verdict.ruling is Ruling.DIFFERENT
+    assert [str(node.precision.compute) for node in converted.plan.nodes if node.kind == "op"] == ["f32", "f32"]

@@ -173,7 +173,7 @@ def attempt_on(
     # What was made up speaks against running low, and never for it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges, memory)
     attempt = lifted or _protect(model, options, dataset, ranges, memory)
-    if _is_wrong(attempt.comparison):
+    if attempt.decided.is_quantized and _is_wrong(attempt.comparison):
         attempt = _with_last_in_floats(model, attempt, dataset, ranges)
     if BIAS in options.steps and seen is not None and seen.seed is None:
         return _with_biases(model, attempt.options, attempt, seen, dataset)
