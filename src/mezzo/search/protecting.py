@@ -100,7 +100,8 @@ def _decide_and_judge(
     model: "Model", options: Options, dataset: Dataset, resume: Path | None, memory: Memory
 ) -> "tuple[Attempt, Dataset]":
     """Decide on a part of the data and judge on the rest, which is returned. Where the rest gives other answers, all of
-    the data decides and judges; where it is too little to judge alone, all of it judges. A note tells of both.
+    the data decides and judges; where it is too little to judge alone, or what decided stays wrong, all of it judges.
+    A note tells of each.
     """
     if dataset.seed is not None:  # random inputs lift nothing, and prove nothing
         ranges = measure_ranges(model, dataset, resume=resume)
@@ -117,8 +118,9 @@ def _decide_and_judge(
         ranges = measure_ranges(model, dataset)
         attempt = attempt_on(model, options, dataset, ranges, None, memory.within("all of the data"))
         return attempt.with_measured(shares_data=True).with_notes(told), dataset
-    if decided.ruling is Ruling.UNKNOWN or comparison.verdict.ruling is Ruling.UNDECIDED:
-        because = decided.because if decided.ruling is Ruling.UNKNOWN else comparison.verdict.because
+    is_unsettled = decided.ruling is Ruling.UNKNOWN or _is_wrong(attempt.comparison)
+    if is_unsettled or comparison.verdict.ruling is Ruling.UNDECIDED:
+        because = decided.because if is_unsettled else comparison.verdict.because
         comparison = check(model, attempt.result, dataset, None, low)
         told = f"a part of {dataset.name} does not judge alone ({because}): {_SHARED}"
         return attempt.with_measured(shares_data=True, comparison=comparison).with_notes(told), dataset
@@ -173,7 +175,7 @@ def attempt_on(
     # What was made up speaks against running low, and never for it.
     lifted = None if dataset.seed is not None else _lift(model, options, dataset, ranges, memory)
     attempt = lifted or _protect(model, options, dataset, ranges, memory)
-    if attempt.decided.is_quantized and _is_wrong(attempt.comparison):
+    if _is_wrong(attempt.comparison):
         attempt = _with_last_in_floats(model, attempt, dataset, ranges)
     if BIAS in options.steps and seen is not None and seen.seed is None:
         return _with_biases(model, attempt.options, attempt, seen, dataset)
