@@ -12,6 +12,7 @@ from mezzo.frontends.onnx.attributes import find
 from mezzo.frontends.onnx.builder import Builder
 from mezzo.frontends.onnx.frames import ANY_FLOAT, Env, Frame, pseudo_signature
 from mezzo.frontends.onnx.handles import Place
+from mezzo.frontends.onnx.infos import stated_infos
 from mezzo.frontends.onnx.schema import find_schema
 from mezzo.frontends.onnx.types import ValueType, element_dtype, from_type_proto, state_type, with_element
 
@@ -88,7 +89,7 @@ def enter(reader: Builder, frame: Frame, node: int, path: str, body: onnx.GraphP
     inner = Frame(Env(frame.env), 0, f"{frame.path}/{path}" if frame.path else path, frame.opsets, frame.container)
     inner.scope = reader.add_scope(node, inner.path, body, frame.container, frame.scope, repeats)
     inner.attributes = frame.attributes
-    inner.declared = {info.name: info for info in (*body.output, *body.value_info)}
+    inner.declared = stated_infos(body)
     inner.depth = frame.depth + 1
     return inner
 

@@ -9,6 +9,12 @@ from mezzo.dtypes import DType
 from mezzo.frontends.onnx.types import retype_proto
 
 
+def stated_infos(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
+    """What a graph states of its values, by name; an output's own type goes before another note of it."""
+    typed = [info for info in graph.output if info.type.WhichOneof("value")]
+    return {info.name: info for info in (*graph.output, *graph.value_info, *typed)}
+
+
 def retype_infos(owner: onnx.GraphProto | onnx.FunctionProto, names: Mapping[str, tuple[str, DType]]) -> None:
     """Give statements about values their new names and dtypes; `names` are by the old name."""
     for info in owner.value_info:

@@ -16,6 +16,7 @@ from mezzo.frontends.onnx.domains import imported_opsets
 from mezzo.frontends.onnx.expansion import MOST_DEPTH
 from mezzo.frontends.onnx.frames import Env, FactsOf, Frame
 from mezzo.frontends.onnx.handles import Container, Handles
+from mezzo.frontends.onnx.infos import stated_infos
 from mezzo.frontends.onnx.lookups import Integers, Modules, Shapes
 from mezzo.frontends.onnx.schema import can_convert, custom_signature, frozen, home_of_operator, solve, stated_type
 from mezzo.frontends.onnx.shapes import Sizes
@@ -37,7 +38,7 @@ class Reader(Builder):
         container = Container(graph)
         scope = self.add_scope(None, "", graph, container, None)
         frame = Frame(Env(), scope, "", opsets, container)
-        frame.declared = {info.name: info for info in (*graph.output, *graph.value_info)}
+        frame.declared = stated_infos(graph)
         weights = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
         is_fixed_input = self.model.ir_version >= 4
         inputs = {info.name: info for info in graph.input}

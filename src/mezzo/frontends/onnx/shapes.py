@@ -1,6 +1,7 @@
 """Sizes of values, where ONNX's own shape inference can tell them. Types never depend on it."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -25,7 +26,11 @@ Shape = tuple[int | None, ...]
 # onnx 1.23.2 crashes the process when it infers one of these, or an operator of its machine learning domains, over an
 # operand whose type it does not know.
 _CRASHING = frozenset({"EyeLike", "DictVectorizer", "RegexFullMatch"})
-_CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.")  # cheap to look for in any model
+# It does too where a dimension is negative: field 1 of a tensor, or of a type's dimension, whose varint is the longest.
+_NEGATIVE = re.compile(rb"\x08[\x80-\xff]{9}\x01")
+# It makes as many outputs as Split-18 is asked for, whatever the node has.
+_PARTS = "num_outputs"
+_CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.", _PARTS.encode())  # cheap to look for in any model
 
 
 def can_infer(model: onnx.ModelProto) -> bool:
@@ -34,14 +39,23 @@ def can_infer(model: onnx.ModelProto) -> bool:
 
 
 def may_crash(data: bytes) -> bool:
-    """Whether a serialized model may hold an operator that onnx's inference crashes on; cheap and never wrong on no."""
-    return any(word in data for word in _CRASHING_BYTES)
+    """Whether a serialized model may hold something that onnx's inference crashes on; cheap and never wrong on no."""
+    return any(word in data for word in _CRASHING_BYTES) or _NEGATIVE.search(data) is not None
 
 
 def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
     if not may_crash:
         return True
-    ops = {(node.domain, node.op_type) for owner in (model.graph, *model.functions) for node in all_nodes(owner)}
+    if _negative_infos(model):
+        return False
+    nodes = [node for owner in (model.graph, *model.functions) for node in all_nodes(owner)]
+    if any(a.name == _PARTS and a.i > len(node.output) for node in nodes for a in node.attribute):
+        return False
+    constants = [a.t for node in nodes for a in node.attribute if a.HasField("t")]
+    tensors = [tensor for graph in _graphs(model.graph) for tensor in graph.initializer]
+    if any(size < 0 for tensor in (*tensors, *constants) for size in tensor.dims):
+        return False
+    ops = {(node.domain, node.op_type) for node in nodes}
     if not any(op in _CRASHING or domain.startswith("ai.onnx.") for domain, op in ops):
         return True
     try:
@@ -50,6 +64,26 @@ def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
         return False  # a name that nothing makes has no type either
     known = {(function.domain, function.name) for function in model.functions}
     return all((d, op) in known or onnx.defs.has(op, canonical(d)) for d, op in ops)
+
+
+def _negative_infos(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """What is stated of values with a negative dimension, by which old exporters mean an unknown one."""
+    infos = [info for graph in _graphs(model.graph) for info in (*graph.value_info, *graph.input, *graph.output)]
+    infos += [info for function in model.functions for info in function.value_info]
+    return [info for info in infos if _NEGATIVE.search(info.type.SerializeToString())]
+
+
+def _with_unknown_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy without its negative dimensions."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for info in _negative_infos(copy):
+        if not info.type.HasField("tensor_type"):
+            info.ClearField("type")
+        for dim in info.type.tensor_type.shape.dim if info.HasField("type") else ():
+            if dim.dim_value < 0:
+                dim.ClearField("dim_value")
+    return copy
 
 
 def all_nodes(owner: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
@@ -153,6 +187,9 @@ def _measure(shape: onnx.TensorShapeProto) -> tuple[int, Shape]:
 
 
 def _infer(model: onnx.ModelProto, data: bytes, *, may_crash: bool, data_prop: bool = False) -> onnx.ModelProto:
+    if may_crash and _negative_infos(model):
+        model = _with_unknown_sizes(model)
+        data = model.SerializeToString()
     try:
         if _can_infer(model, may_crash=may_crash):
             return onnx.shape_inference.infer_shapes(data, data_prop=data_prop)
