@@ -16,6 +16,7 @@ SPLIT = """g (float[2,6] x) => (float[2,3] y, float[2,3] z) { y, z = Split<axis 
 CONVERTS = "import sys, mezzo; print(mezzo.convert(sys.argv[1], to='fp16').plan.nodes[0].name)"
 
 
+NORM = """g (float[4,4] x, float[4] s) => (float[4,4] y) { y, m = LayerNormalization<axis = 2147483648>(x, s) }"""
 GIVEN = f"""g (float[2,2,2] x) => (float[2,2] y) <int64[2,1,7] i = {{{", ".join("0" * 14)}}}>
 {{ y = GatherND<batch_dims = 1>(x, i) }}"""
 CONSTANT = """g (float[2,2,2] x) => (float[2,2] y) {
@@ -42,6 +43,7 @@ def model(text: str, size: int = 7) -> onnx.ModelProto:
         (GIVEN, -(2**31)),
         (CONSTANT, -(2**31)),
         (SPLIT, 7),
+        (NORM, 7),
     ],
 )
 def test_what_crashes_inference_is_not_inferred(text: str, size: int, tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ Shape = tuple[int | None, ...]
 _CRASHING = frozenset({"EyeLike", "DictVectorizer", "RegexFullMatch"})
 # It does too where a dimension is negative: field 1 of a tensor, or of a type's dimension, whose varint is the longest.
 _NEGATIVE = re.compile(rb"\x08[\x80-\xff]{9}\x01")
+# And where a number such as an axis passes 32 bits: field 3 of an attribute, four bytes and more of no small negative.
+_HUGE = re.compile(rb"\x18(?![\x80-\xff]\xff{8}\x01)[\x80-\xff]{4}")
+_OF_ANY_SIZE = "value_int"  # of Constant
 # It makes as many outputs as Split-18 is asked for, whatever the node has.
 _PARTS = "num_outputs"
 _CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.", _PARTS.encode())  # cheap to look for in any model
@@ -40,7 +43,7 @@ def can_infer(model: onnx.ModelProto) -> bool:
 
 def may_crash(data: bytes) -> bool:
     """Whether a serialized model may hold something that onnx's inference crashes on; cheap and never wrong on no."""
-    return any(word in data for word in _CRASHING_BYTES) or _NEGATIVE.search(data) is not None
+    return any(word in data for word in _CRASHING_BYTES) or any(mark.search(data) for mark in (_NEGATIVE, _HUGE))
 
 
 def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
@@ -49,7 +52,7 @@ def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
     if _negative_infos(model):
         return False
     nodes = [node for owner in (model.graph, *model.functions) for node in all_nodes(owner)]
-    if any(a.name == _PARTS and a.i > len(node.output) for node in nodes for a in node.attribute):
+    if any(_is_too_much(a, node) for node in nodes for a in node.attribute):
         return False
     constants = [a.t for node in nodes for a in node.attribute if a.HasField("t")]
     tensors = [tensor for graph in _graphs(model.graph) for tensor in graph.initializer]
@@ -64,6 +67,13 @@ def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
         return False  # a name that nothing makes has no type either
     known = {(function.domain, function.name) for function in model.functions}
     return all((d, op) in known or onnx.defs.has(op, canonical(d)) for d, op in ops)
+
+
+def _is_too_much(attribute: onnx.AttributeProto, node: onnx.NodeProto) -> bool:
+    """Whether a number passes 32 bits, or asks for more outputs than a node has."""
+    if attribute.name == _PARTS:
+        return attribute.i > len(node.output)
+    return attribute.name != _OF_ANY_SIZE and not -(1 << 31) <= attribute.i < 1 << 31
 
 
 def _negative_infos(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
