@@ -130,7 +130,7 @@ def test_wrong_edits_about_ranges_found_late_are_found() -> None:
         edits = lower(problem, levels)
         for at, edit in enumerate(edits):
             if isinstance(edit, RunDynamic):
-                other = edit._replace(product=edit.product._replace(weight=0))
+                other = edit._replace(product=edit.product._replace(weights=()))
                 elsewhere = edit._replace(node=next(n for n, level in enumerate(levels) if n != edit.node))
                 for broken in ((), (edit, edit), (other,), (edit, elsewhere)):
                     assert check(problem, levels, (*edits[:at], *broken, *edits[at + 1 :])), (edit, broken)

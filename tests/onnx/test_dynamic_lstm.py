@@ -3,6 +3,7 @@ of its numbers, and the emulation answers as the file.
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +18,7 @@ _NAMES = ("y", "h", "c")
 # Weights, data and states are each on steps of 1/127 of their largest number or finer, and errors of one step of time
 # go on to the next: four steps in all.
 _OFF = 4 / 127
-_FORMS = {
+_FORMS: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "plain": ("", "yhc", 17, {}),
     "a bias": ("b", "y", 14, {}),
     "lengths, states that are given": ("bsh", "yhc", 17, {}),
