@@ -39,10 +39,10 @@ def _zero_rows(random: Random) -> dict[str, Any]:
 
 def _masked(random: Random) -> dict[str, Any]:
     """Attention logits well below 0 and a mask of what to read, some rows of which are empty."""
-    keep = random.random((4, 8, 16)) < 0.7
+    keep = random.random((32, 8, 16)) < 0.7
     keep[0, 3] = keep[2, 5] = False
     keep[1] = True
-    return {"s": random.uniform(-60, -20, (4, 8, 16)).astype(np.float32), "m": keep}
+    return {"s": random.uniform(-60, -20, (32, 8, 16)).astype(np.float32), "m": keep}
 
 
 def _probabilities(random: Random) -> dict[str, Any]:

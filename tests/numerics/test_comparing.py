@@ -192,7 +192,40 @@ def test_integer_outputs_have_to_be_equal():
     x = {"x": np.abs(random(10, 4))}
     assert compare(source, naive(source), x).verdict.is_same
     because = compare(source, other, x, max_error=1e9).verdict.because
-    assert "10 of 10 elements differ, and only equal ones are right" in because
+    assert "10 of 10 labels are others, and of those that vary 99.9 % have to stay" in because
+
+
+@pytest.mark.parametrize(("changed", "fault"), [(3, None), (40, "labels are others, and of those that vary 99 %")])
+@pytest.mark.parametrize("mover", ["Identity(i)", "Cast<to = 6>(i)", "Transpose<perm = [1, 0]>(i)"])
+def test_places_of_largest_numbers_are_labels_of_which_a_share_stays(
+    changed: int, fault: str | None, mover: str
+) -> None:
+    """Rows whose two largest numbers FP16 makes one: the first of them is taken."""
+    kind = "int32" if "Cast" in mover else "int64"
+    source = model(f"g (float[N,4] x) => ({kind}[A,B] y) {{ h = Add(x, x) i = ArgMax<axis = 1>(h) y = {mover} }}")
+    x = 1 + np.round(np.abs(random(1000, 4)), 1)
+    x[:changed] = [1, 1, 1 + 2**-20, 1]
+    comparison = compare(source, naive(source), {"x": x.astype(np.float32)})
+    if fault is None:
+        assert comparison.verdict.is_same and comparison.outputs[0].worry == f"{changed} of 1000 labels are others"
+    else:
+        assert comparison.outputs[0].fault is not None and fault in comparison.outputs[0].fault
+
+
+def test_labels_that_hardly_vary_have_to_stay() -> None:
+    """All rows but two choose the last class, and lose these two."""
+    source = model("g (float[N,4] x) => (int64[N,1] y) { h = Add(x, x) y = ArgMax<axis = 1>(h) }")
+    x = np.tile(np.array([1, 1, 1, 2], np.float32), (1000, 1))
+    x[:2] = [1, 1, 1 + 2**-20, 1]
+    because = compare(source, naive(source), {"x": x}).verdict.because
+    assert "2 of 1000 labels are others" in because
+
+
+def test_integers_that_are_no_places_have_to_be_equal() -> None:
+    source = model("g (float[N,4] x) => (int64[N,4] y) { h = Add(x, x) y = Cast<to = 7>(h) }")
+    x = np.arange(4000, dtype=np.float32).reshape(1000, 4)
+    x[0, 0] = 1025.5  # half of what FP16 doubles to an odd number
+    assert "only equal ones are right" in compare(source, naive(source), {"x": x}).verdict.because
 
 
 CONTROL = """g (float[N,4] x, bool c) => (float[N,4] y, seq(float[N,4]) s) {

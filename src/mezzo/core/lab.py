@@ -59,10 +59,13 @@ class Inputs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What one output depends on. `reads_data`: on numbers of the data, and not only on their shapes."""
+    """What one output depends on. `reads_data`: on numbers of the data, and not only on their shapes. `are_labels`:
+    whether it holds the places of the largest or smallest numbers, as a classifier's classes.
+    """
 
     formats: frozenset[DType]
     reads_data: bool
+    are_labels: bool = False
 
 
 class Subject(Protocol):

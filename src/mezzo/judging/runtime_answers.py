@@ -6,16 +6,17 @@ Kernels of a runtime may depend on the number of samples per call: where that is
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from mezzo.converting.results import lab_of
 from mezzo.core.frontend import Model
-from mezzo.core.lab import EMULATED, Answers, Feeds, Pair, Run
+from mezzo.core.lab import EMULATED, Answers, Feeds, Reached, Run
 from mezzo.core.reading import Artifact
 from mezzo.core.slots import Slot
 from mezzo.dtypes import QUANTIZED, DType
 from mezzo.errors import MezzoError
-from mezzo.judging.standards import lowest_of, measure_noises, tables_of, with_losses
+from mezzo.judging.standards import labels_of, lowest_of, measure_noises, tables_of, with_losses
 from mezzo.judging.timed_inputs import batch_axis, cut_rows
 from mezzo.numerics.datasets import Batch
 from mezzo.numerics.measures import Comparison, DataSource, Deviation, Ruling
@@ -113,16 +114,18 @@ def compare_on_runtime(
         ContractError: the runtime fails.
     """
     pair, every = lab_of(model).pair(candidate, EMULATED), reference.every
-    lowest, tables = _lowest(pair, every[0]), tables_of(pair.reference.inputs.slots)
+    reached = pair.reached(every[0].feeds.keys())
+    lowest, tables, labels = _lowest(reached), tables_of(pair.reference.inputs.slots), labels_of(reached)
     meters: dict[tuple[str, int | None], Meter] = {}
     first: dict[str, Meter] = {}  # of the first batch alone, which other numbers of samples repeat
     for fed, wanted in zip(every, reference.answers, strict=True):
         answers = found(fed.feeds)
         for name, own in pair.outputs.items():
             if own in answers:
-                added = [meters.setdefault((name, fed.size), Meter(name, lowest[name], tables=tables))]
+                begin = partial(Meter, name, lowest[name], tables=tables, are_labels=name in labels)
+                added = [meters.setdefault((name, fed.size), begin())]
                 if fed is every[0]:
-                    added.append(first.setdefault(name, Meter(name, lowest[name], tables=tables)))
+                    added.append(first.setdefault(name, begin()))
                 for meter in added:
                     meter.add(wanted[name], answers[own], fed.samples)
     standards = _standards(lowest, held or {}, {})
@@ -132,9 +135,8 @@ def compare_on_runtime(
     return Comparison(data=source, run="native", outputs=outputs, layers=(), verdict=judge(outputs, ()))
 
 
-def _lowest(pair: Pair, fed: Fed) -> dict[str, DType]:
+def _lowest(reached: Mapping[str, tuple[Reached, Reached]]) -> dict[str, DType]:
     """The coarsest format that each output depends on and the reference does not."""
-    reached = pair.reached(fed.feeds.keys())
     return {
         name: lowest_of([(ours.formats | theirs.formats) - (ours.formats & QUANTIZED)])
         for name, (ours, theirs) in reached.items()

@@ -36,7 +36,10 @@ class Standards:
         self.lowest = {name: _lowest(ours, theirs, low, sums) for name, (ours, theirs) in reached.items()}
         self._steady = frozenset(name for name, (ours, _) in reached.items() if not ours.reads_data)
         tables = tables_of(self._reference.inputs.slots)
-        self.meters = {name: Meter(name, lowest, tables=tables) for name, lowest in self.lowest.items()}
+        labels = labels_of(reached)
+        self.meters = {
+            name: Meter(name, lowest, tables=tables, are_labels=name in labels) for name, lowest in self.lowest.items()
+        }
         self._data, self._answers = DataWatch(), AnswerWatch()
         self._noise: dict[str, float] | None = None
 
@@ -143,6 +146,11 @@ def find_telling(subject: Subject, batches: "Iterable[Batch]", answer: "Callable
 def tables_of(slots: Iterable[Slot]) -> frozenset[int]:
     """The numbers of rows of the tables that inputs pick rows of, where they are fixed."""
     return frozenset(slot.below for slot in slots if isinstance(slot.below, int))
+
+
+def labels_of(reached: Mapping[str, tuple[Reached, Reached]]) -> frozenset[str]:
+    """Outputs that hold places of the largest numbers in the reference and in the candidate."""
+    return frozenset(name for name, (ours, theirs) in reached.items() if ours.are_labels and theirs.are_labels)
 
 
 def with_losses(meter: Meter, budget: float, noise: float, *, parts_decide: bool = True) -> Deviation:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzo.dtypes import Format
+from mezzo.numerics.decisions import kept_share
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -28,7 +29,7 @@ class Faults:
         self._format = fmt
         self._first: str | None = None  # what makes the two no match at all
         self._counts = dict.fromkeys(_WORDS, 0)  # samples, by kind
-        self._unequal = self._compared = 0
+        self._unequal = self._compared = self._varied = 0
         self._flags: dict[str, Flags] = {}
         self._spans = np.empty((4, 0))
         self._elements = np.zeros(0, np.int64)
@@ -44,10 +45,19 @@ class Faults:
         """Two arrays of different shapes."""
         self.note(f"shape {list(found)} where the reference has {list(want)}")
 
-    def note_unequal(self, differing: int, compared: int) -> None:
-        """Integers, truth values or text: how many differ out of how many."""
+    def note_unequal(self, differing: int, compared: int, varied: int = 0) -> None:
+        """Integers, truth values or text: how many differ out of how many. `varied`: how many labels are not the most
+        common one; a share of these may differ.
+        """
         self._unequal += differing
         self._compared += compared
+        self._varied += varied
+
+    @property
+    def spared(self) -> str | None:
+        """Labels that differ and are few enough, in words."""
+        is_spared = 0 < self._unequal <= (1.0 - kept_share(self._format)) * self._varied
+        return f"{self._unequal} of {self._compared} labels are others" if is_spared else None
 
     def begin(self, units: int) -> None:
         """Start a batch of so many samples."""
@@ -103,7 +113,10 @@ class Faults:
 
     def _broken(self) -> list[str]:
         faults = [self._first] if self._first else []
-        if self._unequal:
+        if self._varied and self._unequal and self.spared is None:
+            rule = f"of those that vary {100 * kept_share(self._format):g} % have to stay"
+            faults.append(f"{self._unequal} of {self._compared} labels are others, and {rule}")
+        elif self._unequal and self.spared is None:
             faults.append(f"{self._unequal} of {self._compared} elements differ, and only equal ones are right")
         faults += [
             f"{words} in {_share(self._counts[kind], self._samples)}"

@@ -28,16 +28,20 @@ _PIECE = 1 << 18
 
 class Meter:
     """Compares one value with the reference's over batches. `is_output`: whether ranks and slices are looked at too.
-    `tables`: the numbers of rows of the tables that the model's inputs pick rows of.
+    `tables`: the numbers of rows of the tables that the model's inputs pick rows of. `are_labels`: integers of it are
+    places of the largest numbers, which have no size: of those that vary a format's share has to stay.
 
     Sequences are compared element by element. Places where both are NaN, or the same infinity, say nothing and are
-    left out. Numbers that are no floats have to be equal.
+    left out. Other numbers that are no floats have to be equal.
     """
 
-    def __init__(self, name: str, ulp_format: DType, *, is_output: bool = True, tables: Collection[int] = ()) -> None:
+    def __init__(
+        self, name: str, ulp_format: DType, *, is_output: bool = True, tables: Collection[int] = (),
+        are_labels: bool = False,
+    ) -> None:  # fmt: skip
         self.name = name
         self._format = FORMATS[ulp_format]
-        self._is_output = is_output
+        self._is_output, self._are_labels = is_output, are_labels
         self._slices, self._decisions = Slices(self._format), Decisions(self._format, tables)
         self._regression = Regression(self._format)
         self._squares = array("d")  # of the error, per sample
@@ -95,6 +99,8 @@ class Meter:
         """
         if budget >= LOST:
             return Lost()
+        if self._faults.spared is not None:
+            return Lost(worry=self._faults.spared)
         lost = self._slices.lost(budget, noise)
         if lost.fault or lost.worry:
             return lost
@@ -155,7 +161,10 @@ class Meter:
             self._faults.note_unequal(int(np.count_nonzero(want.astype(str) != found.astype(str))), want.size)
             return
         if not (is_float(want) or is_float(found)):
-            self._faults.note_unequal(int(np.count_nonzero(want != found)), want.size)
+            varied = want.size - int(np.unique(want, return_counts=True)[1].max()) if self._are_labels else 0
+            self._faults.note_unequal(int(np.count_nonzero(want != found)), want.size, varied)
+            if self._are_labels:
+                return
         if is_complex(want) or is_complex(found):
             want, found = (
                 np.ascontiguousarray(values, np.complex128)[..., None].view(np.float64) for values in (want, found)

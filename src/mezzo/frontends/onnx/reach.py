@@ -14,8 +14,13 @@ from mezzo.frontends.onnx.value_types import TypedScope, value_types
 _SHAPE_ONLY = frozenset({"EyeLike", "RandomNormalLike", "RandomUniformLike", "SequenceLength", "Shape", "Size"})
 # Operators that put numbers on the steps of a scale.
 QUANTIZES = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeLinear", "DynamicQuantizeMatMul", "QuantizeLinear"})
+# Operators one of whose outputs holds places of the largest or smallest numbers, with its position, and those that
+# move such places, or give them another integer type.
+_PICKS = {"ArgMax": 0, "ArgMin": 0, "TopK": 1}
+_MOVES = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"})
 _DATA = 1  # the bit of what comes from the data; formats have the bits above it
 _FORMATS = tuple(DType)
+_LABELS = 1 << (len(_FORMATS) + 1)  # the bit of such places
 
 _Bits = ChainMap[str, int]
 
@@ -36,7 +41,7 @@ def find_reached(model: onnx.ModelProto, fed: Collection[str]) -> dict[str, Reac
 
 def _spell(bits: int) -> Reached:
     formats = frozenset(dtype for place, dtype in enumerate(_FORMATS) if bits >> (place + 1) & 1)
-    return Reached(formats, bool(bits & _DATA))
+    return Reached(formats, bool(bits & _DATA), bool(bits & _LABELS))
 
 
 def _own(scope: TypedScope, name: str) -> int:
@@ -63,7 +68,10 @@ def _walk(graph: onnx.GraphProto, scope: TypedScope, bits: _Bits) -> None:
             outputs = _walk_bodies(node, bodies, given, bits)
         else:
             steps = _steps(scope, node) if node.op_type in QUANTIZES else 0
-            outputs = [_union(given) | steps] * len(node.output)
+            moved = given[0] & _LABELS if given and node.op_type in _MOVES else 0
+            outputs = [_union(given) & ~_LABELS | moved | steps] * len(node.output)
+            if not node.domain and _PICKS.get(node.op_type, len(outputs)) < len(outputs):
+                outputs[_PICKS[node.op_type]] |= _LABELS
         for name, reached in zip(node.output, outputs, strict=False):
             if name:
                 bits[name] = reached | _own(scope, name)
