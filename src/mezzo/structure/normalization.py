@@ -131,11 +131,48 @@ def _second_moment(view: View, variance: Node) -> list[Node]:
     """The parts of a variance that is the mean of squares less the square of the mean; nothing where it is none."""
     squares, passed = _mean(view, variance, 0), list[Node]()
     square = _behind(view, variance, 1, passed)
-    squared = view.producer(squares[-1], 0) if squares else None
-    if squared is None or not is_square(view, squared) or square is None or not is_square(view, square):
+    if square is None or not is_square(view, square):
         return []
-    mean = _mean(view, square, 0)
-    return [variance, *squares, squared, *passed, square, *mean] if mean else []
+    if not squares:
+        moments = _moments_of_groups(view, variance, square)
+        return [variance, *passed, square, *moments] if moments else []
+    squared = view.producer(squares[-1], 0)
+    mean = _mean(view, square, 0) if squared is not None and is_square(view, squared) else []
+    return [variance, *squares, squared, *passed, square, *mean] if squared is not None and mean else []
+
+
+def _moments_of_groups(view: View, variance: Node, square: Node) -> list[Node]:
+    """Means of squares, and of the same numbers, that products with one table of groups or weights add up, such as a
+    one-hot one or attention: `square` is of the latter. Nothing where they are none.
+    """
+    squares, sums = _sum_by_product(view, variance), _sum_by_product(view, square)
+    if not squares or not sums:
+        return []
+    for side in range(2):
+        passed: list[Node] = []
+        squared = _behind(view, squares[-1], side, passed)
+        is_alike = squares[-1].inputs[1 - side] == sums[-1].inputs[1 - side]
+        if squared is not None and is_square(view, squared) and is_alike:
+            return [*squares, *passed, squared, *sums]
+    return []
+
+
+def _sum_by_product(view: View, node: Node) -> list[Node]:
+    """What adds up the first operand by weights: a matrix product, or a sum over an axis and the product before it,
+    which is last. Divided or multiplied by whatever makes it a mean.
+    """
+    group: list[Node] = []
+    maker = _behind(view, node, 0, group)
+    while maker is not None and view.function(maker) in (Function.DIVIDE, Function.MULTIPLY):
+        if is_square(view, maker):
+            return []
+        group.append(maker)
+        maker = _behind(view, maker, 0, group)
+    wanted = Function.MATMUL
+    if maker is not None and view.function(maker) in _REDUCTIONS:
+        group.append(maker)
+        maker, wanted = _behind(view, maker, 0, group), Function.MULTIPLY
+    return [*group, maker] if maker is not None and view.function(maker) is wanted else []
 
 
 def _centring(view: View, variance: Node | None, scaling: Iterable[Node]) -> list[Node]:
