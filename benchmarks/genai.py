@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -76,7 +76,8 @@ class Row:
     @property
     def is_right(self) -> bool:
         is_close = self.error is not None and self.error <= BOUND
-        return self.is_valid and self.loads and is_close and self.size <= 1 and (self.tokens or 1) >= LEAST_TOKENS
+        are_alike = self.tokens is None or self.tokens >= LEAST_TOKENS
+        return self.is_valid and self.loads and is_close and are_alike and self.size <= 1
 
 
 class Runner:
@@ -109,7 +110,7 @@ class Runner:
         return dict(zip(names, self._session.run(None, dict(feeds)), strict=True))
 
     def empty_caches(self, sequences: int, head_size: int) -> Arrays:
-        """What stands for no token yet."""
+        """Keys and values before the first token: (sequences, heads, 0, head_size), in the types of the inputs."""
         caches = [port for port in self._session.get_inputs() if port.name.startswith("past_key_values")]
         types = {port.name: np.float16 if "float16" in port.type else np.float32 for port in caches}
         return {port.name: np.zeros((sequences, port.shape[1], 0, head_size), types[port.name]) for port in caches}
@@ -213,8 +214,7 @@ def judge(source: Path, target: str, place: Path, provider: str, modules: Path |
     before, after = (_two_steps(runner, tokens, head_size) for runner in (theirs, ours))
     error = float(np.linalg.norm(after - before) / np.linalg.norm(before))
     alike = _alike(theirs, ours, tokens, head_size) if prompts.exists() else None
-    told = {"loads": True, "error": error, "divergence": _divergence(*as_they_are), "tokens": alike}
-    return Row(**{**asdict(row), **told})
+    return replace(row, loads=True, error=error, divergence=_divergence(*as_they_are), tokens=alike)
 
 
 def _size_bytes(folder: Path) -> int:
@@ -299,8 +299,6 @@ def main() -> int:
         return 0
     if asked.provider == "WebGPU" and asked.webgpu is None:
         parser.error("--webgpu names no folder; make one as webgpu.py says")
-    if TRAINED in asked.families and asked.gguf is None:
-        parser.error(f"--gguf names no file for the family '{TRAINED}'")
     if asked.provider == "CUDA":
         onnxruntime.preload_dlls()
     rows = []
@@ -309,8 +307,9 @@ def main() -> int:
             if not asked.builder:
                 parser.error("--builder names no Python; make one as this script's first lines say")
             command = [asked.builder, __file__, "--build", family, "--models", str(asked.models)]
-            if family == TRAINED:
-                command += ["--gguf", str(asked.gguf)]
+            if family == TRAINED and asked.gguf is None:
+                parser.error(f"--gguf names no file for the family '{TRAINED}'")
+            command += ["--gguf", str(asked.gguf)] if family == TRAINED else []
             subprocess.run(command, check=True)
         for precision in PRECISIONS:
             for target in TARGETS[asked.provider]:

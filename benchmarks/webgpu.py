@@ -8,7 +8,6 @@ Node.js compiles WebAssembly once (`--liftoff-only`), as its optimizing compiler
 """
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -35,17 +34,17 @@ def answers(
         onnx.save(model, folder / "model.onnx")
         index = [
             {
-                name: _store(array, folder / f"feed.{number}.{place}")
-                for place, (name, array) in enumerate(batch.items())
+                name: _store(array, folder / f"feed.{number}.{position}")
+                for position, (name, array) in enumerate(batch.items())
             }
             for number, batch in enumerate(batches)
         ]
         (folder / "batches.json").write_text(json.dumps(index))
         command = ["node", "--liftoff-only", str(_SCRIPT), str(folder), str(modules)]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=dict(os.environ))
+        run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
         if run.returncode or not (folder / "answers.json").exists():
-            said = [line for line in run.stderr.splitlines() if line.startswith("error: ")]
-            raise RuntimeError(said[-1] if said else f"Node.js ended with {run.returncode}")
+            errors = [line for line in run.stderr.splitlines() if line.startswith("error: ")]
+            raise RuntimeError(errors[-1] if errors else f"Node.js ended with {run.returncode}")
         written = json.loads((folder / "answers.json").read_text())
         return [{name: _load(folder, *entry) for name, entry in answer.items()} for answer in written]
 

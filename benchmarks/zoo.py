@@ -74,13 +74,16 @@ _VERSIONED = ("openvino", "nncf", "onnxconverter-common", "torch", "transformers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A network's file, what conversions see of its data, and what judges."""
+    """A network's file, what conversions see of its data, and what judges. `modules`: the folder with node_modules that
+    WebGPU is run by.
+    """
 
     network: Network
     path: Path
     seen: Sequence[Feeds]
     judged: Sequence[Feeds]
     reference: Sequence[Answers]
+    modules: Path | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +168,7 @@ WAYS = (
 )  # fmt: skip
 
 
-def judge(task: Task, way: Way, folder: Path, modules: Path | None, report: Callable[[Outcome], None]) -> Outcome:
+def judge(task: Task, way: Way, folder: Path, report: Callable[[Outcome], None]) -> Outcome:
     """Convert and judge. What is reported holds if the process ends here."""
     line = partial(Outcome, network=task.network.name, to=way.to, way=way.name)
     begin = time.perf_counter()
@@ -177,7 +180,7 @@ def judge(task: Task, way: Way, folder: Path, modules: Path | None, report: Call
     line = partial(line, seconds=time.perf_counter() - begin, size=_size(path) / _size(task.path), note=note)
     report(line(state="crashed as it is run"))
     try:
-        answers, low = _answers(way, path, task, modules)
+        answers, low = _answers(way, path, task)
     except Exception as error:  # noqa: BLE001  any of the runtime's own
         return line(state="invalid", note=_short(error))
     if not all(np.isfinite(output).all() for outputs in answers for output in outputs):
@@ -191,27 +194,29 @@ def judge(task: Task, way: Way, folder: Path, modules: Path | None, report: Call
     return line(state=state, low=low, agreement=agreement, error=error)
 
 
-def _answers(way: Way, path: Path, task: Task, modules: Path | None) -> tuple[list[Answers], float | None]:
+def _answers(way: Way, path: Path, task: Task) -> tuple[list[Answers], float | None]:
     """What a file answers, and the share of it that is low."""
-    if way.judge == "emulation":
+    if way.judge in ("emulation", _WEBGPU):
         model = onnx.load(path)
         count = count_nodes(model, way.to)
-        onnx.checker.check_model(model)
-        emulated = lab_of(open_source(model, False, None)).emulated(None)
-        answers = [list(emulated(feeds).values()) for feeds in task.judged]
-        return answers, count.low_nodes / count.float_nodes if count.float_nodes else None
-    if way.judge == _WEBGPU:
-        assert modules is not None
-        model = onnx.load(path)
-        names, count = [port.name for port in model.graph.output], count_nodes(model, way.to)
-        answered = webgpu.answers(model, task.judged, modules)
-        return [[outputs[name] for name in names] for outputs in answered], count.low_nodes / count.float_nodes
+        return _low_answers(way, model, task), count.low_nodes / count.float_nodes if count.float_nodes else None
     settings = {"INFERENCE_PRECISION_HINT": "bf16"} if way.judge == "openvino-bf16" else _EXACTLY
     loaded = runtimes.load(way.judge.partition("-")[0], path, settings=settings)
     answers = [loaded.answers(feeds) for feeds in task.judged]
     kernels = loaded.kernels(task.judged[0])
     low = kernels.integer_products if way.to == "int8" else kernels.low_products
     return answers, low / kernels.products if kernels.products else None
+
+
+def _low_answers(way: Way, model: onnx.ModelProto, task: Task) -> list[Answers]:
+    """What a model answers in true precision, emulated or on a device."""
+    if way.judge == _WEBGPU:
+        assert task.modules is not None, "without modules no such way is taken"
+        names = [port.name for port in model.graph.output]
+        return [[outputs[name] for name in names] for outputs in webgpu.answers(model, task.judged, task.modules)]
+    onnx.checker.check_model(model)
+    emulated = lab_of(open_source(model, False, None)).emulated(None)
+    return [list(emulated(feeds).values()) for feeds in task.judged]
 
 
 def _relative(answers: Answers, reference: Answers) -> float:
@@ -231,14 +236,14 @@ def _short(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def _apart(task: Task, way: Way, folder: Path, modules: Path | None, limit_s: float) -> Outcome:
+def _apart(task: Task, way: Way, folder: Path, limit_s: float) -> Outcome:
     """Judge in a process of its own."""
     line = partial(Outcome, network=task.network.name, to=way.to, way=way.name)
     crashed, too_long = line(state="crashed"), line(state="too long")
-    return run_apart(partial(judge, task, way, folder, modules), crashed, limit_s=limit_s, too_long=too_long)
+    return run_apart(partial(judge, task, way, folder), crashed, limit_s=limit_s, too_long=too_long)
 
 
-def open_task(network: Network, cache: Path) -> Task:
+def open_task(network: Network, cache: Path, modules: Path | None = None) -> Task:
     """Unpack or build a network's file, draw its data, and ask ONNX Runtime for FP32's answers."""
     packages = Packages(cache / "packages")
     path = cache / "networks" / f"{network.name}.onnx"
@@ -253,7 +258,7 @@ def open_task(network: Network, cache: Path) -> Task:
     seen, judged = calls(network, packages, path)
     session = fp32_session(path)
     reference = [session.run(None, dict(feeds)) for feeds in judged]
-    return Task(network=network, path=path, seen=seen, judged=judged, reference=reference)
+    return Task(network=network, path=path, seen=seen, judged=judged, reference=reference, modules=modules)
 
 
 def download(folder: Path) -> None:
@@ -319,14 +324,14 @@ def measure(asked: argparse.Namespace, networks: Sequence[Network]) -> list[Outc
     for network in networks:
         ways = [way for way in installed if way.to in asked.to and any(fnmatch(way.name, glob) for glob in asked.ways)]
         missing = [way for way in ways if asked.again or (network.name, way.to, way.name) not in lines]
-        task = open_task(network, asked.cache) if missing else None
+        task = open_task(network, asked.cache, asked.webgpu) if missing else None
         for way in missing:
             if task is None or time.monotonic() - begin > asked.stop_after:
                 continue
             folder = asked.cache / "converted" / network.name / f"{way.name}-{way.to}"
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
-            outcome = _apart(task, way, folder, asked.webgpu, asked.limit)
+            outcome = _apart(task, way, folder, asked.limit)
             lines[outcome.cell] = outcome
             print(outcome, file=sys.stderr, flush=True)
             if asked.json is not None:

@@ -113,11 +113,10 @@ class Faults:
 
     def _broken(self) -> list[str]:
         faults = [self._first] if self._first else []
-        if self._varied and self._unequal and self.spared is None:
-            rule = f"of those that vary {100 * kept_share(self._format):g} % have to stay"
-            faults.append(f"{self._unequal} of {self._compared} labels are others, and {rule}")
-        elif self._unequal and self.spared is None:
-            faults.append(f"{self._unequal} of {self._compared} elements differ, and only equal ones are right")
+        if self._unequal and self.spared is None:
+            share = f"labels are others, and of those that vary {100 * kept_share(self._format):g} % have to stay"
+            rule = share if self._varied else "elements differ, and only equal ones are right"
+            faults.append(f"{self._unequal} of {self._compared} {rule}")
         faults += [
             f"{words} in {_share(self._counts[kind], self._samples)}"
             for kind, words in _WORDS.items()

@@ -38,7 +38,7 @@ _CRASHING_BYTES = (*(op.encode() for op in _CRASHING), b"ai.onnx.", _PARTS.encod
 
 def can_infer(model: onnx.ModelProto) -> bool:
     """Whether onnx's inference, and with it the checker's full check, can be trusted not to crash on the model."""
-    return _can_infer(model, may_crash=may_crash(model.SerializeToString()))
+    return not may_crash(model.SerializeToString()) or (not _negative_infos(model) and _can_infer(model))
 
 
 def may_crash(data: bytes) -> bool:
@@ -46,11 +46,8 @@ def may_crash(data: bytes) -> bool:
     return any(word in data for word in _CRASHING_BYTES) or any(mark.search(data) for mark in (_NEGATIVE, _HUGE))
 
 
-def _can_infer(model: onnx.ModelProto, *, may_crash: bool) -> bool:
-    if not may_crash:
-        return True
-    if _negative_infos(model):
-        return False
+def _can_infer(model: onnx.ModelProto) -> bool:
+    """Whether nothing that may crash does, in a model whose values have no negative dimension."""
     nodes = [node for owner in (model.graph, *model.functions) for node in all_nodes(owner)]
     if any(_is_too_much(a, node) for node in nodes for a in node.attribute):
         return False
@@ -201,7 +198,7 @@ def _infer(model: onnx.ModelProto, data: bytes, *, may_crash: bool, data_prop: b
         model = _with_unknown_sizes(model)
         data = model.SerializeToString()
     try:
-        if _can_infer(model, may_crash=may_crash):
+        if not may_crash or _can_infer(model):
             return onnx.shape_inference.infer_shapes(data, data_prop=data_prop)
     except Exception as error:  # noqa: BLE001  a convenience that fails on models that run: "unknown", whatever it was
         _log.debug("shape inference failed: %s", error)
