@@ -7,6 +7,7 @@ from onnx import helper
 
 from mezzo.core.graph import Graph
 from mezzo.core.plans import RunDynamic
+from mezzo.frontends.onnx.domains import import_domain
 from mezzo.frontends.onnx.dynamic_products import RUNTIME_DIALECT, HeldWeight, Integers, lstm_nodes, product_nodes
 from mezzo.frontends.onnx.forms import Forms
 from mezzo.frontends.onnx.handles import Handles
@@ -57,7 +58,7 @@ class Dynamic:
 
         if node.op == "LSTM":
             *others, last = lstm_nodes(proto, self._weights[edit.node], fresh)
-            self._import_dialect()
+            import_domain(self._handles.model, *RUNTIME_DIALECT)
             for name, value in zip(proto.output, node.outputs, strict=False):
                 if value is not None:
                     state_own(self._handles.owners[node.scope], name, self._graph.shapes.get(value))
@@ -69,12 +70,6 @@ class Dynamic:
         del proto.input[:], proto.attribute[:]
         proto.input.extend(last.input)
         proto.attribute.extend(last.attribute)
-
-    def _import_dialect(self) -> None:
-        dialect, version = RUNTIME_DIALECT
-        imports = self._handles.model.opset_import
-        if all(entry.domain != dialect for entry in imports):
-            imports.append(helper.make_opsetid(dialect, version))
 
     def _integers(self, edit: RunDynamic, proto: onnx.NodeProto) -> Integers:
         """The integers that a product reads."""

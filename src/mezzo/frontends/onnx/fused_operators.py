@@ -9,6 +9,7 @@ from mezzo.core.fused import Attribute, Fused
 from mezzo.core.nodes import Use
 from mezzo.dtypes import DType
 from mezzo.frontends.onnx.blobs import Blobs
+from mezzo.frontends.onnx.domains import import_domain
 from mezzo.frontends.onnx.infos import state_own
 from mezzo.frontends.onnx.ledger import Ledger
 from mezzo.frontends.onnx.origins import copy_origin, name_node, title_of
@@ -80,9 +81,8 @@ class _Writer:
                 if id(nodes[position]) in gone:
                     del nodes[position]
         self._ledger.prune()
-        stated = {opset.domain for opset in self._handles.model.opset_import}
-        for dialect in sorted(self._dialects - stated):
-            self._handles.model.opset_import.append(helper.make_opsetid(dialect, _VERSION))
+        for dialect in sorted(self._dialects):
+            import_domain(self._handles.model, dialect, _VERSION)
 
 
 def _spell(attributes: Mapping[str, Attribute]) -> list[onnx.AttributeProto]:
