@@ -22,16 +22,18 @@ _OBJECTS_BETWEEN_LOOKS = 200_000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 1 refused by a contract, 2 bad input, 130 interrupted."""
-    _open_closed_streams()
-    if arguments is None:  # the process is the command's own
-        gc.set_threshold(_OBJECTS_BETWEEN_LOOKS, *gc.get_threshold()[1:])
     try:
+        _open_closed_streams()
+        if arguments is None:  # the process is the command's own
+            gc.set_threshold(_OBJECTS_BETWEEN_LOOKS, *gc.get_threshold()[1:])
         from mezzo.cli.interrupts import Interrupts
 
         # Before the imports that take time.
         with Interrupts(ends_process=arguments is None) as interrupts:
             return _run(arguments, interrupts)
     except KeyboardInterrupt:
+        if arguments is None:  # a second one finds the command ending
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return _tell_interrupt()
 
 
